@@ -1,0 +1,1 @@
+"""Bronze: the raw change events of every source, exactly as Kafka had them."""

@@ -1,0 +1,1 @@
+"""Gold: unified orders of all sources, and the topic that BigQuery loads."""
