@@ -1,0 +1,45 @@
+# Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit test-slow lint format clean
+
+BIN := .venv/bin
+SET_UP := .venv/.set-up
+MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml
+DELETED := .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: $(SET_UP) ## Packages, Java and jars, all pinned (first time: about a minute, then nothing)
+	@$(BIN)/python -m lakehouse.jars $(MANIFESTS)
+
+$(SET_UP): uv.lock pyproject.toml tools/setup.sh tools/uv.txt
+	@tools/setup.sh
+	@touch $@
+
+demo: setup ## Both databases' recorded changes through the whole pipeline, on a broker of its own
+	@$(BIN)/python -m demo
+
+test: lint ## Lint, then all tests but the slow ones: what CI runs
+	$(BIN)/pytest -m "not slow"
+
+test-unit: setup ## The tests without Spark and Kafka: seconds
+	$(BIN)/pytest tests/unit
+
+test-slow: setup ## The tests that take minutes
+	$(BIN)/pytest -m slow
+
+lint: setup ## Style, formatting, types and the layers' imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Mend style and formatting
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## Delete the environment, tool caches and build results here; not warehouse/, not the download cache
+	rm -rf $(DELETED)
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

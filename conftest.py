@@ -1,0 +1,47 @@
+"""Fixtures that the whole suite shares: one broker, one Spark session, both started by the first test that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from demo.broker import embedded_broker
+from lakehouse.contracts import Contracts, load_packaged
+from lakehouse.session import SMALL_DATA, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakehouse.tables import Warehouse
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers() -> Iterator[str]:
+    """The suite's one Kafka broker."""
+    with embedded_broker() as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The suite's one Spark session."""
+    session = spark_session(extra=SMALL_DATA)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def contracts() -> Contracts:
+    """The packaged contracts."""
+    return load_packaged()
+
+
+@pytest.fixture
+def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
+    """An empty warehouse."""
+    from lakehouse.tables import Warehouse
+
+    return Warehouse(spark, str(tmp_path / "warehouse"), str(tmp_path / "checkpoints"))

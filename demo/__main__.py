@@ -1,0 +1,154 @@
+"""The demo: the whole way from both databases' recorded change events to the unified topic, on a real broker.
+
+python -m demo [--warehouse FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+from uuid import uuid4
+
+from rich.console import Console
+
+from cli.jobs import all_jobs
+from demo.broker import embedded_broker
+from demo.check import DATA, compacted_view, silver_differences, topic_differences
+from demo.replay import replay
+from lakehouse import report
+from lakehouse.config import Settings, settings
+from lakehouse.contracts import Contracts, load_packaged
+from lakehouse.errors import LakehouseError
+from lakehouse.kafka import partitions
+from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.steps import Steps
+from lakehouse.tables import Warehouse
+
+# Recording: its topics, and the topics of our contracts that they stand for.
+RECORDINGS = {
+    "pg_big_20k": {
+        "pgbig2.public.orders": "postgres_prod.public.orders",
+        "__debezium-heartbeat.pgbig2": "__debezium-heartbeat.postgres_prod",
+    },
+    "mysql_big_20k": {
+        "mybig2.ecommerce_big2.orders": "mysql_prod.ecommerce.orders",
+        "__debezium-heartbeat.mybig2": "__debezium-heartbeat.mysql_prod",
+    },
+    "outbox_pg_envelope": {"outbox.event.postgres.orders": "outbox.event.postgres.orders"},
+    "outbox_mysql_envelope": {"outbox.event.mysql.orders": "outbox.event.mysql.orders"},
+}
+WAREHOUSE = Path(__file__).parent.parent / "warehouse" / "demo"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; 0 when every check passed, 1 when one failed, the exit code of the error otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description="Run the whole flow on recorded change events.")
+    parser.add_argument("--warehouse", type=Path, default=WAREHOUSE, help="where the tables go (default: %(default)s)")
+    folder: Path = parser.parse_args(argv).warehouse.absolute()
+    console = Console()
+    started = time.monotonic()
+    try:
+        with _terminated_as_interrupted(), embedded_broker() as bootstrap_servers:
+            differences = run_demo(console, folder, bootstrap_servers)
+    except LakehouseError as error:
+        console.print(f"[red]Error:[/] {error}", highlight=False, soft_wrap=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        console.print("\nStopped. The broker has ended; the tables are as the last step left them.")
+        return 130
+    for sentence in differences:
+        console.print(f"[red]✗ {sentence}[/]", highlight=False, soft_wrap=True)
+    if differences:
+        return 1
+    console.print("[green]✓[/] Silver is exactly the final state of its source tables, and the topic is exactly gold.")
+    console.print(f"\nDone in {time.monotonic() - started:.0f} s. How to go on:")
+    console.print(f"  query the tables     Delta tables below {folder}", highlight=False, soft_wrap=True)
+    console.print(
+        "  your own broker      lakehouse run --bootstrap-servers HOST:PORT --warehouse ./warehouse/own",
+        highlight=False,
+    )
+    console.print("  what the tables are  README.md, and src/{bronze,silver,gold}/*.yaml", highlight=False)
+    return 0
+
+
+def run_demo(console: Console, folder: Path, bootstrap_servers: str) -> list[str]:
+    """Replay, run the flow, print what came of it; the sentences of the checks that failed.
+
+    Raises the first error of a job that failed.
+    """
+    contracts = load_packaged()
+    steps = Steps(console)
+    console.print(f"An embedded broker runs at {bootstrap_servers}; it ends with this demo.", highlight=False)
+    if folder.exists():
+        console.print(f"Removing the tables of the demo before: {folder}", highlight=False, soft_wrap=True)
+        shutil.rmtree(folder)
+    with steps.step("replay", "producing the recorded change events") as note:
+        sent: Counter[str] = Counter()
+        for recording, topics in RECORDINGS.items():
+            sent.update(replay(bootstrap_servers, DATA / f"{recording}.jsonl.gz", topics=topics))
+        note(f"{sent.total():,} records into {len(sent)} topics")
+    chosen = settings(warehouse=str(folder), bootstrap_servers=bootstrap_servers)
+    with steps.step("session", "starting Spark") as note:
+        spark = spark_session(extra=SMALL_DATA)
+        note(f"Spark {spark.version}")
+    try:
+        run_id = uuid4().hex
+        known = partitions(bootstrap_servers)
+        failures = all_jobs(spark, chosen, contracts, steps, known=known, run_id=run_id)
+        if failures:
+            raise failures[0]
+        warehouse = Warehouse(spark, chosen.warehouse, chosen.checkpoints)
+        with steps.step("check", "comparing silver with its sources, and the topic with gold"):
+            topic = contracts.gold.publication.topic
+            differences = [
+                *silver_differences(warehouse),
+                *topic_differences(warehouse, bootstrap_servers=bootstrap_servers, topic=topic),
+            ]
+        print_results(console, warehouse, contracts, chosen, run_id)
+        return differences
+    finally:
+        spark.stop()
+
+
+def print_results(console: Console, warehouse: Warehouse, contracts: Contracts, chosen: Settings, run_id: str) -> None:
+    """What an analyst would want to see."""
+    orders = warehouse.read("gold.unified_orders")
+    topic = contracts.gold.publication.topic
+    view = compacted_view(chosen.brokers(), topic)
+    for table in (
+        report.rows_by_layer(warehouse, contracts),
+        report.quality(warehouse, run_id),
+        report.quarantine(warehouse),
+        report.fulfillment(orders),
+        report.sample(orders),
+    ):
+        console.print()
+        console.print(table)
+    console.print(f"\nTopic [bold]{topic}[/] holds {len(view):,} orders, one a composite_key.\n", highlight=False)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Inside, TERM is like Ctrl-C: everything that was started is stopped on the way out."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""A real Kafka broker for the demo and the tests: one node, its own process, loopback only, gone with its parent.
+
+    with embedded_broker() as bootstrap_servers:
+        ...
+
+Start it in the main thread, or in one that outlives the block: Linux kills it with the thread that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import NoReturn
+from uuid import uuid4
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from lakehouse.errors import KafkaError
+from lakehouse.jars import jar_paths, java, load_manifest
+from lakehouse.kafka import client_config
+
+HERE = Path(__file__).parent
+HOST = "127.0.0.1"
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+ATTEMPTS = 5
+# Started often and for minutes: the quick compiler only, no file of performance counters.
+JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+
+@contextmanager
+def embedded_broker(directory: Path | None = None) -> Iterator[str]:
+    """A running, empty broker: yields its `127.0.0.1:PORT`, and has stopped when the block is left in any way.
+
+    Its data, settings and log are in `directory`, made for it and kept; without one, in a folder that is removed.
+    TERM leaves the block as Ctrl-C does, unless this process handles TERM itself; on Linux even a KILL of this
+    process takes the broker along. Raises InstallationError without Java or the jars, and KafkaError when the broker
+    does not answer within 60 s.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_term_as_interrupt())
+        home = (directory or Path(stack.enter_context(TemporaryDirectory(prefix="kafka-")))).absolute()
+        home.mkdir(parents=True, exist_ok=True)
+        java_command = _java_command()
+        cluster_id = _new_cluster_id()
+        _format(home, java_command, cluster_id)
+        yield stack.enter_context(_running(home, java_command, cluster_id))
+
+
+@contextmanager
+def _term_as_interrupt() -> Iterator[None]:
+    """Inside, TERM raises KeyboardInterrupt; unless somebody handles TERM already, or this is not the main thread."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _java_command() -> list[str]:
+    jars = jar_paths(load_manifest(HERE / "jars.yaml"), remedy="Run `make setup`.")
+    class_path = os.pathsep.join(str(jar) for jar in jars)
+    log4j = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
+    return [str(java()), *JVM_OPTIONS, log4j, "-cp", class_path]
+
+
+def _new_cluster_id() -> str:
+    """A random id as Kafka writes them: 16 bytes in URL-safe base64, without padding."""
+    return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+
+
+def _format(home: Path, java_command: list[str], cluster_id: str) -> None:
+    """Have Kafka's own tool prepare the data folder. It looks at no port, so any two will do."""
+    _write_properties(home, port=1, controller_port=2)
+    tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", f"--config={home / 'server.properties'}"]
+    run = subprocess.run([*java_command, *tool], capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise KafkaError(
+            f"Kafka cannot format {home}:\n{_last_lines(run.stdout + run.stderr)}\n",
+            remedy="Mend what it says; the folder must be empty and writable.",
+        )
+
+
+def _write_properties(home: Path, *, port: int, controller_port: int) -> None:
+    own = [
+        f"listeners=PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        f"advertised.listeners=PLAINTEXT://{HOST}:{port}",
+        f"controller.quorum.voters=1@{HOST}:{controller_port}",
+        f"log.dirs={home / 'data'}",
+    ]
+    fixed = (HERE / "broker.properties").read_text(encoding="utf-8")
+    (home / "server.properties").write_text("\n".join([fixed, *own, ""]), encoding="utf-8")
+
+
+@contextmanager
+def _running(home: Path, java_command: list[str], cluster_id: str) -> Iterator[str]:
+    """A broker on two free ports; on two others when something took one of them before the broker could."""
+    for _ in range(ATTEMPTS):
+        port, controller_port = _free_ports()
+        _write_properties(home, port=port, controller_port=controller_port)
+        with _process(home, java_command) as process:
+            if _answers(process, port, cluster_id):
+                yield f"{HOST}:{port}"
+                return
+        if "Address already in use" not in _log(home):
+            break
+    raise KafkaError(
+        f"The embedded broker does not answer. The end of its log:\n{_last_lines(_log(home))}\n",
+        remedy="Look there for the reason; it needs 512 MB of memory and a writable folder.",
+    )
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind((HOST, 0))
+        other.bind((HOST, 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def _log(home: Path) -> str:
+    return (home / "server.log").read_text(encoding="utf-8", errors="replace")
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(text.splitlines()[-20:])
+
+
+@contextmanager
+def _process(home: Path, java_command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """The broker's process, on its leash; ended and waited for at the end of the block."""
+    leash = [sys.executable, "-I", "-S", str(HERE / "leash.py"), str(os.getpid())]
+    with (home / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*leash, *java_command, "kafka.Kafka", str(home / "server.properties")],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a terminal's Ctrl-C is for us; we stop the broker
+        )
+    try:
+        yield process
+    finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(process: subprocess.Popen[bytes], port: int, cluster_id: str) -> bool:
+    """Whether the broker, and nobody else who has that port, answers before its process ends or the time is over."""
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if _cluster_at(port) == cluster_id:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _cluster_at(port: int) -> str | None:
+    """The id of the cluster that answers on a port of this machine, if one does."""
+    with suppress(OSError, KafkaException):
+        socket.create_connection((HOST, port), timeout=1).close()
+        return AdminClient(client_config(f"{HOST}:{port}")).list_topics(timeout=5).cluster_id
+    return None

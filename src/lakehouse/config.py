@@ -1,0 +1,65 @@
+"""Where a job finds its broker and its tables: the settings that every job has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.errors import SettingsError
+
+TARGETS = ("local", "dev", "staging", "prod")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of a job, after the command line and the environment were read."""
+
+    warehouse: str
+    checkpoints: str
+    target: str = "local"
+    bootstrap_servers: str | None = None
+    # The most records that bronze takes into one batch; None: all there are.
+    max_offsets_per_trigger: int | None = None
+
+    def brokers(self) -> str:
+        """The Kafka bootstrap servers. Raises SettingsError when none were given."""
+        if not self.bootstrap_servers:
+            raise SettingsError(
+                "No Kafka broker was given.",
+                remedy="Pass --bootstrap-servers HOST:PORT or set LAKEHOUSE_BOOTSTRAP_SERVERS.",
+            )
+        return self.bootstrap_servers
+
+
+def settings(
+    *,
+    warehouse: str | None,
+    checkpoints: str | None = None,
+    target: str = "local",
+    bootstrap_servers: str | None = None,
+    max_offsets_per_trigger: int | None = None,
+) -> Settings:
+    """Settings with every default filled in.
+
+    Raises SettingsError when there is no warehouse, an unknown target, or a catalog without a place for checkpoints.
+    """
+    if not warehouse:
+        raise SettingsError(
+            "No warehouse was given.", remedy="Pass --warehouse PATH (or a catalog's name) or set LAKEHOUSE_WAREHOUSE."
+        )
+    if target not in TARGETS:
+        raise SettingsError(f"There is no target {target!r}.", remedy=f"Targets are: {', '.join(TARGETS)}.")
+    location = warehouse.rstrip("/")
+    if "/" not in location and location.startswith("."):
+        location = f"./{location}"
+    if "/" not in location and not checkpoints:
+        raise SettingsError(
+            f"The warehouse {location!r} is a catalog, and checkpoints are files.",
+            remedy="Pass --checkpoints PATH too, for example /Volumes/CATALOG/ops/checkpoints. A folder is ./NAME.",
+        )
+    return Settings(
+        warehouse=location,
+        checkpoints=(checkpoints or f"{location}/_checkpoints").rstrip("/"),
+        target=target,
+        bootstrap_servers=bootstrap_servers,
+        max_offsets_per_trigger=max_offsets_per_trigger,
+    )

@@ -1,0 +1,50 @@
+"""`ops.progress`: up to which version of a table a consumer of its changes has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
+
+from lakehouse.tables import TableSpec, Warehouse
+
+PROGRESS = TableSpec(
+    name="ops.progress",
+    columns="consumer STRING, table STRING, table_created_ms BIGINT, version BIGINT, updated_at TIMESTAMP",
+)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A commit of one table. `created_ms` tells a table from a later one of the same name."""
+
+    table: str
+    created_ms: int
+    number: int
+
+
+def current(warehouse: Warehouse, table: str) -> Version:
+    """The table's last commit."""
+    return Version(table, warehouse.created_at_ms(table), warehouse.version(table))
+
+
+def taken(warehouse: Warehouse, consumer: str) -> dict[str, Version]:
+    """The last commit of each table that `consumer` has taken, by table."""
+    rows = warehouse.read(PROGRESS.name).where(F.col("consumer") == consumer).collect()
+    return {row["table"]: Version(row["table"], row["table_created_ms"], row["version"]) for row in rows}
+
+
+def record(warehouse: Warehouse, consumer: str, versions: list[Version]) -> None:
+    """Write down that `consumer` has taken these commits."""
+    rows = warehouse.spark.createDataFrame(
+        [(consumer, version.table, version.created_ms, version.number) for version in versions],
+        "consumer STRING, table STRING, table_created_ms BIGINT, version BIGINT",
+    ).withColumn("updated_at", F.current_timestamp())
+    (
+        warehouse.delta(PROGRESS.name)
+        .alias("known")
+        .merge(rows.alias("new"), "known.consumer = new.consumer AND known.table = new.table")
+        .whenMatchedUpdateAll()
+        .whenNotMatchedInsertAll()
+        .execute()
+    )

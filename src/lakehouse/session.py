@@ -1,0 +1,73 @@
+"""The Spark session: the runtime's own on Databricks, a local one with Delta and Kafka everywhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def spark_session(*, extra: Mapping[str, str] | None = None) -> SparkSession:
+    """The session that jobs run in; `extra` settings are for tests.
+
+    Raises InstallationError when Java or one of the pinned jars is missing (local sessions only).
+    """
+    from pyspark.sql import SparkSession
+
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return SparkSession.builder.getOrCreate()
+
+    from lakehouse.jars import java, spark_jars
+
+    java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName("orders-lakehouse").master("local[*]")
+    for key, value in {**_LOCAL, "spark.jars": ",".join(str(jar) for jar in spark_jars()), **(extra or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+_LOCAL = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Times without a zone are UTC in every contract, wherever the machine stands.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # One machine: many small tasks cost more than they spread.
+    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+}
+
+
+# For a few thousand rows (tests, the demo): there, compiling a plan takes longer than running it.
+SMALL_DATA = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+@contextmanager
+def held(rows: DataFrame) -> Iterator[DataFrame]:
+    """The same rows, computed once for everything inside the block. Serverless compute has no cache: each time there."""
+    if os.environ.get("IS_SERVERLESS", "").lower() == "true":
+        yield rows
+        return
+    kept = rows.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()

@@ -1,0 +1,185 @@
+"""The one seam between the jobs and where tables live: paths of a folder locally, `catalog.schema.table` on Databricks.
+
+A table is always named `<schema>.<table>`, as in the documents: `silver.postgres_orders`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakehouse.errors import TableError
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a table is created as: its name, its columns in Spark SQL, and how Delta keeps it."""
+
+    name: str
+    columns: str
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+# Row-level changes without rewriting files, and the feed that the next layer reads.
+UPSERTED = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """The tables and checkpoints of one deployment.
+
+    `location` is a path or URI (tables lie in `<location>/<schema>/<table>`) or, without any slash, the name of a
+    catalog. `checkpoints` is a path in both cases.
+    """
+
+    spark: SparkSession
+    location: str
+    checkpoints: str
+
+    @property
+    def in_catalog(self) -> bool:
+        """Whether tables are found by catalog name, not by path."""
+        return "/" not in self.location
+
+    def path(self, name: str) -> str:
+        """Where the table lies: its path, or its three-level name."""
+        return f"{self.location}.{name}" if self.in_catalog else f"{self.location}/{name.replace('.', '/')}"
+
+    def exists(self, name: str) -> bool:
+        """Whether the table has been created."""
+        from delta.tables import DeltaTable
+
+        if self.in_catalog:
+            return self.spark.catalog.tableExists(self.path(name))
+        return DeltaTable.isDeltaTable(self.spark, self.path(name))
+
+    def ensure(self, spec: TableSpec) -> None:
+        """Create the table (and on Databricks its schema) unless it is there. Changes nothing that exists."""
+        from delta.tables import DeltaTable
+
+        if self.exists(spec.name):
+            return
+        columns = self.spark.createDataFrame([], spec.columns).schema
+        builder = DeltaTable.createIfNotExists(self.spark).addColumns(columns)
+        if self.in_catalog:
+            self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self.location}.{spec.name.split('.')[0]}")
+            builder = builder.tableName(self.path(spec.name))
+        else:
+            builder = builder.location(self.path(spec.name))
+        if spec.partition_by:
+            builder = builder.partitionedBy(*spec.partition_by)
+        for key, value in spec.properties.items():
+            builder = builder.property(key, value)
+        builder.execute()
+
+    def delta(self, name: str) -> DeltaTable:
+        """The table as a target of MERGE. Raises TableError when there is no such table."""
+        from delta.tables import DeltaTable
+
+        with self._table_errors(name):
+            if self.in_catalog:
+                return DeltaTable.forName(self.spark, self.path(name))
+            return DeltaTable.forPath(self.spark, self.path(name))
+
+    def read(self, name: str, *, version: int | None = None) -> DataFrame:
+        """The table's rows, now or as they were at `version`. Raises TableError when there is no such table."""
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        with self._table_errors(name):
+            return reader.table(self.path(name)) if self.in_catalog else reader.load(self.path(name))
+
+    def changes(self, name: str, *, first: int, last: int) -> DataFrame:
+        """The change data feed of the commits `first` to `last`, both included."""
+        reader = (
+            self.spark.read.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", first)
+            .option("endingVersion", last)
+        )
+        return reader.table(self.path(name)) if self.in_catalog else reader.load(self.path(name))
+
+    def stream(self, name: str) -> DataFrame:
+        """New rows of an append-only table, as a stream. Raises TableError when there is no such table."""
+        reader: DataStreamReader = self.spark.readStream.format("delta")
+        with self._table_errors(name):
+            return reader.table(self.path(name)) if self.in_catalog else reader.load(self.path(name))
+
+    def append_once(self, name: str, rows: DataFrame, *, writer: str, number: int) -> None:
+        """Append, unless this `writer` has already appended its write `number` or a later one.
+
+        `writer` must change when its numbers start again: see `checkpoint_id`.
+        """
+        self._append(name, rows, {"txnAppId": writer, "txnVersion": str(number)})
+
+    def append(self, name: str, rows: DataFrame) -> None:
+        """Append: for what may stand there twice after a crash."""
+        self._append(name, rows, {})
+
+    def _append(self, name: str, rows: DataFrame, options: Mapping[str, str]) -> None:
+        write = rows.write.format("delta").mode("append").options(**options)
+        if self.in_catalog:
+            write.saveAsTable(self.path(name))
+        else:
+            write.save(self.path(name))
+
+    def version(self, name: str) -> int:
+        """The number of the table's last commit."""
+        return int(self.delta(name).history(1).select("version").collect()[0]["version"])
+
+    def created_at_ms(self, name: str) -> int:
+        """When the table was created, in epoch milliseconds: a later table of the same name has a higher number."""
+        detail = self.delta(name).detail().selectExpr("unix_millis(createdAt) AS created").collect()[0]
+        return int(detail["created"])
+
+    def checkpoint(self, job: str) -> str:
+        """Where the streaming job keeps its checkpoint."""
+        return f"{self.checkpoints}/{job}"
+
+    def checkpoint_id(self, job: str) -> str | None:
+        """The identity of the job's checkpoint: a new one after the checkpoint was lost. None before the first run.
+
+        Structured Streaming writes it to the file `metadata` when a query first starts.
+        """
+        from pyspark.errors import AnalysisException
+
+        try:
+            lines = self.spark.read.text(f"{self.checkpoint(job)}/metadata").collect()
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return None
+            raise
+        return str(json.loads(lines[0]["value"])["id"])
+
+    @contextmanager
+    def _table_errors(self, name: str) -> Iterator[None]:
+        """Inside, that a table does not exist is a TableError."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            yield
+        except AnalysisException as error:
+            if error.getCondition() not in _NO_TABLE:
+                raise
+            raise TableError(
+                f"There is no table {name} at {self.location}.", remedy="Run the job of the layer that writes it first."
+            ) from None
+
+
+_NO_TABLE = (
+    "PATH_NOT_FOUND",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_SCHEMA_NOT_SET",
+)

@@ -1,0 +1,249 @@
+"""The silver job: what is new in bronze, read, judged, folded to one change a key, and merged into one table a feed.
+
+One pass a micro-batch and source. Every step can be repeated: the MERGE is guarded by position, rejects by their Kafka
+coordinates, the ledger by the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.config import Settings
+from lakehouse.contracts import Contracts, Expectation, Feed
+from lakehouse.errors import LakehouseError
+from lakehouse.results import RESULTS, Result, result_rows
+from lakehouse.session import held
+from lakehouse.streams import run_until_done
+from lakehouse.tables import Warehouse
+from silver.changelog import check_rules, first_occurrences, judged, keys_across_partitions, latest_per_key
+from silver.envelope import changes
+from silver.ledger import (
+    CONNECTOR_RUNS,
+    COUNT_NAMES,
+    COUNTS,
+    LEDGER,
+    OUTBOX_EVENTS,
+    QUARANTINE,
+    TABLES,
+    connector_run_rows,
+    counts,
+    ignored_counts,
+    ledger_rows,
+    quarantine_rows,
+    rule_counts,
+    snapshots,
+    timestamps_before,
+)
+from silver.merge import merge_latest, silver_table
+from silver.position import has_position, with_position
+
+if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SAMPLE_KEYS = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every batch of one source needs to know. Plain data: it travels with the stream."""
+
+    source: str
+    contracts: Contracts
+    location: str
+    checkpoints: str
+    run: str
+
+    @property
+    def checkpoint(self) -> str:
+        """The name of the stream's checkpoint."""
+        return f"silver/{self.source}"
+
+    @property
+    def feeds(self) -> Mapping[str, Feed]:
+        """The feeds of the source, by name."""
+        return self.contracts.silver.of_source(self.source)
+
+    def rules(self, feed: str) -> Sequence[Expectation]:
+        """The row rules of gate 1 for a feed."""
+        gate = self.contracts.silver_gate
+        return gate.expectations if feed in gate.feeds else ()
+
+
+def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id: str) -> None:
+    """Bring silver up to what bronze holds, and stop.
+
+    A source that fails does not keep the others from being applied; its error is raised at the end. Raises TableError
+    when a source has no bronze table yet, ContractError when a rule of the gate cannot judge rows.
+    """
+    check_rules(contracts.silver_gate.expectations)
+    warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
+    ensure_tables(warehouse, contracts)
+
+    def start(source: str) -> StreamingQuery:
+        return _start(warehouse, Job(source, contracts, warehouse.location, warehouse.checkpoints, run_id))
+
+    try:
+        run_until_done(contracts.topics.sources, start=start, explain=_explained)
+    finally:
+        _store_rule_results(warehouse, contracts, run_id)
+
+
+def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
+    """Create every table that silver writes and that is not there."""
+    for name, feed in contracts.silver.feeds.items():
+        warehouse.ensure(silver_table(name, feed, contracts.topics.sources[feed.source].kind))
+    for spec in (*TABLES, RESULTS):
+        warehouse.ensure(spec)
+
+
+def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
+    """Apply one micro-batch of bronze rows of one source to its silver tables."""
+    warehouse = Warehouse(batch.sparkSession, job.location, job.checkpoints)
+    with ExitStack() as stack:
+        records = {
+            name: stack.enter_context(held(_judged_records(batch, name, feed, job))) for name, feed in job.feeds.items()
+        }
+        rows = _counted(batch, records, job)
+        counted = batch.sparkSession.createDataFrame(rows, COUNTS)
+        for name in job.feeds:
+            if any(row["feed"] == name and row["changes"] for row in rows):
+                _apply_feed(warehouse, name, records[name], counted, job)
+            if any(row["feed"] == name and row["quarantined"] for row in rows):
+                _quarantine(warehouse, quarantine_rows(records[name], source=job.source, feed=name), job.source)
+        _write_down(warehouse, rows, counted, batch_id, job)
+
+
+def _judged_records(batch: DataFrame, name: str, feed: Feed, job: Job) -> DataFrame:
+    records = batch.where(F.col("topic").isin(*feed.topics))
+    kind = job.contracts.topics.sources[job.source].kind
+    return judged(changes(records, feed), job.rules(name), has_position=has_position(feed, kind))
+
+
+def _counted(batch: DataFrame, records: Mapping[str, DataFrame], job: Job) -> list[Row]:
+    """The counts of the whole batch, those of topics without a feed included: a few rows, in the columns of COUNTS."""
+    topics = [topic for feed in job.feeds.values() for topic in feed.topics]
+    parts = [ignored_counts(batch.where(~F.col("topic").isin(*topics)))]
+    for name, judged_records in records.items():
+        parts.append(counts(judged_records, feed=name, rules=[rule.name for rule in job.rules(name)]))
+    return reduce(DataFrame.unionByName, parts).select(*COUNT_NAMES).collect()
+
+
+def _apply_feed(warehouse: Warehouse, name: str, records: DataFrame, counted: DataFrame, job: Job) -> None:
+    """Merge a feed's changes into its table."""
+    feed = job.feeds[name]
+    seen = warehouse.read(CONNECTOR_RUNS.name).where(F.col("source") == job.source)
+    of_batch = connector_run_rows(counted, source=job.source, timed_feeds=())
+    placed = with_position(
+        records,
+        feed,
+        job.contracts.topics.sources[job.source].kind,
+        runs=snapshots(seen.unionByName(of_batch)),
+        read=timestamps_before(seen, counted),
+    ).where(F.col("kind") == "change")
+    table = warehouse.delta(f"silver.{name}")
+    if feed.sequence_by == "source_position":
+        merge_latest(table, latest_per_key(placed, feed), feed)
+        return
+    known = warehouse.read(OUTBOX_EVENTS.name).where((F.col("source") == job.source) & (F.col("feed") == name))
+    with held(first_occurrences(placed, known=known)) as events:
+        _report_strays(warehouse, name, keys_across_partitions(events, table.toDF(), feed), job)
+        merge_latest(table, latest_per_key(events, feed), feed)
+        _remember_events(warehouse, name, events, job.source)
+
+
+def _report_strays(warehouse: Warehouse, feed: str, strays: DataFrame, job: Job) -> None:
+    """Keys whose events came over several partitions go into the results: only timestamps could order them."""
+    sample = strays.limit(SAMPLE_KEYS).collect()
+    if not sample:
+        return
+    failed = strays.count()
+    result = Result(
+        run=job.run,
+        gate="silver",
+        source=job.source,
+        feed=feed,
+        rule="one_partition_per_key",
+        on_failure="warn",
+        evaluated=failed,
+        failed=failed,
+        passed=False,
+        sample_keys=tuple(",".join(str(value) for value in row) for row in sample),
+    )
+    warehouse.append(RESULTS.name, result_rows(warehouse.spark, [result]))
+
+
+def _remember_events(warehouse: Warehouse, feed: str, events: DataFrame, source: str) -> None:
+    rows = events.where(F.col("event_id").isNotNull()).select(
+        F.lit(source).alias("source"), F.lit(feed).alias("feed"), "event_id", "topic", "partition", "offset"
+    )
+    is_known = f"known.source = '{source}' AND known.feed = '{feed}' AND known.event_id = new.event_id"
+    table = warehouse.delta(OUTBOX_EVENTS.name).alias("known")
+    table.merge(rows.alias("new"), is_known).whenNotMatchedInsertAll().execute()
+
+
+def _quarantine(warehouse: Warehouse, rows: DataFrame, source: str) -> None:
+    is_known = (
+        f"known.source = '{source}' AND known.topic = new.topic AND known.partition = new.partition"
+        " AND known.offset = new.offset"
+    )
+    table = warehouse.delta(QUARANTINE.name).alias("known")
+    table.merge(rows.alias("new"), is_known).whenNotMatchedInsertAll().execute()
+
+
+def _write_down(warehouse: Warehouse, rows: Sequence[Row], counted: DataFrame, batch_id: int, job: Job) -> None:
+    """What later batches need to know of this one, then the ledger: a batch in the ledger is done."""
+    writer = f"silver/{job.source}/{warehouse.checkpoint_id(job.checkpoint)}"
+    timed = [name for name, feed in job.feeds.items() if feed.sequence_by == "kafka_offset"]
+    if any(row["first_snapshot_offset"] is not None or row["feed"] in timed for row in rows):
+        seen = connector_run_rows(counted, source=job.source, timed_feeds=timed)
+        warehouse.append_once(CONNECTOR_RUNS.name, seen, writer=writer, number=batch_id)
+    entries = ledger_rows(counted, run=job.run, source=job.source, batch_id=batch_id)
+    warehouse.append_once(LEDGER.name, entries, writer=writer, number=batch_id)
+
+
+def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:
+    """How the row rules came out in this run, into `quality.results`; nothing when the run read nothing."""
+    on_failure = {rule.name: rule.on_failure for rule in contracts.silver_gate.expectations}
+    results = [
+        Result(
+            run=run_id,
+            gate="silver",
+            source=row["source"],
+            feed=row["feed"],
+            rule=row["rule"],
+            on_failure=on_failure[row["rule"]],
+            evaluated=row["evaluated"],
+            failed=row["failed"],
+            passed=row["failed"] == 0,
+        )
+        for row in rule_counts(warehouse.read(LEDGER.name), run=run_id).collect()
+    ]
+    if results:
+        warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))
+
+
+def _start(warehouse: Warehouse, job: Job) -> StreamingQuery:
+    return (
+        warehouse.stream(f"bronze.{job.source}_events")
+        .writeStream.foreachBatch(partial(apply_batch, job=job))
+        .option("checkpointLocation", warehouse.checkpoint(job.checkpoint))
+        .trigger(availableNow=True)
+        .queryName(f"silver {job.source}")
+        .start()
+    )
+
+
+def _explained(source: str, error: StreamingQueryException) -> LakehouseError:
+    return LakehouseError(
+        f"silver: {source}: the stream stopped: {str(error).splitlines()[0]}",
+        remedy="Nothing was skipped: run the job again after the cause is mended, and it resumes with the same batch.",
+    )

@@ -1,0 +1,128 @@
+"""The embedded broker: it serves, and it never outlives the block or the process that started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from demo import broker
+from demo.broker import embedded_broker
+from lakehouse.errors import KafkaError
+from lakehouse.kafka import client_config
+
+pytestmark = pytest.mark.kafka
+
+ROOT = Path(__file__).parents[2]
+
+# A program that holds a broker until somebody ends it. Shells start background jobs with INT ignored: undo that.
+HOLDER = """
+import signal, sys, time
+from pathlib import Path
+from demo.broker import embedded_broker
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with embedded_broker(Path(sys.argv[1])):
+    print("running", flush=True)
+    time.sleep(600)
+"""
+
+
+def java_processes(home: Path) -> list[int]:
+    """The processes whose command line names this broker's folder."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                command = (process / "cmdline").read_bytes()
+            except OSError:  # it has just ended
+                continue
+            if b"kafka.Kafka" in command and os.fsencode(home) in command:
+                found.append(int(process.name))
+    return found
+
+
+def test_it_serves_ordinary_compacted_and_transactional_records(bootstrap_servers: str) -> None:
+    admin = AdminClient(client_config(bootstrap_servers))
+    topic = NewTopic("served", num_partitions=2, replication_factor=1, config={"cleanup.policy": "compact"})
+    admin.create_topics([topic])["served"].result()
+    producer = Producer({**client_config(bootstrap_servers), "transactional.id": "writer"})
+    producer.init_transactions()
+    for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce("served", key=b"k", value=value, partition=1)
+        producer.flush()
+        end()
+    settings = {"group.id": "readers", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = Consumer({**client_config(bootstrap_servers), **settings})
+    consumer.subscribe(["served"])
+    message = consumer.poll(30)
+    assert message is not None
+    assert (message.key(), message.value(), message.partition()) == (b"k", b"kept", 1)
+    assert consumer.poll(1) is None
+    consumer.close()
+    admin.delete_topics(["served"])["served"].result()
+
+
+def test_a_topic_nobody_created_does_not_appear(bootstrap_servers: str) -> None:
+    admin = AdminClient(client_config(bootstrap_servers))
+    admin.list_topics("never-created", timeout=10)
+    assert "never-created" not in admin.list_topics(timeout=10).topics
+
+
+def test_it_stops_with_the_block_and_keeps_the_folder_it_was_given(tmp_path: Path) -> None:
+    with embedded_broker(tmp_path / "home") as servers:
+        assert servers.startswith("127.0.0.1:")
+        assert len(java_processes(tmp_path)) == 1
+    assert java_processes(tmp_path) == []
+    assert "Kafka Server started" in (tmp_path / "home" / "server.log").read_text()
+
+
+def test_it_stops_when_the_block_fails_and_removes_its_own_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(ZeroDivisionError), embedded_broker():
+        assert len(java_processes(tmp_path)) == 1
+        raise ZeroDivisionError
+    assert java_processes(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_with_its_parent(ending: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"running\n"
+        assert len(java_processes(tmp_path)) == 1
+        parent.send_signal(ending)
+        assert parent.wait(20) != 0
+    deadline = time.monotonic() + 5
+    while java_processes(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert java_processes(tmp_path) == []
+
+
+def test_it_takes_other_ports_when_something_was_quicker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        offers = iter([(taken.getsockname()[1], broker._free_ports()[1]), broker._free_ports()])
+        monkeypatch.setattr(broker, "_free_ports", lambda: next(offers))
+        with embedded_broker(tmp_path) as servers:
+            assert not servers.endswith(f":{taken.getsockname()[1]}")
+
+
+def test_a_broker_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker, "_format", lambda *_: None)
+    with pytest.raises(KafkaError, match=r"(?s)does not answer.*meta\.properties"), embedded_broker(tmp_path):
+        pass
+    assert java_processes(tmp_path) == []
