@@ -19,7 +19,7 @@ $(SET_UP): uv.lock pyproject.toml tools/setup.sh tools/uv.txt
 	@touch $@
 
 demo: setup ## Both databases' recorded changes through the whole pipeline, on a broker of its own
-	@$(BIN)/python -m demo
+	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo
 
 test: lint ## Lint, then all tests but the slow ones: what CI runs
 	$(BIN)/pytest -m "not slow"

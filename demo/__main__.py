@@ -22,7 +22,7 @@ from rich.console import Console
 
 from cli.jobs import all_jobs
 from demo.broker import embedded_broker
-from demo.check import DATA, compacted_view, silver_differences, topic_differences
+from demo.check import compacted_view, silver_differences, topic_differences
 from demo.replay import replay
 from lakehouse import report
 from lakehouse.config import Settings, settings
@@ -30,7 +30,7 @@ from lakehouse.contracts import Contracts, load_packaged
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka import partitions
 from lakehouse.session import SMALL_DATA, spark_session
-from lakehouse.steps import Steps
+from lakehouse.steps import Steps, wide_console
 from lakehouse.tables import Warehouse
 
 # Recording: its topics, and the topics of our contracts that they stand for.
@@ -46,6 +46,7 @@ RECORDINGS = {
     "outbox_pg_envelope": {"outbox.event.postgres.orders": "outbox.event.postgres.orders"},
     "outbox_mysql_envelope": {"outbox.event.mysql.orders": "outbox.event.mysql.orders"},
 }
+DATA = Path(__file__).parent / "data"
 WAREHOUSE = Path(__file__).parent.parent / "warehouse" / "demo"
 
 
@@ -53,12 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; 0 when every check passed, 1 when one failed, the exit code of the error otherwise."""
     parser = argparse.ArgumentParser(prog="python -m demo", description="Run the whole flow on recorded change events.")
     parser.add_argument("--warehouse", type=Path, default=WAREHOUSE, help="where the tables go (default: %(default)s)")
-    folder: Path = parser.parse_args(argv).warehouse.absolute()
-    console = Console()
+    parser.add_argument("--data", type=Path, default=DATA, help="the recordings and their final tables")
+    options = parser.parse_args(argv)
+    folder: Path = options.warehouse.absolute()
+    console = wide_console()
     started = time.monotonic()
     try:
         with _terminated_as_interrupted(), embedded_broker() as bootstrap_servers:
-            differences = run_demo(console, folder, bootstrap_servers)
+            differences = run_demo(console, folder, bootstrap_servers, data=options.data)
     except LakehouseError as error:
         console.print(f"[red]Error:[/] {error}", highlight=False, soft_wrap=True)
         return error.exit_code
@@ -80,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run_demo(console: Console, folder: Path, bootstrap_servers: str) -> list[str]:
+def run_demo(console: Console, folder: Path, bootstrap_servers: str, *, data: Path) -> list[str]:
     """Replay, run the flow, print what came of it; the sentences of the checks that failed.
 
     Raises the first error of a job that failed.
@@ -94,7 +97,7 @@ def run_demo(console: Console, folder: Path, bootstrap_servers: str) -> list[str
     with steps.step("replay", "producing the recorded change events") as note:
         sent: Counter[str] = Counter()
         for recording, topics in RECORDINGS.items():
-            sent.update(replay(bootstrap_servers, DATA / f"{recording}.jsonl.gz", topics=topics))
+            sent.update(replay(bootstrap_servers, data / f"{recording}.jsonl.gz", topics=topics))
         note(f"{sent.total():,} records into {len(sent)} topics")
     chosen = settings(warehouse=str(folder), bootstrap_servers=bootstrap_servers)
     with steps.step("session", "starting Spark") as note:
@@ -110,7 +113,7 @@ def run_demo(console: Console, folder: Path, bootstrap_servers: str) -> list[str
         with steps.step("check", "comparing silver with its sources, and the topic with gold"):
             topic = contracts.gold.publication.topic
             differences = [
-                *silver_differences(warehouse),
+                *silver_differences(warehouse, data=data),
                 *topic_differences(warehouse, bootstrap_servers=bootstrap_servers, topic=topic),
             ]
         print_results(console, warehouse, contracts, chosen, run_id)

@@ -20,20 +20,22 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-DATA = Path(__file__).parent / "data"
 MOST_KEYS_NAMED = 5
 
-# The silver table of each table feed, and the recording whose final state it must equal.
+# The silver table of each table feed, and the recording whose final state of `orders` it must equal.
 TRUTH = {"silver.postgres_orders": "pg_big_20k", "silver.mysql_orders": "mysql_big_20k"}
 
 Rows = Mapping[Any, Mapping[str, Any]]
 
 
-def silver_differences(warehouse: Warehouse) -> list[str]:
-    """A sentence for every table feed whose live rows are not exactly the source's, naming keys."""
+def silver_differences(warehouse: Warehouse, *, data: Path, truth: Mapping[str, str] = TRUTH) -> list[str]:
+    """A sentence for every table of `truth` whose live rows are not exactly the source's, naming keys.
+
+    `data`: the folder of the recordings.
+    """
     sentences = []
-    for table, recording in TRUTH.items():
-        expected = final_rows(DATA / f"{recording}.final.json.gz", "orders", key="order_id")
+    for table, recording in truth.items():
+        expected = final_rows(data / f"{recording}.final.json.gz", "orders", key="order_id")
         columns = list(next(iter(expected.values())))
         live = warehouse.read(table).where(~F.col("_is_deleted"))
         sentences += differences(as_text(live, columns, key="order_id"), expected, of=table, against="its source")

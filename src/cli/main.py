@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 import typer
-from rich.console import Console
 
 from lakehouse.config import TARGETS, Settings, settings
 from lakehouse.contracts import Contracts, load_packaged
 from lakehouse.errors import LakehouseError
-from lakehouse.steps import Steps
+from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,7 +200,7 @@ def jars() -> None:
     """
     from lakehouse.jars import SPARK_MANIFEST, cache_dir, fetch, load_manifest
 
-    console = Console(stderr=True)
+    console = wide_console(stderr=True)
     with Steps(console).step("jars", "fetching what is missing") as note:
         fetched = fetch(load_manifest(SPARK_MANIFEST))
         note(f"{len(fetched)} fetched into {cache_dir()}")
@@ -219,7 +218,7 @@ def _in_session(job: Callable[[SparkSession, Contracts, Steps, str], Sequence[La
     from lakehouse.session import spark_session
 
     contracts = load_packaged()
-    steps = Steps(Console(stderr=True))
+    steps = Steps(wide_console(stderr=True))
     with steps.step("session", "starting Spark") as note:
         spark = spark_session()
         note(f"Spark {spark.version}")
@@ -231,16 +230,22 @@ def _in_session(job: Callable[[SparkSession, Contracts, Steps, str], Sequence[La
 
 
 def _say(error: LakehouseError) -> None:
-    Console(stderr=True).print(f"[red]Error:[/] {error}", highlight=False, soft_wrap=True)
+    wide_console(stderr=True).print(f"[red]Error:[/] {error}", highlight=False, soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and end the process with its exit code; an explained failure is one sentence, no trace."""
+    """Run the command; an explained failure is one sentence, no trace, and ends the process with its exit code.
+
+    Returns when all went well: Databricks takes every SystemExit of a wheel task for a failure, that with 0 too.
+    """
     try:
         app(args=list(arguments) if arguments is not None else None)
     except LakehouseError as error:
         _say(error)
         sys.exit(error.exit_code)
+    except SystemExit as end:
+        if end.code:
+            raise
 
 
 def bronze_job() -> None:

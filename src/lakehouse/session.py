@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,12 +31,13 @@ def spark_session(*, extra: Mapping[str, str] | None = None) -> SparkSession:
     builder = SparkSession.builder.appName("orders-lakehouse").master("local[*]")
     for key, value in {**_LOCAL, "spark.jars": ",".join(str(jar) for jar in spark_jars()), **(extra or {})}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return builder.getOrCreate()
 
 
+_LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 _LOCAL = {
+    # Spark's start-up notices would stand between our own lines; its errors still come.
+    "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{_LOG_CONFIG}"',
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Times without a zone are UTC in every contract, wherever the machine stands.
@@ -62,7 +64,7 @@ SMALL_DATA = {
 
 @contextmanager
 def held(rows: DataFrame) -> Iterator[DataFrame]:
-    """The same rows, computed once for everything inside the block. Serverless compute has no cache: each time there."""
+    """The same rows, computed once for everything inside the block; each time on serverless, which has no cache."""
     if os.environ.get("IS_SERVERLESS", "").lower() == "true":
         yield rows
         return

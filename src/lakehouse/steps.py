@@ -8,7 +8,14 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+WIDTH = 120
 Note = Callable[[str], None]
+
+
+def wide_console(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal; elsewhere (a file, a scheduler's log) wide enough for our tables."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=WIDTH)
 
 
 class Steps:

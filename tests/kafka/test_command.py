@@ -1,0 +1,64 @@
+"""The command as a person or a scheduler meets it: sentences and exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from demo.broker import embedded_broker
+
+pytestmark = pytest.mark.kafka
+
+
+def lakehouse(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
+    command = [sys.executable, "-c", "from cli.main import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+
+
+def test_a_broker_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
+    done = lakehouse("run", "--bootstrap-servers", "127.0.0.1:1", "--warehouse", str(tmp_path / "w"))
+    assert done.returncode == 4
+    assert "No Kafka broker answers at 127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_missing_topics_are_one_sentence_that_names_them(tmp_path: Path) -> None:
+    with embedded_broker() as empty:
+        done = lakehouse("bronze", "--bootstrap-servers", empty, "--warehouse", str(tmp_path / "w"))
+    assert done.returncode == 4
+    assert "postgres_prod.public.orders are not on" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_what_must_be_given_is_said() -> None:
+    for arguments, sentence in (
+        (["silver"], "No warehouse was given."),
+        (["bronze", "--warehouse", "/nowhere"], "No Kafka broker was given."),
+        (["silver", "--warehouse", "main"], "is a catalog, and checkpoints are files"),
+        (["silver", "--warehouse", "./w", "--target", "production"], "no target 'production'"),
+    ):
+        done = lakehouse(*arguments)
+        assert done.returncode == 2
+        assert sentence in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_silver_before_bronze_names_the_missing_table(tmp_path: Path) -> None:
+    done = lakehouse("silver", "--warehouse", str(tmp_path / "w"))
+    assert done.returncode == 5
+    assert "There is no table bronze.postgres_events" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_lists_every_job_with_an_example() -> None:
+    assert lakehouse("--help").returncode == 0
+    for job in ("bronze", "silver", "gold", "publish", "run", "jars"):
+        done = lakehouse(job, "--help")
+        assert done.returncode == 0
+        assert "Example: lakehouse" in done.stdout

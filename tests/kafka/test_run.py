@@ -1,0 +1,177 @@
+"""The whole flow on a real broker: what a first run leaves, that a second changes nothing, and that news arrive."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+from rich.console import Console
+
+from bronze import ingest
+from bronze.events import events_table
+from bronze.ingest import append_batch
+from cli.jobs import all_jobs
+from demo.__main__ import DATA, RECORDINGS
+from demo.check import compacted_view, read_topic, topic_differences
+from demo.replay import replay
+from lakehouse.config import Settings, settings
+from lakehouse.contracts import Contracts
+from lakehouse.errors import TopicMissingError
+from lakehouse.kafka import partitions
+from lakehouse.steps import Steps
+from lakehouse.tables import Warehouse
+from tests.support.recordings import per_partition, read, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+TABLES = (
+    *("bronze.postgres_events", "bronze.mysql_events"),
+    *("silver.postgres_orders", "silver.mysql_orders", "silver.postgres_outbox_orders", "silver.mysql_outbox_orders"),
+    *("gold.unified_orders", "quality.quarantine", "quality.results"),
+    *("ops.ledger", "ops.connector_runs", "ops.outbox_events", "ops.progress"),
+)
+FIRST = 250  # records a partition that are there for the first run; as many come later
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The flow after its first run."""
+
+    warehouse: Warehouse
+    chosen: Settings
+    contracts: Contracts
+    sent: Counter[str]
+
+    def run(self, run_id: str) -> None:
+        failures = all_jobs(
+            self.warehouse.spark,
+            self.chosen,
+            self.contracts,
+            Steps(Console(quiet=True)),
+            known=partitions(self.chosen.brokers()),
+            run_id=run_id,
+        )
+        assert failures == []
+
+    def versions(self) -> dict[str, int]:
+        return {table: self.warehouse.version(table) for table in TABLES}
+
+    def topic(self) -> list[tuple[bytes, bytes | None]]:
+        return list(read_topic(self.chosen.brokers(), self.contracts.gold.publication.topic))
+
+
+def produce(bootstrap_servers: str, folder: Path, *, first: bool) -> Counter[str]:
+    """The first or the second FIRST records of every partition of the demo's recordings."""
+    sent: Counter[str] = Counter()
+    start = 0 if first else FIRST
+    for name, topics in RECORDINGS.items():
+        records = [record for record in read(DATA / f"{name}.jsonl.gz") if record["topic"] in topics]
+        part = per_partition(records, lambda number: start <= number < start + FIRST)
+        present = {record["topic"] for record in part}
+        if not part:
+            continue
+        cut = write(folder / f"{name}-{start}.jsonl.gz", part)
+        sent.update(replay(bootstrap_servers, cut, topics={k: v for k, v in topics.items() if k in present}))
+    return sent
+
+
+@pytest.fixture(scope="module")
+def flow(
+    spark: SparkSession, bootstrap_servers: str, contracts: Contracts, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Flow]:
+    folder = tmp_path_factory.mktemp("flow")
+    sent = produce(bootstrap_servers, folder, first=True)
+    chosen = settings(warehouse=str(folder / "warehouse"), bootstrap_servers=bootstrap_servers)
+    flow = Flow(Warehouse(spark, chosen.warehouse, chosen.checkpoints), chosen, contracts, sent)
+    flow.run("first")
+    yield flow
+    shutil.rmtree(folder)
+
+
+def test_bronze_holds_every_record_as_kafka_has_it(flow: Flow) -> None:
+    for source, contract in flow.contracts.topics.sources.items():
+        rows = flow.warehouse.read(f"bronze.{source}_events")
+        for topic in contract.topics:
+            stored = rows.where(F.col("topic") == topic).select("key", "value", "offset", "partition").collect()
+            in_kafka = list(read_topic(flow.chosen.brokers(), topic))
+            assert len(stored) == len(in_kafka) == flow.sent[topic]
+            ordered = sorted(stored, key=lambda row: (row["partition"], row["offset"]))
+            assert [(bytes(row["key"]), _bytes(row["value"])) for row in ordered] == in_kafka
+
+
+def test_headers_and_the_kind_of_timestamp_reach_bronze(flow: Flow) -> None:
+    rows = flow.warehouse.read("bronze.mysql_events").where("topic = 'outbox.event.mysql.orders'")
+    names = {header["key"] for row in rows.select("headers").collect() for header in row["headers"]}
+    assert {"id", "eventType", "__debezium.context.runId"} <= names
+    assert rows.where("timestamp_type = 0 AND year(timestamp) = 2026").count() == rows.count()
+
+
+def test_every_record_read_is_accounted_for(flow: Flow) -> None:
+    ledger = flow.warehouse.read("ops.ledger")
+    assert ledger.where("read != changes + tombstones + ignored + quarantined").count() == 0
+    read_by_topic = {row["topic"]: row["n"] for row in ledger.groupBy("topic").agg(F.sum("read").alias("n")).collect()}
+    assert read_by_topic == dict(flow.sent)
+
+
+def test_the_topic_is_gold(flow: Flow) -> None:
+    topic = flow.contracts.gold.publication.topic
+    assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.brokers(), topic=topic) == []
+    assert len(compacted_view(flow.chosen.brokers(), topic)) > 0
+
+
+def test_a_second_run_changes_no_table_and_publishes_nothing(flow: Flow) -> None:
+    versions, topic = flow.versions(), flow.topic()
+    flow.run("second")
+    assert flow.versions() == versions
+    assert flow.topic() == topic
+
+
+def test_without_its_checkpoint_bronze_reads_nothing_twice(flow: Flow) -> None:
+    rows = flow.warehouse.read("bronze.postgres_events").count()
+    shutil.rmtree(f"{flow.chosen.checkpoints}/bronze/postgres")
+    flow.run("without checkpoint")
+    assert flow.warehouse.read("bronze.postgres_events").count() == rows
+
+
+def test_a_repeated_batch_is_appended_once(flow: Flow, warehouse: Warehouse) -> None:
+    batch = flow.warehouse.read("bronze.mysql_events").limit(3).withColumnRenamed("timestamp_type", "timestampType")
+    warehouse.ensure(events_table("mysql"))
+    for _ in range(2):
+        append_batch(batch, 0, source="mysql", location=warehouse.location, checkpoints=warehouse.checkpoints)
+    assert warehouse.read("bronze.mysql_events").count() == 3
+
+
+def test_a_missing_topic_stops_its_source_alone(flow: Flow, tmp_path: Path) -> None:
+    known = dict(partitions(flow.chosen.brokers()))
+    del known["outbox.event.mysql.orders"]
+    elsewhere = settings(warehouse=str(tmp_path / "warehouse"), bootstrap_servers=flow.chosen.brokers())
+    warehouse = Warehouse(flow.warehouse.spark, elsewhere.warehouse, elsewhere.checkpoints)
+    with pytest.raises(TopicMissingError, match=r"outbox\.event\.mysql\.orders"):
+        ingest.run(warehouse.spark, elsewhere, flow.contracts.topics, known=known)
+    assert warehouse.read("bronze.postgres_events").count() > 0
+    assert warehouse.read("bronze.mysql_events").count() == 0
+
+
+def test_news_reach_the_topic_once(flow: Flow, tmp_path: Path) -> None:
+    versions, before = flow.versions(), flow.topic()
+    produce(flow.chosen.brokers(), tmp_path, first=False)
+    flow.run("news")
+    news = Counter(flow.topic()) - Counter(before)
+    keys = [key for key, _value in news.elements()]
+    assert 0 < len(keys) == len(set(keys))
+    assert flow.versions()["gold.unified_orders"] > versions["gold.unified_orders"]
+    topic = flow.contracts.gold.publication.topic
+    assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.brokers(), topic=topic) == []
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
