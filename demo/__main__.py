@@ -6,13 +6,14 @@ python -m demo [--warehouse FOLDER]
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -60,36 +61,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = wide_console()
     started = time.monotonic()
     try:
-        with _terminated_as_interrupted(), embedded_broker() as bootstrap_servers:
-            differences = run_demo(console, folder, bootstrap_servers, data=options.data)
+        with ExitStack() as running:
+            differences = run_demo(console, folder, data=options.data, running=running)
     except LakehouseError as error:
         console.print(f"[red]Error:[/] {error}", highlight=False, soft_wrap=True)
         return error.exit_code
-    except KeyboardInterrupt:
-        console.print("\nStopped. The broker has ended; the tables are as the last step left them.")
-        return 130
     for sentence in differences:
-        console.print(f"[red]✗ {sentence}[/]", highlight=False, soft_wrap=True)
+        console.print(f"[red]✗[/] {sentence}", highlight=False, soft_wrap=True)
     if differences:
         return 1
     console.print("[green]✓[/] Silver is exactly the final state of its source tables, and the topic is exactly gold.")
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. How to go on:")
-    console.print(f"  query the tables     Delta tables below {folder}", highlight=False, soft_wrap=True)
-    console.print(
-        "  your own broker      lakehouse run --bootstrap-servers HOST:PORT --warehouse ./warehouse/own",
-        highlight=False,
-    )
-    console.print("  what the tables are  README.md, and src/{bronze,silver,gold}/*.yaml", highlight=False)
+    for what, how in (
+        ("query the tables", f"Delta tables below {folder}"),
+        ("your own broker", "lakehouse run --bootstrap-servers HOST:PORT --warehouse ./warehouse/own"),
+        ("what the tables are", "README.md, and src/{bronze,silver,gold}/*.yaml"),
+    ):
+        console.print(f"  {what:<20} {how}", highlight=False, soft_wrap=True)
     return 0
 
 
-def run_demo(console: Console, folder: Path, bootstrap_servers: str, *, data: Path) -> list[str]:
+def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) -> list[str]:
     """Replay, run the flow, print what came of it; the sentences of the checks that failed.
 
-    Raises the first error of a job that failed.
+    What it starts is in `running`, for the caller to stop. Raises the first error of a job that failed.
     """
     contracts = load_packaged()
     steps = Steps(console)
+    end_on_signals(console, running)
+    bootstrap_servers = running.enter_context(embedded_broker())
     console.print(f"An embedded broker runs at {bootstrap_servers}; it ends with this demo.", highlight=False)
     if folder.exists():
         console.print(f"Removing the tables of the demo before: {folder}", highlight=False, soft_wrap=True)
@@ -103,23 +103,21 @@ def run_demo(console: Console, folder: Path, bootstrap_servers: str, *, data: Pa
     with steps.step("session", "starting Spark") as note:
         spark = spark_session(extra=SMALL_DATA)
         note(f"Spark {spark.version}")
-    try:
-        run_id = uuid4().hex
-        known = partitions(bootstrap_servers)
-        failures = all_jobs(spark, chosen, contracts, steps, known=known, run_id=run_id)
-        if failures:
-            raise failures[0]
-        warehouse = Warehouse(spark, chosen.warehouse, chosen.checkpoints)
-        with steps.step("check", "comparing silver with its sources, and the topic with gold"):
-            topic = contracts.gold.publication.topic
-            differences = [
-                *silver_differences(warehouse, data=data),
-                *topic_differences(warehouse, bootstrap_servers=bootstrap_servers, topic=topic),
-            ]
-        print_results(console, warehouse, contracts, chosen, run_id)
-        return differences
-    finally:
-        spark.stop()
+    end_on_signals(console, running)  # Spark has just put its own handler of Ctrl-C in place of ours
+    run_id = uuid4().hex
+    known = partitions(bootstrap_servers)
+    failures = all_jobs(spark, chosen, contracts, steps, known=known, run_id=run_id)
+    if failures:
+        raise failures[0]
+    warehouse = Warehouse(spark, chosen.warehouse, chosen.checkpoints)
+    with steps.step("check", "comparing silver with its sources, and the topic with gold"):
+        topic = contracts.gold.publication.topic
+        differences = [
+            *silver_differences(warehouse, data=data),
+            *topic_differences(warehouse, bootstrap_servers=bootstrap_servers, topic=topic),
+        ]
+    print_results(console, warehouse, contracts, chosen, run_id)
+    return differences
 
 
 def print_results(console: Console, warehouse: Warehouse, contracts: Contracts, chosen: Settings, run_id: str) -> None:
@@ -139,18 +137,21 @@ def print_results(console: Console, warehouse: Warehouse, contracts: Contracts, 
     console.print(f"\nTopic [bold]{topic}[/] holds {len(view):,} orders, one a composite_key.\n", highlight=False)
 
 
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Inside, TERM is like Ctrl-C: everything that was started is stopped on the way out."""
+def end_on_signals(console: Console, running: ExitStack) -> None:
+    """From now on, Ctrl-C and TERM stop what is running and end the process, with 128 + the signal's number.
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
+    They do not raise: an exception would be lost when the signal comes while Python runs one of py4j's finalizers.
+    """
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        for handled in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(handled, signal.SIG_IGN)
+        console.print("\nStopping; the tables stay as the last step left them.")
+        running.close()
+        os._exit(128 + number)  # Spark's Java sees its input end, and ends
+
+    for handled in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(handled, end)
 
 
 if __name__ == "__main__":

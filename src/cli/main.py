@@ -6,7 +6,9 @@ Exit codes: 0 done; 1 failed; 2 a mistake in a parameter or contract; 3 a qualit
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
@@ -222,6 +224,10 @@ def _in_session(job: Callable[[SparkSession, Contracts, Steps, str], Sequence[La
     with steps.step("session", "starting Spark") as note:
         spark = spark_session()
         note(f"Spark {spark.version}")
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler of Ctrl-C raises, and the exception is lost when Python runs a finalizer just then. The
+        # system's way ends the process, and Spark's Java with it; the next run resumes.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     failures = job(spark, contracts, steps, uuid4().hex)
     for failure in failures:
         _say(failure)

@@ -85,10 +85,12 @@ def gate(
 
     Stores every verdict; returns the sources that do not pass.
     """
-    source_of = {feed: source for source, feeds in news.items() for feed in feeds if feed in contracts.gold_gate.feeds}
+    source_of = {feed: source for source, feeds in news.items() for feed in feeds}
+    rules = {feed: contracts.gold_gate.rules(feed) for feed in source_of}
     tables = {
         feed: warehouse.read(f"silver.{feed}", version=news[source][feed].number).where(~F.col("_is_deleted"))
         for feed, source in source_of.items()
+        if rules[feed]
     }
     results = [
         Result(
@@ -102,10 +104,11 @@ def gate(
             failed=verdict.failed,
             passed=verdict.passed,
         )
-        for feed, verdicts in validate_tables(tables, contracts.gold_gate.expectations).items()
+        for feed, verdicts in validate_tables(tables, rules).items()
         for verdict in verdicts
     ]
-    warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))
+    if results:
+        warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))
     return tuple(sorted({result.source for result in results if result.on_failure == "fail" and not result.passed}))
 
 

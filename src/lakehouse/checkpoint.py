@@ -26,8 +26,10 @@ class Verdict:
     failed: int
 
 
-def validate_tables(tables: Mapping[str, DataFrame], expectations: Sequence[Expectation]) -> dict[str, list[Verdict]]:
-    """For every table one verdict an expectation, in their order, from one Great Expectations checkpoint.
+def validate_tables(
+    tables: Mapping[str, DataFrame], rules: Mapping[str, Sequence[Expectation]]
+) -> dict[str, list[Verdict]]:
+    """For every table one verdict a rule, in their order; one Great Expectations checkpoint a table.
 
     Raises ContractError when Great Expectations does not know an expectation or refuses its arguments, and
     InstallationError when a package it needs is missing.
@@ -39,23 +41,21 @@ def validate_tables(tables: Mapping[str, DataFrame], expectations: Sequence[Expe
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    suite = gx.ExpectationSuite(name="gate", expectations=[_expectation(rule) for rule in expectations])
-    context.suites.add(suite)
     source = context.data_sources.add_spark(name="lakehouse", persist=False)
     verdicts = {}
     for name, table in tables.items():
+        suite = gx.ExpectationSuite(name=name, expectations=[_expectation(rule) for rule in rules[name]])
         batch = source.add_dataframe_asset(name=name).add_batch_definition_whole_dataframe("whole")
-        validation = gx.ValidationDefinition(name=name, data=batch, suite=suite)
+        validation = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
         context.validation_definitions.add(validation)
-        checkpoint = gx.Checkpoint(name=name, validation_definitions=[validation])
-        context.checkpoints.add(checkpoint)
+        checkpoint = context.checkpoints.add(gx.Checkpoint(name=name, validation_definitions=[validation]))
         (result,) = checkpoint.run(batch_parameters={"dataframe": table}).run_results.values()
         outcomes = {
             outcome.expectation_config.meta["rule"]: outcome
             for outcome in result.results
             if outcome.expectation_config is not None and outcome.expectation_config.meta is not None
         }
-        verdicts[name] = [_verdict(rule, outcomes[rule.name]) for rule in expectations]
+        verdicts[name] = [_verdict(rule, outcomes[rule.name]) for rule in rules[name]]
     return verdicts
 
 

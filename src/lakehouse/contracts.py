@@ -145,6 +145,8 @@ class Expectation(Model):
     kwargs: dict[str, Any]
     on_failure: OnFailure
     description: str
+    # The feeds it is about; default: all of its gate.
+    feeds: tuple[Name, ...] = Field(default=(), strict=False)
 
 
 class Gate(Model):
@@ -159,7 +161,17 @@ class Gate(Model):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two expectations are named {name}")
+        for expectation in self.expectations:
+            for feed in expectation.feeds:
+                if feed not in self.feeds:
+                    raise ValueError(_unknown("feed", feed, self.feeds))
         return self
+
+    def rules(self, feed: str) -> tuple[Expectation, ...]:
+        """The expectations that a feed must meet; none for a feed that the gate does not name."""
+        if feed not in self.feeds:
+            return ()
+        return tuple(rule for rule in self.expectations if not rule.feeds or feed in rule.feeds)
 
 
 class GoldSource(Model):
@@ -285,7 +297,7 @@ def _check_feeds(topics: Topics, silver: SilverTables) -> None:
 def _check_gate(gate: Gate, silver: SilverTables, *, file: str) -> None:
     for feed in gate.feeds:
         _must_know("feed", feed, silver.feeds, file=file, key="feeds")
-        for expectation in gate.expectations:
+        for expectation in gate.rules(feed):
             column = expectation.kwargs.get("column")
             if column is not None:
                 key = f"expectations.{expectation.name}.kwargs.column"

@@ -74,8 +74,7 @@ class Job:
 
     def rules(self, feed: str) -> Sequence[Expectation]:
         """The row rules of gate 1 for a feed."""
-        gate = self.contracts.silver_gate
-        return gate.expectations if feed in gate.feeds else ()
+        return self.contracts.silver_gate.rules(feed)
 
 
 def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id: str) -> None:
