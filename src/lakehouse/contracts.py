@@ -238,7 +238,8 @@ def load(model: type[M], file: Traversable) -> M:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        # A misspelt key is absent under its right name, too: the misspelling is what a person must see.
+        first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
         path = tuple(part for part in first["loc"] if not isinstance(part, str) or "[" not in part)
         raise ContractError(
             _sentence(first["type"], first["msg"]),
