@@ -44,7 +44,7 @@ def run(spark: SparkSession, settings: Settings, topics: Topics, *, known: Known
         return _start(warehouse, settings, source, assigned)
 
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:
-        return _explained(source, settings.brokers(), str(error))
+        return _explained(source, settings.brokers(), error)
 
     run_until_done(topics.sources, start=start, explain=explain)
 
@@ -86,6 +86,8 @@ def _start(warehouse: Warehouse, settings: Settings, source: str, assigned: Know
         .option("kafka.bootstrap.servers", settings.brokers())
         .option("subscribe", ",".join(sorted(assigned)))
         .option("includeHeaders", "true")
+        # Connect may write in transactions: what it took back is not an event.
+        .option("kafka.isolation.level", "read_committed")
         .option("failOnDataLoss", "true")
     )
     if warehouse.checkpoint_id(_job(source)) is None:
@@ -103,8 +105,9 @@ def _start(warehouse: Warehouse, settings: Settings, source: str, assigned: Know
     )
 
 
-def _explained(source: str, brokers: str, text: str) -> LakehouseError:
-    """The stream's failure in our words where we know it; else the first line of Spark's own, which names no row."""
+def _explained(source: str, brokers: str, error: StreamingQueryException) -> LakehouseError:
+    """The stream's failure in our words where we know it; else Spark's name for it: its sentences can quote values."""
+    text = str(error)
     if "KAFKA_DATA_LOSS" in text or "may have been lost" in text or "OffsetOutOfRange" in text:
         return RetentionGapError(
             f"bronze: {source}: records that were never read are gone from {brokers} "
@@ -117,5 +120,6 @@ def _explained(source: str, brokers: str, text: str) -> LakehouseError:
             remedy="Run the job again when it is back: it resumes where it stopped.",
         )
     return LakehouseError(
-        f"bronze: {source}: the stream stopped: {text.splitlines()[0]}", remedy="Run the job again: it resumes."
+        f"bronze: {source}: the stream stopped ({error.getCondition()}); Spark's log has the trace.",
+        remedy="Run the job again: it resumes.",
     )

@@ -58,7 +58,7 @@ def publish_job(spark: SparkSession, settings: Settings, contracts: Contracts, s
     """Gold to the unified topic. Raises GateHeldError at the end when gate 2 holds a source back from gold."""
     with steps.step("publish", f"sending what changed to {contracts.gold.publication.topic}") as note:
         note(f"{publish.run(spark, settings, contracts):,} records sent")
-    held = held_sources(_warehouse(spark, settings).read(RESULTS.name))
+    held = held_sources(_warehouse(spark, settings).read(RESULTS.name), contracts.gold_gate)
     if held:
         raise GateHeldError(
             f"Gate 2 holds {', '.join(held)} back from gold; everything else was published.",

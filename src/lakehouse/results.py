@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakehouse.contracts import Gate
 from lakehouse.tables import TableSpec
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def result_rows(spark: SparkSession, results: Iterable[Result]) -> DataFrame:
     return spark.createDataFrame(rows, _VALUES).withColumn("evaluated_at", F.current_timestamp())
 
 
-def held_sources(results: DataFrame) -> list[str]:
+def held_sources(results: DataFrame, gate: Gate) -> list[str]:
     """The sources that gate 2 holds: the last verdict on one of their `fail` rules was that it is not met."""
+    holding = [rule.name for rule in gate.expectations if rule.on_failure == "fail"]
     last = (
-        results.where((F.col("gate") == "gold") & (F.col("on_failure") == "fail"))
+        results.where((F.col("gate") == "gold") & F.col("rule").isin(holding))
         .groupBy("source", "feed", "rule")
         .agg(F.max_by("passed", "evaluated_at").alias("passed"))
     )

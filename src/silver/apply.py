@@ -243,6 +243,6 @@ def _start(warehouse: Warehouse, job: Job) -> StreamingQuery:
 
 def _explained(source: str, error: StreamingQueryException) -> LakehouseError:
     return LakehouseError(
-        f"silver: {source}: the stream stopped: {str(error).splitlines()[0]}",
+        f"silver: {source}: the stream stopped ({error.getCondition()}); Spark's log has the trace.",
         remedy="Nothing was skipped: run the job again after the cause is mended, and it resumes with the same batch.",
     )

@@ -31,6 +31,8 @@ SOURCE = (
     "STRUCT<ts_ms: BIGINT, ts_us: BIGINT, snapshot: STRING, sequence: STRING, lsn: BIGINT,"
     " file: STRING, pos: BIGINT, row: BIGINT>"
 )
+# What Debezium's PostgreSQL connector writes for a TOASTed value that the change did not touch.
+UNAVAILABLE = "__debezium_unavailable_value"
 _MALFORMED = "_malformed"
 _PERMISSIVE = {"columnNameOfCorruptRecord": _MALFORMED}
 
@@ -134,8 +136,13 @@ def _typed(parsed: DataFrame, feed: Feed) -> DataFrame:
             problems.append(F.when(field.isNull(), f"{name}: the record has no value for this key."))
         value = typed(field, declared, precise=precise)
         columns.append(value.alias(name))
+        left_out = field.cast("string") == UNAVAILABLE
         misfit = field.isNotNull() & value.isNull()
-        problems.append(F.when(misfit, f"{name}: the value does not fit {declared.type.ddl}."))
+        problems.append(
+            F.when(left_out, f"{name}: the event leaves out a large value that did not change.").when(
+                misfit, f"{name}: the value does not fit {declared.type.ddl}."
+            )
+        )
     is_change = F.col("kind") == "change"
     problems_of_kind = (
         F.when(is_change, F.array_compact(F.array(*problems)))
