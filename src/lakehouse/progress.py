@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F
 
-from lakehouse.tables import TableSpec, Warehouse
+from lakehouse.tables import TableSpec, Warehouse, small_table
 
 PROGRESS = TableSpec(
     name="ops.progress",
@@ -36,8 +36,12 @@ def taken(warehouse: Warehouse, consumer: str) -> dict[str, Version]:
 
 def record(warehouse: Warehouse, consumer: str, versions: list[Version]) -> None:
     """Write down that `consumer` has taken these commits."""
-    rows = warehouse.spark.createDataFrame(
-        [(consumer, version.table, version.created_ms, version.number) for version in versions],
+    rows = small_table(
+        warehouse.spark,
+        [
+            {"consumer": consumer, "table": taken.table, "table_created_ms": taken.created_ms, "version": taken.number}
+            for taken in versions
+        ],
         "consumer STRING, table STRING, table_created_ms BIGINT, version BIGINT",
     ).withColumn("updated_at", F.current_timestamp())
     (

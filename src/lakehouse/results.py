@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Gate
-from lakehouse.tables import TableSpec
+from lakehouse.tables import TableSpec, small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,8 +40,9 @@ class Result:
 
 def result_rows(spark: SparkSession, results: Iterable[Result]) -> DataFrame:
     """Rows of `quality.results`, evaluated now."""
-    rows = [{**asdict(result), "sample_keys": list(result.sample_keys)} for result in results]
-    return spark.createDataFrame(rows, _VALUES).withColumn("evaluated_at", F.current_timestamp())
+    return small_table(spark, [asdict(result) for result in results], _VALUES).withColumn(
+        "evaluated_at", F.current_timestamp()
+    )
 
 
 def held_sources(results: DataFrame, gate: Gate) -> list[str]:

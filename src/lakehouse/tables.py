@@ -6,7 +6,7 @@ A table is always named `<schema>.<table>`, as in the documents: `silver.postgre
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -31,6 +31,17 @@ class TableSpec:
 
 # Row-level changes without rewriting files, and the feed that the next layer reads.
 UPSERTED = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
+
+
+def small_table(spark: SparkSession, rows: Iterable[Mapping[str, object]], columns: str) -> DataFrame:
+    """A few rows of the driver's own (numbers, text, lists and maps of them) as a DataFrame.
+
+    They travel inside the plan: `createDataFrame` would start a Python worker for them each time they are read.
+    """
+    from pyspark.sql import functions as F
+
+    text = json.dumps(list(rows), ensure_ascii=False)
+    return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"ARRAY<STRUCT<{columns}>>")))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.session import held
 from lakehouse.streams import run_until_done
-from lakehouse.tables import Warehouse
+from lakehouse.tables import Warehouse, small_table
 from silver.changelog import check_rules, first_occurrences, judged, keys_across_partitions, latest_per_key
 from silver.envelope import changes
 from silver.ledger import (
@@ -112,7 +112,7 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
             name: stack.enter_context(held(_judged_records(batch, name, feed, job))) for name, feed in job.feeds.items()
         }
         rows = _counted(batch, records, job)
-        counted = batch.sparkSession.createDataFrame(rows, COUNTS)
+        counted = small_table(warehouse.spark, [row.asDict() for row in rows], COUNTS)
         for name in job.feeds:
             if any(row["feed"] == name and row["changes"] for row in rows):
                 _apply_feed(warehouse, name, records[name], counted, job)
