@@ -16,6 +16,9 @@ from lakehouse.contracts import DecimalType, Feed
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+# In seconds from the epoch.
+YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800
+
 # 2**64: the weight of the upper of two 64-bit halves.
 _UPPER_HALF = "18446744073709551616"
 
@@ -74,8 +77,13 @@ def decimal_from_number(field: Column, declared: DecimalType) -> Column:
 
 
 def timestamp(field: Column, *, epoch_unit: str) -> Column:
-    """An integer counted from the epoch in `epoch_unit`, or ISO 8601 text; without a zone it is UTC."""
+    """An integer counted from the epoch in `epoch_unit`, or ISO 8601 text; without a zone it is UTC.
+
+    Years 1 to 9999: what lies outside is BC, or how PostgreSQL's ±infinity travels, and fits no timestamp here.
+    """
     number = F.when(field.rlike(r"^-?[0-9]+$"), field.try_cast("bigint"))
+    per_second = 1_000_000 if epoch_unit == "micros" else 1_000
+    number = F.when(number.between(YEAR_1 * per_second, YEAR_10000 * per_second - 1), number)
     instant = F.timestamp_micros(number) if epoch_unit == "micros" else F.timestamp_millis(number)
     text = F.when(field.rlike(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]"), field.try_cast("timestamp"))
     return F.coalesce(instant, text)
