@@ -75,12 +75,14 @@ def _expectation(rule: Expectation) -> GreatExpectation:
 def _verdict(rule: Expectation, outcome: object) -> Verdict:
     values = getattr(outcome, "result", {})
     passed = bool(getattr(outcome, "success", False))
-    # Expectations on aggregates (a maximum, a row count) have one observed value, not counts of rows.
+    # Expectations on aggregates (a maximum, a row count) have one observed value, not counts of rows; of an empty table
+    # nothing is counted.
+    unexpected = values.get("unexpected_count")
     return Verdict(
         rule=rule,
         passed=passed,
         evaluated=int(values.get("element_count", 1)),
-        failed=int(values.get("unexpected_count", 0 if passed else 1)),
+        failed=int(not passed) if unexpected is None else int(unexpected),
     )
 
 

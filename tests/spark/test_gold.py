@@ -1,0 +1,161 @@
+"""Gold: one row an order over both databases, kept up from what changed in silver, held back by gate 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from gold import build
+from gold.enrich import with_fulfillment
+from gold.unify import highest_feed_that_knows, orders_of_feed
+from lakehouse.config import Settings, settings
+from lakehouse.contracts import Contracts
+from lakehouse.results import RESULTS, held_sources
+from lakehouse.tables import Warehouse, small_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SILVER = "order_id BIGINT, customer_id BIGINT, status STRING, total_amount STRING, _is_deleted BOOLEAN"
+Gold = Mapping[str, Mapping[str, Any]]
+
+
+def silver(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
+    """Rows of a silver table: those columns that matter here."""
+    defaults = {"customer_id": 1, "status": "pending", "total_amount": "10.00", "_is_deleted": False}
+    table = small_table(spark, [{**defaults, **row} for row in rows], SILVER)
+    return table.withColumn("total_amount", F.col("total_amount").cast("decimal(10,2)"))
+
+
+def by_id(orders: DataFrame) -> dict[int, dict[str, Any]]:
+    return {row["order_id"]: row.asDict() for row in orders.collect()}
+
+
+def test_the_highest_feed_that_knows_a_key_decides(spark: SparkSession) -> None:
+    table = silver(spark, {"order_id": 1, "status": "paid"}, {"order_id": 2, "_is_deleted": True})
+    outbox = silver(
+        spark,
+        {"order_id": 1, "status": "told by the outbox"},
+        {"order_id": 2, "status": "told by the outbox"},
+        {"order_id": 3, "status": "told by the outbox"},
+    )
+    orders = by_id(highest_feed_that_knows([orders_of_feed(table), orders_of_feed(outbox)]))
+    assert orders[1]["status"] == "paid"
+    assert orders[2]["is_deleted"]
+    assert orders[3]["status"] == "told by the outbox"
+    assert len(orders) == 3
+
+
+def test_a_column_that_a_feed_lacks_is_null(spark: SparkSession) -> None:
+    (order,) = orders_of_feed(silver(spark, {"order_id": 1})).collect()
+    assert order["product_id"] is None
+    assert order["created_at"] is None
+
+
+def test_fulfillment_of_every_status(spark: SparkSession, contracts: Contracts) -> None:
+    statuses = ["completed", "cancelled", "pending", "refunded", "COMPLETED", None]
+    rows = silver(spark, *[{"order_id": number, "status": status} for number, status in enumerate(statuses)])
+    enriched = with_fulfillment(
+        rows, by_status=contracts.gold.fulfillment, otherwise=contracts.gold.fulfillment_otherwise
+    )
+    found = [order["fulfillment_status"] for _number, order in sorted(by_id(enriched).items())]
+    assert found == ["FULFILLED", "CANCELLED", "PENDING", "PENDING", "PENDING", "PENDING"]
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Silver tables written by hand, and the gold job on them."""
+
+    warehouse: Warehouse
+    chosen: Settings
+    contracts: Contracts
+
+    def write(self, feed: str, *rows: Mapping[str, Any]) -> None:
+        """Upsert rows of a feed's silver table."""
+        new = silver(self.warehouse.spark, *rows)
+        table = self.warehouse.delta(f"silver.{feed}")
+        missing = [name for name in table.toDF().columns if name not in new.columns]
+        types = dict(table.toDF().dtypes)
+        full = new.withColumns({name: F.lit(None).cast(types[name]) for name in missing})
+        (
+            table.alias("t")
+            .merge(full.alias("s"), "t.order_id = s.order_id")
+            .whenMatchedUpdateAll()
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+    def run(self, run_id: str, contracts: Contracts | None = None) -> build.Outcome:
+        return build.run(self.warehouse.spark, self.chosen, contracts or self.contracts, run_id=run_id)
+
+    def gold(self) -> Gold:
+        rows = self.warehouse.read("gold.unified_orders").collect()
+        return {row["composite_key"]: row.asDict() for row in rows}
+
+
+@pytest.fixture
+def shop(empty_silver: Callable[[], Warehouse], contracts: Contracts) -> Shop:
+    warehouse = empty_silver()
+    return Shop(warehouse, settings(warehouse=warehouse.location, checkpoints=warehouse.checkpoints), contracts)
+
+
+def test_gold_follows_silver_and_touches_only_what_changed(shop: Shop) -> None:
+    shop.write("postgres_orders", {"order_id": 1}, {"order_id": 2}, {"order_id": 3})
+    shop.write("mysql_orders", {"order_id": 1, "status": "completed", "total_amount": "99999999.99"})
+    assert shop.run("first").changed_rows == 4
+    first = shop.gold()
+    assert set(first) == {"PG-1", "PG-2", "PG-3", "MY-1"}
+    assert (first["MY-1"]["source_database"], first["MY-1"]["fulfillment_status"]) == ("mysql", "FULFILLED")
+    assert str(first["MY-1"]["total_amount"]) == "99999999.99"
+
+    version = shop.warehouse.version("gold.unified_orders")
+    assert shop.run("nothing new").changed_rows == 0
+    assert shop.warehouse.version("gold.unified_orders") == version
+
+    shop.write(
+        "postgres_orders",
+        {"order_id": 1, "status": "cancelled"},
+        {"order_id": 2, "_is_deleted": True},
+        {"order_id": 3},  # written again, the same
+        {"order_id": 4},
+    )
+    assert shop.run("second").changed_rows == 3
+    second = shop.gold()
+    assert set(second) == {"PG-1", "PG-3", "PG-4", "MY-1"}
+    assert second["PG-1"]["fulfillment_status"] == "CANCELLED"
+    assert second["PG-1"]["processed_at"] > first["PG-1"]["processed_at"]
+    for same in ("PG-3", "MY-1"):
+        assert second[same] == first[same]
+
+    incremental = {key: _without_time(row) for key, row in second.items()}
+    shop.warehouse.spark.sql(f"DELETE FROM delta.`{shop.warehouse.path('ops.progress')}`")
+    shop.warehouse.spark.sql(f"DELETE FROM delta.`{shop.warehouse.path('gold.unified_orders')}`")
+    shop.run("everything again")
+    assert {key: _without_time(row) for key, row in shop.gold().items()} == incremental
+
+
+def test_gate_2_holds_one_source_and_lets_the_other_go_on(shop: Shop) -> None:
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.write("mysql_orders", {"order_id": 1, "total_amount": "-1.00"})
+    outcome = shop.run("held")
+    assert outcome.held_sources == ("mysql",)
+    assert set(shop.gold()) == {"PG-1"}
+    results = shop.warehouse.read(RESULTS.name)
+    assert held_sources(results, shop.contracts.gold_gate) == ["mysql"]
+    (verdict,) = results.where("NOT passed AND feed = 'mysql_orders'").collect()
+    assert (verdict["rule"], verdict["evaluated"], verdict["failed"]) == ("amount_plausible", 1, 1)
+
+    shop.write("mysql_orders", {"order_id": 1, "total_amount": "1.00"})
+    assert shop.run("mended").held_sources == ()
+    assert set(shop.gold()) == {"PG-1", "MY-1"}
+    assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts.gold_gate) == []
+
+
+def _without_time(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "processed_at"}
