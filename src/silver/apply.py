@@ -107,13 +107,16 @@ def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
 def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     """Apply one micro-batch of bronze rows of one source to its silver tables."""
     warehouse = Warehouse(batch.sparkSession, job.location, job.checkpoints)
+    # What a batch costs follows the feeds that have news in it, not those that are declared.
+    topics = {row["topic"] for row in batch.select("topic").distinct().collect()}
+    feeds = {name: feed for name, feed in job.feeds.items() if not topics.isdisjoint(feed.topics)}
     with ExitStack() as stack:
         records = {
-            name: stack.enter_context(held(_judged_records(batch, name, feed, job))) for name, feed in job.feeds.items()
+            name: stack.enter_context(held(_judged_records(batch, name, feed, job))) for name, feed in feeds.items()
         }
-        rows = _counted(batch, records, job)
+        rows = _counted(batch, topics, records, job)
         counted = small_table(warehouse.spark, [row.asDict() for row in rows], COUNTS)
-        for name in job.feeds:
+        for name in feeds:
             if any(row["feed"] == name and row["changes"] for row in rows):
                 _apply_feed(warehouse, name, records[name], counted, job)
             if any(row["feed"] == name and row["quarantined"] for row in rows):
@@ -127,12 +130,15 @@ def _judged_records(batch: DataFrame, name: str, feed: Feed, job: Job) -> DataFr
     return judged(changes(records, feed), job.rules(name), has_position=has_position(feed, kind))
 
 
-def _counted(batch: DataFrame, records: Mapping[str, DataFrame], job: Job) -> list[Row]:
+def _counted(batch: DataFrame, topics: set[str], records: Mapping[str, DataFrame], job: Job) -> list[Row]:
     """The counts of the whole batch, those of topics without a feed included: a few rows, in the columns of COUNTS."""
-    topics = [topic for feed in job.feeds.values() for topic in feed.topics]
-    parts = [ignored_counts(batch.where(~F.col("topic").isin(*topics)))]
-    for name, judged_records in records.items():
-        parts.append(counts(judged_records, feed=name, rules=[rule.name for rule in job.rules(name)]))
+    parts = [
+        counts(judged_records, feed=name, rules=[rule.name for rule in job.rules(name)])
+        for name, judged_records in records.items()
+    ]
+    without_feed = topics.difference(*[feed.topics for feed in job.feeds.values()])
+    if without_feed:
+        parts.append(ignored_counts(batch.where(F.col("topic").isin(*without_feed))))
     return reduce(DataFrame.unionByName, parts).select(*COUNT_NAMES).collect()
 
 

@@ -1,0 +1,35 @@
+"""Fixtures of the tests that need tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.contracts import Contracts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakehouse.tables import Warehouse
+
+
+@pytest.fixture(scope="session")
+def empty_silver(
+    spark: SparkSession, contracts: Contracts, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], Warehouse]:
+    """Makes a warehouse with every table that silver writes, empty: a copy, since creating tables takes seconds."""
+    from lakehouse.tables import Warehouse
+    from silver.apply import ensure_tables
+
+    original = tmp_path_factory.mktemp("empty")
+    ensure_tables(Warehouse(spark, str(original), str(original / "_checkpoints")), contracts)
+
+    def copy() -> Warehouse:
+        location = tmp_path_factory.mktemp("silver") / "warehouse"
+        shutil.copytree(original, location)
+        return Warehouse(spark, str(location), str(location / "_checkpoints"))
+
+    return copy
