@@ -54,8 +54,10 @@ _LOCAL = {
 }
 
 
-# For a few thousand rows (tests, the demo): there, compiling a plan takes longer than running it.
+# For a few thousand rows (tests, the demo): there, compiling a plan takes longer than running it, and one task does it.
 SMALL_DATA = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
