@@ -46,7 +46,7 @@ def test_the_packaged_contracts_fit_together() -> None:
 
 def test_a_contract_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        load_packaged().gold.publication.partitions = 7  # type: ignore[misc]
+        load_packaged().gold.publication.partitions = 7
 
 
 @pytest.mark.parametrize(

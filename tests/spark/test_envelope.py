@@ -1,0 +1,171 @@
+"""Records into changes: what each record is, and that nothing a producer may send stops the batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Contracts
+from lakehouse.tables import small_table
+from silver.envelope import changes
+from tests.support.events import change, compact, mysql_image, mysql_source, order, postgres_image, postgres_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+    from lakehouse.contracts import Feed
+
+pytestmark = pytest.mark.spark
+
+RECORD = "offset BIGINT, key STRING, value STRING, headers ARRAY<STRUCT<key: STRING, value: STRING>>"
+KEY = b'{"order_id":1}'
+SOURCE = postgres_source(100, last_commit=100)
+GOOD = change("c", SOURCE, postgres_image(order(1))).encode()
+NOT_JSON = "The value is not JSON of the declared shape."
+NOT_TEXT = "The value is not UTF-8 text."
+NO_ROW = "The operation is not one of r, c, u, d with its row."
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+def read(
+    spark: SparkSession, feed: Feed, *records: tuple[bytes | None, bytes | None], headers: Headers | None = ()
+) -> list[Row]:
+    """The records (key and value, in bytes) as changes, in their order. Every column is computed."""
+    rows = [
+        {
+            "offset": offset,
+            "key": None if key is None else key.hex(),
+            "value": None if value is None else value.hex(),
+            "headers": None
+            if headers is None
+            else [{"key": name, "value": None if text is None else text.hex()} for name, text in headers],
+        }
+        for offset, (key, value) in enumerate(records)
+    ]
+    unhexed = F.transform(
+        "headers", lambda one: F.struct(one["key"].alias("key"), F.unhex(one["value"]).alias("value"))
+    )
+    bronze = small_table(spark, rows, RECORD).withColumns(
+        {
+            "topic": F.lit(feed.topics[0]),
+            "partition": F.lit(0),
+            "timestamp": F.timestamp_millis(F.lit(0)),
+            "key": F.unhex("key"),
+            "value": F.unhex("value"),
+            "headers": unhexed,
+        }
+    )
+    found = changes(bronze, feed).withColumn("source_ts", F.unix_micros("source_ts")).collect()
+    return sorted(found, key=lambda row: int(row["offset"]))
+
+
+def said(row: Row) -> tuple[str, list[str]]:
+    return row["kind"], row["problems"]
+
+
+def image(**columns: Any) -> bytes:
+    """An insert whose row has other JSON in these columns."""
+    return compact({"after": {**postgres_image(order(1)), **columns}, "source": SOURCE, "op": "c"}).encode()
+
+
+def test_a_change_is_read_whole(spark: SparkSession, contracts: Contracts) -> None:
+    feed = contracts.silver.feeds["mysql_orders"]
+    row = order(1, status="paid", total_amount="-0.01", note="注文", updated_at="2026-01-02T03:04:05.000006")
+    source = mysql_source(700, row=3, ts_ms=1_767_225_600_123)
+    headers = [("other", b"x"), ("__debezium.context.runId", b"run-1"), ("__debezium.context.runId", b"run-2")]
+    (found,) = read(spark, feed, (KEY, change("u", source, mysql_image(row)).encode()), headers=headers)
+    assert said(found) == ("change", [])
+    assert (found["op"], found["is_delete"], found["run_id"], found["event_id"]) == ("u", False, "run-1", None)
+    assert found["source_ts"] == 1_767_225_600_123_000
+    as_text = {name: None if value is None else str(value) for name, value in found["row"].asDict().items()}
+    assert as_text == {name: None if value is None else str(value).replace("T", " ") for name, value in row.items()}
+    assert (found["key"], bytes(found["value"])) == (KEY, change("u", source, mysql_image(row)).encode())
+
+
+def test_a_delete_has_its_key_and_nothing_else(spark: SparkSession, contracts: Contracts) -> None:
+    event = {"before": postgres_image(order(1)), "after": None, "source": SOURCE, "op": "d"}
+    (found,) = read(spark, contracts.silver.feeds["postgres_orders"], (KEY, compact(event).encode()))
+    assert said(found) == ("change", [])
+    assert found["is_delete"]
+    assert {name for name, value in found["row"].asDict().items() if value is not None} == {"order_id"}
+
+
+@pytest.mark.parametrize("headers", [None, (), [("id", None)], [("eventType", b"x")]], ids=str)
+def test_headers_may_be_missing(spark: SparkSession, contracts: Contracts, headers: Headers | None) -> None:
+    payload = compact({"payload": '{"order_id":1,"amount":1}'}).encode()
+    (table,) = read(spark, contracts.silver.feeds["postgres_orders"], (KEY, GOOD), headers=headers)
+    (outbox,) = read(spark, contracts.silver.feeds["postgres_outbox_orders"], (b'"1"', payload), headers=headers)
+    assert (table["kind"], table["run_id"]) == ("change", "")
+    assert (outbox["kind"], outbox["run_id"], outbox["event_id"]) == ("change", "", None)
+
+
+def test_damaged_records_of_a_table_are_unreadable(spark: SparkSession, contracts: Contracts) -> None:
+    deep = b"[" * 3000
+    expected = [
+        (GOOD, "change", []),
+        (None, "tombstone", []),
+        (b"", "tombstone", []),
+        (b" ", "unreadable", ["The value is not a change event: it has no op."]),
+        (b"\xff" + GOOD, "unreadable", [NOT_TEXT]),
+        (GOOD.replace(b'"pending"', b'"pend\xe9"'), "unreadable", [NOT_TEXT]),
+        (GOOD[:-1], "unreadable", [NOT_JSON]),
+        (deep, "unreadable", [NOT_JSON]),
+        (GOOD.replace(b'"note":null', b'"x":' + deep + b"]" * 3000), "unreadable", [NOT_JSON]),
+        (GOOD.replace(b'"customer_id":7', b'"customer_id":' + b"7" * 3000), "unreadable", [NOT_JSON]),
+        (compact({"op": "c", "after": "text", "source": SOURCE}).encode(), "unreadable", [NOT_JSON]),
+        (compact({"op": "m", "message": {}, "source": SOURCE}).encode(), "unreadable", [NO_ROW]),
+        (image(customer_id=2**63), "change", ["customer_id: the value does not fit BIGINT."]),
+        (image(created_at=2**63 - 1), "change", ["created_at: the value does not fit TIMESTAMP."]),
+        (
+            image(total_amount={"scale": 2, "value": "ZA=="}),
+            "change",
+            ["total_amount: the value does not fit DECIMAL(10,2)."],
+        ),
+        (image(note={"a": 1}), "change", []),
+    ]
+    feed = contracts.silver.feeds["postgres_orders"]
+    found = read(spark, feed, *[(KEY, value) for value, _kind, _problems in expected])
+    assert [said(row) for row in found] == [(kind, problems) for _value, kind, problems in expected]
+
+
+def test_damaged_outbox_events_are_unreadable(spark: SparkSession, contracts: Contracts) -> None:
+    def event(payload: str) -> bytes:
+        return compact({"payload": payload, "timestamp": 1_767_225_600_000_000}).encode()
+
+    no_object = "The payload is not a JSON object of the declared shape."
+    expected = [
+        (event('{"order_id":1,"amount":1}'), "change", []),
+        (None, "tombstone", []),
+        (event('{"order_id":1,"amount":1}')[:-1], "unreadable", ["The value is not JSON text."]),
+        (event('{"note":"é"}').decode().encode("latin-1"), "unreadable", ["The value is not JSON text."]),
+        (event('{"order_id":1,"amount":"abc"}'), "unreadable", [no_object]),
+        (event('{"order_id":1,"amount":1e400}'), "unreadable", [no_object]),
+        (event('{"order_id":1,"amount":1' + "0" * 2000 + "}"), "unreadable", [no_object]),
+        (event("[1]"), "unreadable", [no_object]),
+        (event(""), "unreadable", [no_object]),
+        (compact({"payload": None}).encode(), "unreadable", ["The value has no payload."]),
+    ]
+    feed = contracts.silver.feeds["postgres_outbox_orders"]
+    found = read(spark, feed, *[(b'"1"', value) for value, _kind, _problems in expected])
+    assert [said(row) for row in found] == [(kind, problems) for _value, kind, problems in expected]
+
+
+@pytest.mark.parametrize("times", [{"ts_ms": 2**63 - 1}, {"ts_ms": -(2**63)}, {"ts_us": 2**63 - 1}], ids=str)
+def test_a_time_of_the_source_beyond_all_years_does_not_stop_the_batch(
+    spark: SparkSession, contracts: Contracts, times: dict[str, int]
+) -> None:
+    event = compact({"op": "c", "after": postgres_image(order(1)), "source": {"lsn": 1, **times}}).encode()
+    found = read(spark, contracts.silver.feeds["postgres_orders"], (KEY, event), (KEY, GOOD))
+    assert [row["source_ts"] for row in found] == [None, SOURCE["ts_us"]]
+
+
+def test_a_record_of_more_than_one_json_value_is_unreadable(spark: SparkSession, contracts: Contracts) -> None:
+    outbox = json.dumps({"payload": '{"order_id":1,"amount":1}'}).encode()
+    tables = read(spark, contracts.silver.feeds["postgres_orders"], (KEY, GOOD + GOOD), (KEY, GOOD + b" and more"))
+    events = read(spark, contracts.silver.feeds["postgres_outbox_orders"], (b'"1"', outbox + outbox))
+    assert [row["kind"] for row in (*tables, *events)] == ["unreadable"] * 3

@@ -1,0 +1,139 @@
+"""Row rules: compiled to Spark columns, they count what Great Expectations itself counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from lakehouse.checkpoint import validate_tables
+from lakehouse.contracts import Expectation
+from lakehouse.errors import ContractError
+from lakehouse.expectations import ROW_RULES, fails
+from lakehouse.tables import small_table
+from silver.changelog import check_rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+FILE = "gate.yaml"
+TEXTS = [
+    *("", " ", "a", "A", "paid", "paid ", "PAID", "two words", "line\n", "line\nline", "null", "12", "x" * 10_001),
+    *("é", "é", "注文", "🚀", "🚀🚀", "naïve Ωμέγα", 'a "b" \\ c', "$^", "\u0000", "\u00a0"),
+]
+AMOUNTS = ["0.00", "0.01", "-0.01", "1.00", "9.99", "10.00", "10.01", "-99999999.99", "99999999.99", "99999999.98"]
+NUMBERS = [0, 1, -1, 2, 10, 2**53, 2**53 + 1, 2**63 - 1, -(2**63)]
+IN_SET, BETWEEN = "expect_column_values_to_be_in_set", "expect_column_values_to_be_between"
+REGEX, LENGTHS = "expect_column_values_to_match_regex", "expect_column_value_lengths_to_be_between"
+NOT_NULL = "expect_column_values_to_not_be_null"
+
+
+def expectation(kind: str, number: int = 0, **kwargs: Any) -> Expectation:
+    return Expectation(
+        name=f"rule_{number}", type=kind, kwargs=kwargs, on_failure="quarantine", description="A rule of this test."
+    )
+
+
+ARGUMENTS: list[tuple[str, dict[str, Any]]] = [
+    (NOT_NULL, {"column": "text"}),
+    (NOT_NULL, {"column": "amount"}),
+    (IN_SET, {"column": "text", "value_set": ["paid", "注文", "", "🚀"]}),
+    (IN_SET, {"column": "number", "value_set": [1, 2, 2**63 - 1]}),
+    (IN_SET, {"column": "amount", "value_set": [1, 9.99, 10]}),
+    (IN_SET, {"column": "nothing", "value_set": ["a"]}),
+    (BETWEEN, {"column": "amount", "min_value": 0}),
+    (BETWEEN, {"column": "amount", "min_value": 0, "max_value": 99999999.99}),
+    (BETWEEN, {"column": "amount", "min_value": 0, "strict_min": True}),
+    (BETWEEN, {"column": "amount", "min_value": -0.01, "max_value": 10.01}),
+    (BETWEEN, {"column": "amount", "max_value": 10, "strict_max": True}),
+    # Bounds beyond 2**53 pass through a double in Great Expectations, and not in ours.
+    (BETWEEN, {"column": "number", "min_value": 10, "strict_min": True}),
+    (BETWEEN, {"column": "number", "min_value": 1, "max_value": 2**52}),
+    (REGEX, {"column": "text", "regex": "^[A-Za-z0-9_-]+$"}),
+    (REGEX, {"column": "text", "regex": "a"}),
+    (REGEX, {"column": "text", "regex": "^.$"}),
+    (REGEX, {"column": "text", "regex": r"^\w+$"}),
+    (REGEX, {"column": "text", "regex": ""}),
+    (REGEX, {"column": "nothing", "regex": "^a$"}),
+    (LENGTHS, {"column": "text", "max_value": 10_000}),
+    (LENGTHS, {"column": "text", "min_value": 1, "max_value": 1}),
+    (LENGTHS, {"column": "text", "min_value": 2}),
+    (LENGTHS, {"column": "text", "min_value": 1, "strict_min": True, "max_value": 4, "strict_max": True}),
+]
+RULES = [expectation(kind, number, **kwargs) for number, (kind, kwargs) in enumerate(ARGUMENTS)]
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession) -> DataFrame:
+    rows = [
+        {"text": text, "amount": amount, "number": number}
+        for start, text in enumerate([*TEXTS, None])
+        for amount, number in zip(
+            [*AMOUNTS, None][start % 3 :: 2], [*NUMBERS, None, None][start % 5 :: 2], strict=False
+        )
+    ]
+    columns = "text STRING, amount STRING, number BIGINT, nothing STRING"
+    return small_table(spark, rows, columns).withColumn("amount", F.col("amount").cast("decimal(10,2)"))
+
+
+@pytest.fixture(scope="module")
+def counted_by_us(table: DataFrame) -> Mapping[str, int]:
+    failures = [F.count_if(fails(rule, F.col, file=FILE)).alias(rule.name) for rule in RULES]
+    return table.agg(*failures).collect()[0].asDict()
+
+
+@pytest.fixture(scope="module")
+def counted_by_great_expectations(table: DataFrame) -> Mapping[str, int]:
+    return {verdict.rule.name: verdict.failed for verdict in validate_tables({"rows": table}, {"rows": RULES})["rows"]}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.type.removeprefix('expect_')} {rule.kwargs}")
+def test_a_row_rule_counts_what_great_expectations_counts(
+    counted_by_us: Mapping[str, int], counted_by_great_expectations: Mapping[str, int], rule: Expectation
+) -> None:
+    assert counted_by_us[rule.name] == counted_by_great_expectations[rule.name]
+
+
+def test_every_kind_of_row_rule_is_compared() -> None:
+    assert {rule.type for rule in RULES} == set(ROW_RULES)
+
+
+def test_the_rules_are_not_met_by_some_rows_and_met_by_others(
+    table: DataFrame, counted_by_us: Mapping[str, int]
+) -> None:
+    always_met = {rule.name for rule in RULES if rule.kwargs["column"] == "nothing" or rule.kwargs.get("regex") == ""}
+    rows = table.count()
+    assert {name for name, failed in counted_by_us.items() if not 0 < failed < rows} == always_met
+
+
+def test_a_verdict_is_never_null(table: DataFrame) -> None:
+    verdicts = [F.count_if(fails(rule, F.col, file=FILE).isNull()).alias(rule.name) for rule in RULES]
+    assert set(table.agg(*verdicts).collect()[0]) == {0}
+
+
+@pytest.mark.parametrize("kind", ["expect_column_values_to_be_unique", "expect_table_row_count_to_be_between"])
+def test_a_rule_about_a_whole_table_cannot_judge_rows(kind: str) -> None:
+    with pytest.raises(ContractError, match=f"{kind} cannot judge a single row") as raised:
+        check_rules([expectation(kind, column="text")])
+    assert raised.value.key == "expectations.rule_0.type"
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs"),
+    [
+        (BETWEEN, {"column": "amount", "min": 0}),
+        (BETWEEN, {"column": "amount"}),
+        (IN_SET, {"column": "text"}),
+        (REGEX, {"column": "text", "pattern": "^a$"}),
+        (NOT_NULL, {}),
+        (NOT_NULL, {"column": "text", "row_condition": "amount > 0", "condition_parser": "spark"}),
+    ],
+    ids=str,
+)
+def test_arguments_that_the_rule_would_not_heed_are_refused(kind: str, kwargs: dict[str, Any]) -> None:
+    with pytest.raises(ContractError):
+        check_rules([expectation(kind, **kwargs)])

@@ -1,0 +1,176 @@
+"""Positions: what comes later in the source's history compares higher. The lists here are in the order of history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Contracts
+from lakehouse.tables import small_table
+from silver.envelope import SOURCE
+from silver.position import has_position, position_type, with_position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+RUNS = "topic STRING, partition INT, run_id STRING, first_snapshot_offset BIGINT, snapshot_lsn BIGINT"
+READ = "topic STRING, partition INT, highest_timestamp_ms BIGINT"
+CHANGES = (
+    f"label STRING, topic STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, run_id STRING, source {SOURCE}"
+)
+Change = Mapping[str, Any]
+
+
+def positioned(
+    spark: SparkSession,
+    contracts: Contracts,
+    feed: str,
+    history: Sequence[Change],
+    *,
+    runs: Sequence[Change] = (),
+    read: Sequence[Change] = (),
+) -> DataFrame:
+    """The changes in some other order than history's, with their positions."""
+    declared = contracts.silver.feeds[feed]
+    defaults = {"topic": "t", "partition": 0, "offset": 0, "timestamp_ms": 0, "run_id": "run"}
+    rows = [{**defaults, "label": str(number), **change} for number, change in enumerate(history)]
+    changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumn(
+        "timestamp", F.timestamp_millis("timestamp_ms")
+    )
+    return with_position(
+        changes,
+        declared,
+        contracts.topics.sources[declared.source].kind,
+        runs=small_table(spark, runs, RUNS),
+        read=small_table(spark, read, READ),
+    )
+
+
+def order(changes: DataFrame) -> list[str]:
+    """The labels by position, from the lowest; no two positions are equal."""
+    rows = changes.select("label", "position").orderBy("position").collect()
+    assert len({row["position"] for row in rows}) == len(rows), "positions are total"
+    return [row["label"] for row in rows]
+
+
+def postgres(lsn: int, *, commit: int | None, offset: int, snapshot: str = "false", run: str = "run") -> Change:
+    sequence = json.dumps([None if commit is None else str(commit), str(lsn)])
+    source = {"lsn": lsn, "sequence": sequence, "snapshot": snapshot}
+    return {"offset": offset, "run_id": run, "source": source}
+
+
+def mysql(number: int, pos: int, *, offset: int, row: int | None = 0, snapshot: str = "false") -> Change:
+    source = {"file": f"mysql-bin.{number:06}", "pos": pos, "row": row, "snapshot": snapshot}
+    return {"offset": offset, "source": source}
+
+
+def test_postgres_goes_by_commit_then_lsn_and_streamed_changes_stand_behind_their_snapshot(
+    spark: SparkSession, contracts: Contracts
+) -> None:
+    history = [
+        postgres(900, commit=None, offset=40, run="a run without a snapshot"),
+        postgres(950, commit=None, offset=5),  # before its run's snapshot: no S
+        postgres(1000, commit=None, offset=10, snapshot="first"),
+        postgres(1000, commit=None, offset=11, snapshot="last"),
+        postgres(940, commit=None, offset=12),  # open while the slot was created
+        postgres(960, commit=950, offset=13),
+        postgres(1000, commit=None, offset=14),  # at the snapshot's position
+        postgres(1010, commit=None, offset=15),
+        postgres(1100, commit=1100, offset=16),
+        postgres(1150, commit=1100, offset=17),
+        postgres(1150, commit=1100, offset=27),  # the same again
+        postgres(1120, commit=1200, offset=18),  # an older LSN, committed later
+        postgres(1180, commit=1200, offset=19),
+        postgres(1999, commit=1200, offset=20),
+        postgres(9_223_372_036_854_775_807, commit=1200, offset=21),
+    ]
+    runs = [
+        {"topic": "t", "partition": 0, "run_id": "run", "first_snapshot_offset": 10, "snapshot_lsn": 1000},
+        {"topic": "t", "partition": 1, "run_id": "run", "first_snapshot_offset": 0, "snapshot_lsn": 5000},
+        {"topic": "u", "partition": 0, "run_id": "run", "first_snapshot_offset": 0, "snapshot_lsn": 5000},
+    ]
+    changes = positioned(spark, contracts, "postgres_orders", history, runs=runs)
+    assert order(changes) == [str(number) for number in range(len(history))]
+
+
+def test_an_incremental_snapshot_row_loses_at_an_equal_position(spark: SparkSession, contracts: Contracts) -> None:
+    history = [postgres(1000, commit=1000, offset=2, snapshot="incremental"), postgres(1000, commit=1000, offset=1)]
+    assert order(positioned(spark, contracts, "postgres_orders", history)) == ["0", "1"]
+
+
+def test_mysql_goes_by_file_number_then_pos_then_row(spark: SparkSession, contracts: Contracts) -> None:
+    history = [
+        mysql(2, 4_294_967_295, offset=90),
+        mysql(999_999, 900, offset=80),
+        mysql(1_000_000, 4, offset=70, snapshot="true"),
+        mysql(1_000_000, 4, offset=60, row=None),  # no row is row 0
+        mysql(1_000_000, 4, offset=61),
+        mysql(1_000_000, 4, offset=50, row=1),
+        mysql(1_000_000, 4, offset=49, row=10),
+        mysql(1_000_000, 157, offset=40),
+        mysql(1_000_000, 157, offset=41),
+        mysql(1_000_000, 1570, offset=1),
+        mysql(1_000_001, 4, offset=0),
+    ]
+    changes = positioned(spark, contracts, "mysql_orders", history)
+    assert order(changes) == [str(number) for number in range(len(history))]
+
+
+def test_outbox_events_go_by_time_across_partitions_and_by_offset_within_one(
+    spark: SparkSession, contracts: Contracts
+) -> None:
+    history = [
+        {"partition": 0, "offset": 5, "timestamp_ms": 1000},
+        {"partition": 1, "offset": 0, "timestamp_ms": 2000},
+        {"partition": 0, "offset": 6, "timestamp_ms": 3000},
+        {"partition": 0, "offset": 7, "timestamp_ms": 500},  # the clock went back
+        {"partition": 2, "offset": 9, "timestamp_ms": 1500},  # behind what was read of the partition before: 3500
+        {"partition": 1, "offset": 1, "timestamp_ms": 4000},
+    ]
+    read = [{"topic": "t", "partition": 2, "highest_timestamp_ms": 3500}]
+    changes = positioned(spark, contracts, "postgres_outbox_orders", history, read=read)
+    assert order(changes) == [str(number) for number in range(len(history))]
+
+
+@pytest.mark.parametrize("feed", ["postgres_orders", "mysql_orders", "postgres_outbox_orders"])
+def test_a_position_is_of_the_type_that_the_table_keeps(spark: SparkSession, contracts: Contracts, feed: str) -> None:
+    declared = contracts.silver.feeds[feed]
+    kept = small_table(spark, [], f"position {position_type(declared, contracts.topics.sources[declared.source].kind)}")
+    assert positioned(spark, contracts, feed, []).select("position").dtypes == kept.dtypes
+
+
+def test_what_has_no_position_is_told(spark: SparkSession, contracts: Contracts) -> None:
+    sources = {
+        "postgres_orders": [
+            ({"lsn": 1, "sequence": '[null,"1"]'}, True),
+            ({"lsn": 1, "sequence": None}, True),
+            ({"lsn": None, "sequence": '["1","2"]'}, True),
+            ({"lsn": None, "sequence": "not JSON"}, False),
+            ({"lsn": None, "sequence": '["1",null]'}, False),
+            ({"lsn": None, "sequence": '["1","0/16B6C50"]'}, False),
+            ({}, False),
+            (None, False),
+        ],
+        "mysql_orders": [
+            ({"file": "binlog.000001", "pos": 4}, True),
+            ({"file": "a.b.000001", "pos": 4, "row": None}, True),
+            ({"file": "binlog", "pos": 4}, False),
+            ({"file": "binlog.", "pos": 4}, False),
+            ({"file": "", "pos": 4}, False),
+            ({"file": "binlog.000001", "pos": None}, False),
+            ({"file": None, "pos": 4}, False),
+            (None, False),
+        ],
+    }
+    for feed, cases in sources.items():
+        declared = contracts.silver.feeds[feed]
+        known = has_position(declared, contracts.topics.sources[declared.source].kind)
+        changes = positioned(spark, contracts, feed, [{"source": source} for source, _known in cases])
+        found = {row["label"]: row["known"] for row in changes.select("label", known.alias("known")).collect()}
+        assert found == {str(number): expected for number, (_source, expected) in enumerate(cases)}, feed

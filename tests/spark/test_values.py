@@ -1,0 +1,306 @@
+"""Values of JSON events as typed columns: exactly, or NULL. Python's decimal and datetime are the judges."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Column, DecimalType, SimpleType
+from lakehouse.tables import small_table
+from silver.values import json_type, typed
+from tests.support.events import EPOCH, base64_decimal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+AMOUNT = Column(type=DecimalType(precision=10, scale=2))
+DECIMALS = [
+    AMOUNT,
+    *(Column(type=DecimalType(precision=38, scale=scale)) for scale in (0, 10, 38)),
+    Column(type=DecimalType(precision=1, scale=0)),
+]
+BIGINT = Column(type=SimpleType(name="BIGINT"))
+STRING = Column(type=SimpleType(name="STRING"))
+MICROS = Column(type=SimpleType(name="TIMESTAMP"))
+MILLIS = Column(type=SimpleType(name="TIMESTAMP"), epoch_unit="millis")
+
+# One example is a list of many values for one Spark job: more examples would only cost time.
+few_large_examples = settings(
+    max_examples=2,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def read(spark: SparkSession, fragments: Sequence[str], *columns: Column, precise: bool = False) -> list[list[Any]]:
+    """For each JSON value what every column makes of it, in one Spark job; times as micros from the epoch."""
+    rows = [{"number": number, "json": f'{{"v":{fragment}}}'} for number, fragment in enumerate(fragments)]
+    cells = []
+    for column in columns:
+        field = F.from_json("json", f"v {json_type(column, precise=precise)}")["v"]
+        value = typed(field, column, precise=precise)
+        cells.append(F.unix_micros(value) if column.type.ddl == "TIMESTAMP" else value)
+    table = small_table(spark, rows, "number BIGINT, json STRING")
+    found = table.select("number", *[cell.alias(f"c{n}") for n, cell in enumerate(cells)]).collect()
+    return [list(row)[1:] for row in sorted(found, key=lambda row: row["number"])]
+
+
+def one(spark: SparkSession, fragments: Sequence[str], column: Column, *, precise: bool = False) -> dict[str, Any]:
+    """The same for one column, by JSON value."""
+    return {
+        fragment: cell
+        for fragment, (cell,) in zip(fragments, read(spark, fragments, column, precise=precise), strict=True)
+    }
+
+
+def fitting(value: Decimal, column: Column) -> Decimal | None:
+    """The value when the column can hold it exactly."""
+    declared = column.type
+    assert isinstance(declared, DecimalType)
+    unscaled = value.scaleb(declared.scale)
+    return value if unscaled == int(unscaled) and abs(unscaled) < 10**declared.precision else None
+
+
+def base64_json(unscaled: int, padding: int = 0) -> str:
+    """An unscaled number as Connect sends it, in so many more bytes than it needs."""
+    length = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
+    return json.dumps(base64.b64encode(unscaled.to_bytes(length + padding, "big", signed=True)).decode())
+
+
+UNSCALED = st.one_of(
+    st.integers(-(2**127), 2**127 - 1),
+    st.integers(-300, 300),
+    st.builds(
+        lambda power, sign, near: sign * (10**power + near),
+        st.integers(0, 38),
+        st.sampled_from([1, -1]),
+        st.integers(-1, 1),
+    ),
+    st.builds(lambda bits, near: 2**bits + near, st.integers(0, 126), st.integers(-1, 1)),
+)
+
+
+@given(numbers=st.lists(UNSCALED, min_size=100, max_size=150))
+@few_large_examples
+def test_base64_decimals_are_exact_or_null(spark: SparkSession, numbers: list[int]) -> None:
+    numbers = [*numbers, 0, -1, 10**10 - 1, -(10**10) + 1, 10**10, -(10**10), 10**38 - 1, -(10**38) + 1, 10**38]
+    found = read(spark, [base64_json(number) for number in numbers], *DECIMALS, precise=True)
+    for number, cells in zip(numbers, found, strict=True):
+        for column, cell in zip(DECIMALS, cells, strict=True):
+            scale = getattr(column.type, "scale", 0)
+            assert cell == fitting(Decimal(number).scaleb(-scale), column), (number, column.type.ddl)
+
+
+def test_negative_decimals_keep_all_38_digits(spark: SparkSession) -> None:
+    column = Column(type=DecimalType(precision=38, scale=0))
+    fit = [-(10**34) - 1, -12345678901234567890123456789012345678]
+    found = one(spark, [base64_json(number) for number in fit], column, precise=True)
+    assert found == {base64_json(number): Decimal(number) for number in fit}
+
+
+@pytest.mark.parametrize("number", [-(10**38) + 1, -(10**38), 10**38])
+def test_a_number_of_38_digits_and_more_does_not_fit_an_amount(spark: SparkSession, number: int) -> None:
+    assert read(spark, [base64_json(number)], AMOUNT, precise=True) == [[None]]
+
+
+def test_base64_decimals_may_have_leading_bytes(spark: SparkSession) -> None:
+    numbers = {base64_json(number, padding): number for number in (0, 1, 12345, -1, -12345) for padding in (1, 8, 13)}
+    found = one(spark, list(numbers), AMOUNT, precise=True)
+    assert found == {fragment: Decimal(number).scaleb(-2) for fragment, number in numbers.items()}
+
+
+def test_what_is_no_base64_decimal_is_null(spark: SparkSession) -> None:
+    broken = ['""', '"===="', '"not base64!"', '"Z"', '"é"', "null", "{}", '"__8="', f'"{"A" * 400}"']
+    assert one(spark, broken, AMOUNT, precise=True) == dict.fromkeys(broken)
+
+
+def test_numbers_are_taken_when_they_fit(spark: SparkSession) -> None:
+    expected = {
+        "0": "0.00",
+        "-0": "0.00",
+        "0.01": "0.01",
+        "-0.01": "-0.01",
+        "12.3": "12.30",
+        "12.34": "12.34",
+        "12.34000000": "12.34",
+        "1e2": "100.00",
+        "1.5E-1": "0.15",
+        "9.999999999E7": "99999999.99",
+        "-99999999.99": "-99999999.99",
+        '"12.34"': "12.34",
+        '"9.999999999E7"': "99999999.99",
+    }
+    assert one(spark, list(expected), AMOUNT) == {fragment: Decimal(text) for fragment, text in expected.items()}
+
+
+def test_numbers_that_do_not_fit_are_null(spark: SparkSession) -> None:
+    misfits = [
+        *("0.005", "-0.005", "12.345", "99999999.995", "100000000", "-100000000", "1e8", "1e-3", "1e400", "9" * 60),
+        *('"abc"', '"NaN"', '"Infinity"', '""', "true", "null", "{}", "[1]"),
+    ]
+    assert one(spark, misfits, AMOUNT) == dict.fromkeys(misfits)
+
+
+def test_a_comma_is_no_part_of_a_number(spark: SparkSession) -> None:
+    assert one(spark, ['"1,50"', '"1,234.50"'], AMOUNT) == {'"1,50"': None, '"1,234.50"': None}
+
+
+@given(
+    cents=st.lists(st.integers(-(10**10) + 1, 10**10 - 1), min_size=100, max_size=150),
+    other=st.lists(st.floats(1e-9, 1e9), min_size=50, max_size=100),
+)
+@few_large_examples
+def test_a_double_in_full_length_is_its_shortest_number(
+    spark: SparkSession, cents: list[int], other: list[float]
+) -> None:
+    full = {format(Decimal(cent / 100), "f"): fitting(Decimal(cent).scaleb(-2), AMOUNT) for cent in cents}
+    full |= {format(Decimal(number), "f"): fitting(Decimal(repr(number)), AMOUNT) for number in other}
+    full["99999999.98999999463558197021484375"] = Decimal("99999999.99")
+    full["0.3000000000000000444089209850062616169452667236328125"] = None  # 0.1 + 0.2
+    assert one(spark, list(full), AMOUNT) == full
+
+
+def test_a_number_near_a_fitting_one_is_null(spark: SparkSession) -> None:
+    near = [
+        *("12.340000000000000001", "99999999.990000001", "12.33999999999999999"),
+        *("1e-40", "10.00000000000000000000000000000000001"),
+    ]
+    assert one(spark, near, AMOUNT) == dict.fromkeys(near)
+
+
+def test_whole_numbers_are_exact_or_null(spark: SparkSession) -> None:
+    expected = {
+        **{str(number): number for number in (0, 1, -1, 2**53 + 1, 2**63 - 1, -(2**63))},
+        **{f'"{number}"': number for number in (7, -7, 2**63 - 1)},
+    }
+    misfits = [
+        str(2**63),
+        str(-(2**63) - 1),
+        "1.0",
+        "1e3",
+        "true",
+        '""',
+        '" 5"',
+        '"+5"',
+        '"١٢"',
+        "null",
+        "{}",
+        "9" * 60,
+    ]
+    assert one(spark, [*expected, *misfits], BIGINT) == {**expected, **dict.fromkeys(misfits)}
+
+
+def test_text_is_as_it_was(spark: SparkSession) -> None:
+    texts = [
+        "",
+        " ",
+        "null",
+        "注文 🚀",
+        'a "b" \\ c',
+        "line\r\n\tline",
+        "\u0000",
+        "\u2028",
+        "{}",
+        "é",
+        "é",
+        "x" * 70_000,
+    ]
+    fragments = {json.dumps(text): text for text in texts}
+    assert one(spark, list(fragments), STRING) == fragments
+    assert one(spark, ["null"], STRING) == {"null": None}
+
+
+def test_a_number_in_a_text_column_keeps_its_value(spark: SparkSession) -> None:
+    numbers = ["1", "1.10", "-0.5", "12345678901234567890.123456789012345678901"]
+    found = one(spark, numbers, STRING)
+    assert {number: Decimal(text) for number, text in found.items()} == {number: Decimal(number) for number in numbers}
+
+
+INSTANTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
+
+
+@given(instants=st.lists(INSTANTS, min_size=60, max_size=100))
+@few_large_examples
+def test_the_same_instant_in_every_form(spark: SparkSession, instants: list[datetime]) -> None:
+    instants += [EPOCH, EPOCH - timedelta(microseconds=1), datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC)]
+    expected: dict[str, int] = {}
+    for instant in instants:
+        micros = (instant - EPOCH) // timedelta(microseconds=1)
+        expected[str(micros)] = micros
+        local = instant.replace(tzinfo=None)
+        texts = [local.isoformat(), local.isoformat(sep=" "), f"{local.isoformat()}Z", instant.isoformat()]
+        for offset in (timedelta(hours=2), -timedelta(hours=5, minutes=30)):
+            texts.append(instant.astimezone(timezone(offset)).isoformat())
+        expected |= {json.dumps(text): micros for text in texts}
+    assert one(spark, list(expected), MICROS) == expected
+
+
+def test_epoch_numbers_count_in_the_declared_unit(spark: SparkSession) -> None:
+    last = 253_402_300_799_999
+    numbers = [
+        0,
+        1,
+        -1,
+        1_704_067_200_000,
+        last,
+        last + 1,
+        -62_135_596_800_000,
+        -62_135_596_800_001,
+        2**63 - 1,
+        -(2**63),
+    ]
+    found = read(spark, [str(number) for number in numbers], MICROS, MILLIS)
+    fit = [True] * 5 + [False, True, False, False, False]
+    assert [millis for _micros, millis in found] == [
+        number * 1000 if fits else None for number, fits in zip(numbers, fit, strict=True)
+    ]
+    assert [micros for micros, _millis in found] == [*numbers[:-2], None, None]
+
+
+def test_what_is_no_time_is_null(spark: SparkSession) -> None:
+    garbage = [
+        *(
+            '""',
+            '"yesterday"',
+            '"2024-13-01T00:00:00"',
+            '"2023-02-29T00:00:00"',
+            '"2024-01-01T25:00:00Z"',
+            '"12:00:00"',
+        ),
+        *('"24-01-01T00:00:00"', '"01/02/2024 00:00:00"', '"2024-01-01"', '"2024-01-01T00:00:00+25:00"', '"infinity"'),
+        *("1.5", "1e3", "true", "null", "{}", "9" * 30),
+    ]
+    assert one(spark, garbage, MICROS) == dict.fromkeys(garbage)
+
+
+def test_times_outside_the_years_1_to_9999_are_null(spark: SparkSession) -> None:
+    outside = [
+        *('"0000-12-31T23:59:59Z"', '"0001-01-01T00:00:00+02:00"', '"9999-12-31T23:59:59-05:00"'),
+        *(str(-62_135_596_800_000_001), str(253_402_300_800_000_000), str(2**63 - 1), str(-(2**63))),
+    ]
+    assert one(spark, outside, MICROS) == dict.fromkeys(outside)
+
+
+def test_a_time_finer_than_microseconds_is_null(spark: SparkSession) -> None:
+    zeros = '"2024-01-01T00:00:00.123456000Z"'
+    finer = ['"2024-01-01T00:00:00.1234567Z"', '"2024-01-01T00:00:00.000000001Z"']
+    found = one(spark, [zeros, *finer], MICROS)
+    assert [found[time] for time in finer] == [None, None]
+    assert found[zeros] == 1_704_067_200_123_456
+
+
+def test_helpers_speak_as_connect_does() -> None:
+    # Connect's documentation of Decimal: the unscaled number, big-endian two's complement.
+    assert [base64_decimal(text) for text in ("1.00", "-0.01", "0.00", "327.68")] == ["ZA==", "/w==", "AA==", "AIAA"]
