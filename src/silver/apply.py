@@ -109,6 +109,8 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     warehouse = Warehouse(batch.sparkSession, job.location, job.checkpoints)
     # What a batch costs follows the feeds that have news in it, not those that are declared.
     topics = {row["topic"] for row in batch.select("topic").distinct().collect()}
+    if not topics:  # a commit of bronze without rows
+        return
     feeds = {name: feed for name, feed in job.feeds.items() if not topics.isdisjoint(feed.topics)}
     with ExitStack() as stack:
         records = {
