@@ -29,15 +29,25 @@ def fails(expectation: Expectation, cell: Callable[[str], Column], *, file: str)
 
 
 def row_rule(expectation: Expectation, *, file: str) -> Rule:
-    """What compiles the expectation. Raises ContractError when it is not one that can judge single rows."""
-    rule = ROW_RULES.get(expectation.type)
-    if rule is None:
+    """What compiles the expectation. Raises ContractError when it cannot judge rows, or has the wrong arguments."""
+    known = ROW_RULES.get(expectation.type)
+    if known is None:
         raise ContractError(
             f"{expectation.type} cannot judge a single row.",
             file=file,
             line=1,
             key=f"expectations.{expectation.name}.type",
             remedy=f"Row rules are: {', '.join(sorted(ROW_RULES))}.",
+        )
+    rule, required, optional = known
+    given = set(expectation.kwargs)
+    if not required <= given or not given <= required | optional or (optional and not given & BOUNDS):
+        raise ContractError(
+            f"{expectation.type} has other arguments: {', '.join(sorted(required | optional))}.",
+            file=file,
+            line=1,
+            key=f"expectations.{expectation.name}.kwargs",
+            remedy="Give those, and no others; of bounds at least one.",
         )
     return rule
 
@@ -80,10 +90,13 @@ def _within(number: Column, arguments: Mapping[str, Any]) -> Column:
     return met
 
 
-ROW_RULES: Mapping[str, Rule] = {
-    "expect_column_values_to_not_be_null": _not_null,
-    "expect_column_values_to_be_in_set": _in_set,
-    "expect_column_values_to_be_between": _between,
-    "expect_column_values_to_match_regex": _match_regex,
-    "expect_column_value_lengths_to_be_between": _lengths_between,
+BOUNDS = frozenset({"min_value", "max_value"})
+_STRICT_BOUNDS = BOUNDS | {"strict_min", "strict_max"}
+# What compiles each expectation, the arguments it must have, and those it may have.
+ROW_RULES: Mapping[str, tuple[Rule, frozenset[str], frozenset[str]]] = {
+    "expect_column_values_to_not_be_null": (_not_null, frozenset({"column"}), frozenset()),
+    "expect_column_values_to_be_in_set": (_in_set, frozenset({"column", "value_set"}), frozenset()),
+    "expect_column_values_to_be_between": (_between, frozenset({"column"}), _STRICT_BOUNDS),
+    "expect_column_values_to_match_regex": (_match_regex, frozenset({"column", "regex"}), frozenset()),
+    "expect_column_value_lengths_to_be_between": (_lengths_between, frozenset({"column"}), _STRICT_BOUNDS),
 }

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from silver.values import carries_precise_decimals, json_type, timestamp, typed
+from silver.values import JSON_OPTIONS, carries_precise_decimals, instant, json_type, timestamp, typed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -34,7 +34,7 @@ SOURCE = (
 # What Debezium's PostgreSQL connector writes for a TOASTed value that the change did not touch.
 UNAVAILABLE = "__debezium_unavailable_value"
 _MALFORMED = "_malformed"
-_PERMISSIVE = {"columnNameOfCorruptRecord": _MALFORMED}
+_PERMISSIVE = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _MALFORMED}
 
 
 def changes(records: DataFrame, feed: Feed) -> DataFrame:
@@ -80,7 +80,9 @@ def _table_envelope(records: DataFrame, feed: Feed) -> DataFrame:
         problem.alias("problem"),
         op.alias("op"),
         F.coalesce(is_delete, F.lit(False)).alias("is_delete"),
-        F.coalesce(F.timestamp_micros("v.source.ts_us"), F.timestamp_millis("v.source.ts_ms")).alias("source_ts"),
+        F.coalesce(
+            instant(F.col("v.source.ts_us"), epoch_unit="micros"), instant(F.col("v.source.ts_ms"), epoch_unit="millis")
+        ).alias("source_ts"),
         F.col("v.source").alias("source"),
         F.lit(None).cast("string").alias("event_id"),
         F.col("v.after").alias("after"),

@@ -122,11 +122,11 @@ def told_of(feed: str, warehouse: Warehouse, contracts: Contracts, *, seed: int,
     table = warehouse.delta(f"silver.{feed}")
     for part in positioned:
         merge_latest(table, latest_per_key(part, declared), declared)
+    rows = as_text(warehouse.read(f"silver.{feed}"), [*declared.columns, "_is_deleted"], key="order_id")
     everything = positioned[0]
     for part in positioned[1:]:
         everything = everything.unionByName(part)
     again = merge_latest(table, latest_per_key(everything, declared), declared)
-    rows = as_text(warehouse.read(f"silver.{feed}"), [*declared.columns, "_is_deleted"], key="order_id")
     return Told(histories, rows, changed_by_reading_all_again=again, table=f"silver.{feed}")
 
 

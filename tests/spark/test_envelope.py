@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -162,10 +161,3 @@ def test_a_time_of_the_source_beyond_all_years_does_not_stop_the_batch(
     event = compact({"op": "c", "after": postgres_image(order(1)), "source": {"lsn": 1, **times}}).encode()
     found = read(spark, contracts.silver.feeds["postgres_orders"], (KEY, event), (KEY, GOOD))
     assert [row["source_ts"] for row in found] == [None, SOURCE["ts_us"]]
-
-
-def test_a_record_of_more_than_one_json_value_is_unreadable(spark: SparkSession, contracts: Contracts) -> None:
-    outbox = json.dumps({"payload": '{"order_id":1,"amount":1}'}).encode()
-    tables = read(spark, contracts.silver.feeds["postgres_orders"], (KEY, GOOD + GOOD), (KEY, GOOD + b" and more"))
-    events = read(spark, contracts.silver.feeds["postgres_outbox_orders"], (b'"1"', outbox + outbox))
-    assert [row["kind"] for row in (*tables, *events)] == ["unreadable"] * 3

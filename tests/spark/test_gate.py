@@ -13,7 +13,7 @@ from lakehouse.contracts import Expectation
 from lakehouse.errors import ContractError
 from lakehouse.expectations import ROW_RULES, fails
 from lakehouse.tables import small_table
-from silver.changelog import check_rules
+from silver.changelog import check_rules, judged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,6 +113,39 @@ def test_the_rules_are_not_met_by_some_rows_and_met_by_others(
 def test_a_verdict_is_never_null(table: DataFrame) -> None:
     verdicts = [F.count_if(fails(rule, F.col, file=FILE).isNull()).alias(rule.name) for rule in RULES]
     assert set(table.agg(*verdicts).collect()[0]) == {0}
+
+
+def test_the_gate_stops_changes_and_never_a_delete(spark: SparkSession) -> None:
+    wait = expectation(NOT_NULL, 1, column="text")
+    warn = expectation(BETWEEN, 2, column="amount", min_value=0).model_copy(update={"on_failure": "warn"})
+    good, bad = {"text": "a", "amount": 1}, {"text": None, "amount": -1}
+    both, no_position = ["rule_1", "rule_2"], "The record has no source position."
+    cases: list[tuple[str, bool, dict[str, Any] | None, bool, tuple[str, list[str], list[str], bool]]] = [
+        # kind, is_delete, row, has a position: kind, problems, failed rules, is judged
+        ("change", False, good, True, ("change", [], [], True)),
+        ("change", False, bad, True, ("quarantined", ["text: A rule of this test."], both, True)),
+        ("change", False, {**bad, "text": "a"}, True, ("change", [], ["rule_2"], True)),
+        ("change", False, good, False, ("quarantined", [no_position], [], True)),
+        ("change", True, bad, True, ("change", [], [], False)),
+        ("change", True, bad, False, ("quarantined", [no_position], [], False)),
+        ("tombstone", False, None, False, ("tombstone", [], [], False)),
+        ("ignored", False, None, False, ("ignored", [], [], False)),
+        ("unreadable", False, None, False, ("quarantined", [], [], False)),
+    ]
+    names = ("kind", "is_delete", "row", "positioned")
+    rows: list[dict[str, Any]] = [
+        {"number": n, **dict(zip(names, case, strict=False)), "problems": []} for n, case in enumerate(cases)
+    ]
+    columns = (
+        "number BIGINT, kind STRING, is_delete BOOLEAN, row STRUCT<text: STRING, amount: BIGINT>,"
+        " positioned BOOLEAN, problems ARRAY<STRING>"
+    )
+    read = judged(small_table(spark, rows, columns), [wait, warn], has_position=F.col("positioned")).collect()
+    found = [
+        (row["kind"], row["problems"], row["failed_rules"], row["is_judged"])
+        for row in sorted(read, key=lambda row: int(row["number"]))
+    ]
+    assert found == [expected for *_case, expected in cases]
 
 
 @pytest.mark.parametrize("kind", ["expect_column_values_to_be_unique", "expect_table_row_count_to_be_between"])
