@@ -70,7 +70,7 @@ def fitting(value: Decimal, column: Column) -> Decimal | None:
     declared = column.type
     assert isinstance(declared, DecimalType)
     unscaled = value.scaleb(declared.scale, Context(prec=60))
-    return value if unscaled == int(unscaled) and abs(unscaled) < 10**declared.precision else None
+    return value if unscaled == int(unscaled) and abs(int(unscaled)) < 10**declared.precision else None
 
 
 def base64_json(unscaled: int, padding: int = 0) -> str:
