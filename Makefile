@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-slow lint format clean
+.PHONY: help setup demo test test-unit test-slow generated lint format clean
 
 BIN := .venv/bin
 SET_UP := .venv/.set-up
@@ -29,6 +29,9 @@ test-unit: setup ## The tests without Spark and Kafka: seconds
 
 test-slow: setup ## The tests that take minutes
 	$(BIN)/pytest -m slow
+
+generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations
+	$(BIN)/python -m tools.generated
 
 lint: setup ## Style, formatting, types and the layers' imports
 	$(BIN)/ruff check

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from demo.broker import embedded_broker
-from lakehouse.contracts import Contracts, load_packaged
+from lakehouse.contract_files import load_contracts
+from lakehouse.contracts import Contracts
 from lakehouse.session import SMALL_DATA, spark_session
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def contracts() -> Contracts:
     """The packaged contracts."""
-    return load_packaged()
+    return load_contracts()
 
 
 @pytest.fixture

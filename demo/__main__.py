@@ -27,7 +27,8 @@ from demo.check import compacted_view, silver_differences, topic_differences
 from demo.replay import replay
 from lakehouse import report
 from lakehouse.config import Settings, settings
-from lakehouse.contracts import Contracts, load_packaged
+from lakehouse.contract_files import load_contracts
+from lakehouse.contracts import Contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka import partitions
 from lakehouse.session import SMALL_DATA, spark_session
@@ -86,7 +87,7 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
 
     What it starts is in `running`, for the caller to stop. Raises the first error of a job that failed.
     """
-    contracts = load_packaged()
+    contracts = load_contracts()
     steps = Steps(console)
     end_on_signals(console, running)
     bootstrap_servers = running.enter_context(embedded_broker())

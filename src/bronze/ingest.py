@@ -39,8 +39,8 @@ def run(spark: SparkSession, settings: Settings, topics: Topics, *, known: Known
 
     def start(source: str) -> StreamingQuery:
         wanted = topics.sources[source]
-        require_topics(settings.brokers(), wanted.topics, known=known)
-        assigned = {topic: known[topic] for topic in (*wanted.topics, *wanted.heartbeat_topics) if topic in known}
+        require_topics(settings.brokers(), wanted.topic_names, known=known)
+        assigned = {topic: known[topic] for topic in wanted.assigned(known)}
         return _start(warehouse, settings, source, assigned)
 
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:

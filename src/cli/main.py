@@ -16,7 +16,8 @@ from uuid import uuid4
 import typer
 
 from lakehouse.config import TARGETS, Settings, settings
-from lakehouse.contracts import Contracts, load_packaged
+from lakehouse.contract_files import load_contracts
+from lakehouse.contracts import Contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.steps import Steps, wide_console
 
@@ -219,7 +220,7 @@ def _in_session(job: Callable[[SparkSession, Contracts, Steps, str], Sequence[La
     """Run the job in a Spark session of its own, and end with the exit code of its first failure."""
     from lakehouse.session import spark_session
 
-    contracts = load_packaged()
+    contracts = load_contracts()
     steps = Steps(wide_console(stderr=True))
     with steps.step("session", "starting Spark") as note:
         spark = spark_session()

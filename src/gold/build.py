@@ -131,7 +131,7 @@ def desired_orders(
     ]
     orders = with_source(highest_feed_that_knows(feeds), source)
     return with_fulfillment(
-        orders, by_status=contracts.gold.fulfillment, otherwise=contracts.gold.fulfillment_otherwise
+        orders, by_status=contracts.gold.fulfillment.values, otherwise=contracts.gold.fulfillment.otherwise
     )
 
 

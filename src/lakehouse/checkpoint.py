@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehouse.contracts import Expectation
-from lakehouse.errors import ContractError, InstallationError
+from lakehouse.errors import ContractError, ContractProblem, InstallationError
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation as GreatExpectation
@@ -31,8 +31,8 @@ def validate_tables(
 ) -> dict[str, list[Verdict]]:
     """For every table one verdict a rule, in their order; one Great Expectations checkpoint a table.
 
-    Raises ContractError when Great Expectations does not know an expectation or refuses its arguments, and
-    InstallationError when a package it needs is missing.
+    Raises ContractError when Great Expectations refuses the values of arguments, and InstallationError when a package
+    it needs is missing.
     """
     _require_packages()
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
@@ -59,17 +59,49 @@ def validate_tables(
     return verdicts
 
 
-def _expectation(rule: Expectation) -> GreatExpectation:
+def gallery() -> dict[str, dict[str, list[str]]]:
+    """The expectations of the installed Great Expectations: name, and the arguments it must and may have."""
+    ignored = {*_NOT_ARGUMENTS, *_base_class().__fields__} - {"mostly"}
+    return {
+        name: {
+            "required": [field for field, known in kind.__fields__.items() if known.required and field not in ignored],
+            "optional": [
+                field for field, known in kind.__fields__.items() if not known.required and field not in ignored
+            ],
+        }
+        for name, kind in sorted(_expectation_types().items())
+    }
+
+
+# Fields of an expectation that are the library's own, not arguments of a rule.
+_NOT_ARGUMENTS = ("batch_id", "library_metadata")
+
+
+def _base_class() -> type[GreatExpectation]:
+    _require_packages()
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    from great_expectations.expectations.expectation import Expectation as GreatExpectation
+
+    return GreatExpectation
+
+
+def _expectation_types() -> dict[str, type[GreatExpectation]]:
+    """Great Expectations' classes, by the name that contracts use."""
+    base = _base_class()
     import great_expectations.expectations as gxe
 
-    known = getattr(gxe, "".join(part.capitalize() for part in rule.type.split("_")), None)
-    if known is None:
-        raise _refused(rule, f"Great Expectations has no {rule.type}.")
+    classes = [kind for kind in vars(gxe).values() if isinstance(kind, type) and issubclass(kind, base)]
+    return {str(kind.expectation_type): kind for kind in classes if getattr(kind, "expectation_type", "")}
+
+
+def _expectation(rule: Expectation) -> GreatExpectation:
+    known = _expectation_types()[rule.type]
     try:
-        expectation: GreatExpectation = known(**rule.kwargs, description=rule.description, meta={"rule": rule.name})
+        return known(**rule.kwargs, description=rule.description, meta={"rule": rule.name})
     except (TypeError, ValueError) as error:
-        raise _refused(rule, f"Great Expectations refuses the arguments: {str(error).splitlines()[0]}.") from None
-    return expectation
+        problem = f"Great Expectations refuses the arguments: {str(error).splitlines()[-1].strip()}"
+        where = f"expectations.{rule.name}.kwargs"
+        raise ContractError([ContractProblem("gold/gate.yaml", 1, where, problem)]) from None
 
 
 def _verdict(rule: Expectation, outcome: object) -> Verdict:
@@ -94,13 +126,3 @@ def _require_packages() -> None:
                 f"Great Expectations on Spark needs the Python package {package}.",
                 remedy='Install it: pip install "orders-lakehouse[local]".',
             )
-
-
-def _refused(rule: Expectation, what: str) -> ContractError:
-    return ContractError(
-        what,
-        file="gold/gate.yaml",
-        line=1,
-        key=f"expectations.{rule.name}",
-        remedy="Take a name and arguments from the gallery of Great Expectations.",
-    )

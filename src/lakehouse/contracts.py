@@ -1,123 +1,154 @@
-"""Contracts: topics, feeds, tables and gates as frozen typed models, read from the YAML files beside the code.
+"""Contracts: topics, feeds, tables and gates as frozen typed models, one a YAML file. Imports without pyspark.
 
-Reading one checks all of it and reports the first mistake with file, line and key. Imports without pyspark.
+`contract_files` reads them from a folder, `contract_checks` holds them against one another.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from difflib import get_close_matches
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
-from lakehouse.errors import ContractError
-
-# Names become identifiers of tables and columns in Spark SQL: nothing else may stand in them.
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
-SourceKind = Literal["postgresql", "mysql"]
+from lakehouse.column_types import ColumnType
 
 
 class Model(BaseModel):
     """A part of a contract: frozen, and with no key that it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+    return pattern
+
+
+# Names become identifiers of tables and columns in Spark SQL: nothing else may stand in them.
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+Pattern = Annotated[str, AfterValidator(_compiles)]
+SourceKind = Literal["postgresql", "mysql", "mariadb"]
+
+
+class StartAtTimestamp(Model):
+    """Start at the first record of every partition that is not older than a time."""
+
+    timestamp: datetime = Field(strict=False)
+    """ISO 8601; without a zone it is UTC."""
+
+
+class StartAtOffsets(Model):
+    """Start at these offsets: topic, partition, offset. Partitions that are not named start at the earliest record."""
+
+    offsets: dict[TopicName, dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]] = Field(min_length=1)
+
+
+Start = Literal["earliest", "latest"] | StartAtTimestamp | StartAtOffsets
+
+
+class FeedTopics(Model):
+    """One table's story in Kafka: the topics that tell it, and how."""
+
+    topics: tuple[TopicName, ...] = Field(default=(), strict=False)
+    """The topics, by name. All of them must be on the broker."""
+    topic_patterns: tuple[Pattern, ...] = Field(default=(), strict=False)
+    """More topics, as regular expressions that match whole names. Each must match a topic of the broker."""
+    envelope: Literal["table", "outbox"]
+    """table: Debezium's change events. outbox: what the EventRouter writes of an outbox table."""
+    decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
+    """The connector's `decimal.handling.mode`. Without meaning for an outbox."""
+
+    @model_validator(mode="after")
+    def _check(self) -> FeedTopics:
+        if not self.topics and not self.topic_patterns:
+            raise ValueError("a feed needs `topics` or `topic_patterns`")
+        return self
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether the topic tells this feed's story."""
+        return topic in self.topics or any(re.fullmatch(pattern, topic) for pattern in self.topic_patterns)
 
 
 class Source(Model):
-    """One source database: its topics all land in `bronze.<name>_events`."""
+    """One source database: all its topics land in `bronze.<name>_events`."""
 
     kind: SourceKind
-    topics: tuple[TopicName, ...] = Field(min_length=1, strict=False)
-    # Read into bronze when they exist; silver counts their records and ignores them.
-    heartbeat_topics: tuple[TopicName, ...] = Field(default=(), strict=False)
+    """The database, which decides what a source position is."""
+    start: Start = "earliest"
+    """Where the very first run begins; every later one continues where the one before ended."""
+    feeds: dict[Name, FeedTopics] = Field(min_length=1)
+    """The feeds; each has a silver table of its own name."""
+    ignored_topics: tuple[TopicName, ...] = Field(default=(), strict=False)
+    """Heartbeats, transactions, schema changes: read into bronze when they exist; silver counts and ignores them."""
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """The topics that the feeds name."""
+        return tuple(topic for feed in self.feeds.values() for topic in feed.topics)
+
+    def assigned(self, known: Iterable[str]) -> tuple[str, ...]:
+        """Of the topics that a broker has, those that this source reads."""
+        wanted = (topic for topic in known if any(feed.has_topic(topic) for feed in self.feeds.values()))
+        return tuple(sorted({*wanted, *self.ignored_topics}.intersection(known)))
 
 
 class Topics(Model):
-    """`src/bronze/topics.yaml`: the source databases and the Kafka topics that tell of them."""
+    """`bronze/topics.yaml`: the source databases and the Kafka topics that tell of them."""
 
     sources: dict[Name, Source] = Field(min_length=1)
 
 
-class DecimalType(Model):
-    """A fixed-point number, of at most 38 digits as in Spark."""
-
-    precision: int = Field(ge=1, le=38)
-    scale: int = Field(ge=0, le=38)
-
-    @property
-    def ddl(self) -> str:
-        """The type in Spark SQL."""
-        return f"DECIMAL({self.precision},{self.scale})"
-
-
-class SimpleType(Model):
-    """A type without parameters."""
-
-    name: Literal["BIGINT", "STRING", "TIMESTAMP"]
-
-    @property
-    def ddl(self) -> str:
-        """The type in Spark SQL."""
-        return self.name
-
-
-def _parse_type(text: object) -> object:
-    if not isinstance(text, str):
-        return text
-    decimal = re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", text)
-    if decimal:
-        return DecimalType(precision=int(decimal[1]), scale=int(decimal[2]))
-    return SimpleType(name=text)  # type: ignore[arg-type]  # pydantic checks the name
-
-
-ColumnType = Annotated[DecimalType | SimpleType, BeforeValidator(_parse_type)]
-
-
 class Column(Model):
-    """One column of a silver table: its type, and how the value travels in the change event."""
+    """One column of a silver table: its type, and how the value travels in the change event. A type alone will do."""
 
     type: ColumnType
-    # The fields of the event that hold the value: the first of them that is present is taken. Default: the column name.
     fields: tuple[str, ...] = Field(default=(), strict=False)
-    # What an integer means where a TIMESTAMP is expected (Debezium: time.precision.mode, by the column's precision).
+    """The fields of the event that may hold the value: the first that is present counts. Default: the column's name."""
     epoch_unit: Literal["micros", "millis"] = "micros"
+    """What an integer counts where a TIMESTAMP is expected. Debezium: `time.precision.mode`, the column's precision."""
+    optional: bool = False
+    """The events may all lack the field: then it is NULL. Otherwise a field that no event has is an error."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_type(cls, value: Any) -> Any:
+        return value if isinstance(value, Mapping | Column) else {"type": value}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        whole = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [whole["properties"]["type"], whole]}
 
 
-def _column(value: object) -> object:
-    return {"type": value} if isinstance(value, str) else value
+class SilverTable(Model):
+    """One silver table: its keys and columns, and how the changes of its feed are applied."""
 
-
-class Feed(Model):
-    """One table's story, told by a set of topics: its silver table is `silver.<name>`."""
-
-    source: Name
-    topics: tuple[TopicName, ...] = Field(min_length=1, strict=False)
-    # table: before/after/source/op of a table topic. outbox: EventRouter with envelope placement.
-    envelope: Literal["table", "outbox"]
     keys: tuple[Name, ...] = Field(min_length=1, strict=False)
-    # source_position: the database's own order (LSN, binlog). kafka_offset: for feeds whose events carry no position.
+    """The columns that make up the key."""
     sequence_by: Literal["source_position", "kafka_offset"]
-    # The connector's decimal.handling.mode.
-    decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
-    columns: dict[Name, Annotated[Column, BeforeValidator(_column)]] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _check(self) -> Feed:
-        for key in self.keys:
-            if key not in self.columns:
-                raise ValueError(_unknown("column", key, self.columns))
-        position_known = self.envelope == "table"
-        if position_known != (self.sequence_by == "source_position"):
-            raise ValueError("table envelopes go by source_position, outbox events carry none: kafka_offset")
-        if self.envelope == "outbox" and len(self.keys) != 1:
-            raise ValueError("an outbox feed has exactly one key: the aggregateid stands for it where it is absent")
-        return self
+    """source_position: the database's own order. kafka_offset: for feeds whose events carry no position."""
+    payload: Literal["full", "partial"] = "full"
+    """Of an outbox: whether every event is a whole row, or leaves the columns that it does not name as they are."""
+    apply_as_deletes: tuple[str, ...] = Field(default=(), strict=False)
+    """Of an outbox: the event types that delete the row. In a table feed the operation `d` does."""
+    columns: dict[Name, Column] = Field(min_length=1)
 
     def fields_of(self, column: str) -> tuple[str, ...]:
         """The fields of the event that may hold this column, the preferred one first."""
@@ -125,13 +156,17 @@ class Feed(Model):
 
 
 class SilverTables(Model):
-    """`src/silver/tables.yaml`: the feeds, each with its silver table."""
+    """`silver/tables.yaml`: the silver tables, each of the feed of its name."""
 
-    feeds: dict[Name, Feed] = Field(min_length=1)
+    tables: dict[Name, SilverTable] = Field(min_length=1)
 
-    def of_source(self, source: str) -> dict[str, Feed]:
-        """The feeds of one source, by name."""
-        return {name: feed for name, feed in self.feeds.items() if feed.source == source}
+
+class Feed(FeedTopics, SilverTable):
+    """A feed with its silver table: what silver needs to know of it, put together from both contracts."""
+
+    name: Name
+    source: Name
+    kind: SourceKind
 
 
 OnFailure = Literal["warn", "quarantine", "fail"]
@@ -145,8 +180,8 @@ class Expectation(Model):
     kwargs: dict[str, Any]
     on_failure: OnFailure
     description: str
-    # The feeds it is about; default: all of its gate.
     feeds: tuple[Name, ...] = Field(default=(), strict=False)
+    """The feeds it is about; default: all of its gate."""
 
 
 class Gate(Model):
@@ -154,18 +189,6 @@ class Gate(Model):
 
     feeds: tuple[Name, ...] = Field(min_length=1, strict=False)
     expectations: tuple[Expectation, ...] = Field(min_length=1, strict=False)
-
-    @model_validator(mode="after")
-    def _check(self) -> Gate:
-        names = [expectation.name for expectation in self.expectations]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two expectations are named {name}")
-        for expectation in self.expectations:
-            for feed in expectation.feeds:
-                if feed not in self.feeds:
-                    raise ValueError(_unknown("feed", feed, self.feeds))
-        return self
 
     def rules(self, feed: str) -> tuple[Expectation, ...]:
         """The expectations that a feed must meet; none for a feed that the gate does not name."""
@@ -175,11 +198,24 @@ class Gate(Model):
 
 
 class GoldSource(Model):
-    """What one source database gives to gold: its name there, its key prefix, its feeds in order of precedence."""
+    """What one source database gives to gold."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+    name: Name
+    """Its `source_database` in gold."""
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9]*$")]
+    """The beginning of its composite keys: `PG` makes `PG-1001`."""
     feeds: tuple[Name, ...] = Field(min_length=1, strict=False)
+    """Its feeds; of every key, the first that knows it is taken, deleted or not."""
+
+
+class Fulfillment(Model):
+    """How `fulfillment_status` follows from a column."""
+
+    column: Name
+    values: dict[str, str]
+    """Value of the column: fulfillment_status."""
+    otherwise: str
+    """For every other value, and for none."""
 
 
 class Publication(Model):
@@ -191,24 +227,19 @@ class Publication(Model):
 
 
 class GoldTables(Model):
-    """`src/gold/tables.yaml`: which sources make up the unified orders, and where they are published."""
+    """`gold/tables.yaml`: what the unified orders are made of, and where they are published."""
 
+    key: Name
+    """The column that numbers the orders of a source; the only key of every feed that gold takes."""
+    columns: dict[Name, ColumnType] = Field(min_length=1)
+    """The columns that gold takes from the feeds, in the type they have there; NULL where a feed has no such column."""
     sources: dict[Name, GoldSource] = Field(min_length=1)
-    fulfillment: dict[str, str]
-    fulfillment_otherwise: str
+    fulfillment: Fulfillment
     publication: Publication
-
-    @model_validator(mode="after")
-    def _check(self) -> GoldTables:
-        for attribute in ("name", "prefix"):
-            values = [getattr(source, attribute) for source in self.sources.values()]
-            if len(set(values)) < len(values):
-                raise ValueError(f"two sources have the same {attribute}: their orders would overwrite each other")
-        return self
 
 
 class Contracts(Model):
-    """All contracts of a deployment, checked against one another."""
+    """All contracts of a deployment."""
 
     topics: Topics
     silver: SilverTables
@@ -216,134 +247,16 @@ class Contracts(Model):
     gold: GoldTables
     gold_gate: Gate
 
+    @cached_property
+    def feeds(self) -> Mapping[str, Feed]:
+        """Every feed that has a silver table, by name."""
+        return {
+            name: Feed(name=name, source=source_name, kind=source.kind, **vars(feed), **vars(self.silver.tables[name]))
+            for source_name, source in self.topics.sources.items()
+            for name, feed in source.feeds.items()
+            if name in self.silver.tables
+        }
 
-M = TypeVar("M", bound=Model)
-
-
-def load(model: type[M], file: Traversable) -> M:
-    """The contract in `file`.
-
-    Raises ContractError with file, line and key when the YAML does not parse or does not fit the model.
-    """
-    text = file.read_text(encoding="utf-8")
-    where = f"{file.name}" if not hasattr(file, "parent") else f"{file.parent.name}/{file.name}"
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        raw = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ContractError(
-            f"not valid YAML: {error.problem}.", file=where, line=line, key="(file)", remedy="Mend the syntax."
-        ) from None
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        # A misspelt key is absent under its right name, too: the misspelling is what a person must see.
-        first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-        path = tuple(part for part in first["loc"] if not isinstance(part, str) or "[" not in part)
-        raise ContractError(
-            _sentence(first["type"], first["msg"]),
-            file=where,
-            line=_line_of(root, path),
-            key=".".join(str(part) for part in path) or "(file)",
-            remedy="Mend it and run the command again.",
-        ) from None
-
-
-def load_packaged() -> Contracts:
-    """The contracts that the wheel carries, each read and all checked against one another."""
-    silver_tables = files("silver") / "tables.yaml"
-    gold_tables = files("gold") / "tables.yaml"
-    contracts = Contracts(
-        topics=load(Topics, files("bronze") / "topics.yaml"),
-        silver=load(SilverTables, silver_tables),
-        silver_gate=load(Gate, files("silver") / "gate.yaml"),
-        gold=load(GoldTables, gold_tables),
-        gold_gate=load(Gate, files("gold") / "gate.yaml"),
-    )
-    check_references(contracts)
-    return contracts
-
-
-def check_references(contracts: Contracts) -> None:
-    """Raise ContractError when one contract names a source, topic, feed or column that another does not have."""
-    _check_feeds(contracts.topics, contracts.silver)
-    _check_gate(contracts.silver_gate, contracts.silver, file="silver/gate.yaml")
-    _check_gate(contracts.gold_gate, contracts.silver, file="gold/gate.yaml")
-    for name, source in contracts.gold.sources.items():
-        for feed in source.feeds:
-            _must_know("feed", feed, contracts.silver.feeds, file="gold/tables.yaml", key=f"sources.{name}.feeds")
-
-
-def _check_feeds(topics: Topics, silver: SilverTables) -> None:
-    """Every feed names a source and topics of it; every topic belongs to exactly one feed."""
-    file = "silver/tables.yaml"
-    owners: dict[str, str] = {}
-    for name, feed in silver.feeds.items():
-        _must_know("source", feed.source, topics.sources, file=file, key=f"feeds.{name}.source")
-        for topic in feed.topics:
-            key = f"feeds.{name}.topics"
-            _must_know("topic", topic, topics.sources[feed.source].topics, file=file, key=key)
-            if topic in owners:
-                raise _refused(f"topic {topic} belongs to {owners[topic]} too.", file=file, key=key)
-            owners[topic] = name
-    for name, source in topics.sources.items():
-        for topic in source.topics:
-            if topic not in owners:
-                raise _refused(
-                    f"topic {topic} belongs to no feed.", file="bronze/topics.yaml", key=f"sources.{name}.topics"
-                )
-
-
-def _check_gate(gate: Gate, silver: SilverTables, *, file: str) -> None:
-    for feed in gate.feeds:
-        _must_know("feed", feed, silver.feeds, file=file, key="feeds")
-        for expectation in gate.rules(feed):
-            column = expectation.kwargs.get("column")
-            if column is not None:
-                key = f"expectations.{expectation.name}.kwargs.column"
-                _must_know("column", column, silver.feeds[feed].columns, file=file, key=key)
-
-
-def _must_know(what: str, name: str, valid: Iterable[str], *, file: str, key: str) -> None:
-    if name not in valid:
-        raise _refused(_unknown(what, name, valid), file=file, key=key)
-
-
-def _refused(what: str, *, file: str, key: str) -> ContractError:
-    return ContractError(what, file=file, line=1, key=key, remedy="Mend the name, or declare it there.")
-
-
-def _unknown(what: str, name: str, valid: Iterable[str]) -> str:
-    known = sorted(valid)
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known)}."
-    return f"no {what} {name!r}; {hint}"
-
-
-def _sentence(kind: str, message: str) -> str:
-    if kind == "extra_forbidden":
-        return "this key is not known here."
-    if kind == "missing":
-        return "this key is required and absent."
-    text = message.removeprefix("Value error, ")
-    return text if text.endswith((".", "?")) else f"{text}."
-
-
-def _line_of(root: yaml.Node | None, path: Iterable[object]) -> int:
-    """The line of the deepest node on `path` that the YAML really has."""
-    node, line = root, 1
-    for part in path:
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if key.value == str(part):
-                    node, line = value, key.start_mark.line + 1
-                    break
-            else:
-                return line
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            return line
-    return line
+    def of_source(self, source: str) -> Mapping[str, Feed]:
+        """The feeds of one source, by name."""
+        return {name: feed for name, feed in self.feeds.items() if feed.source == source}

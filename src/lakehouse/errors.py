@@ -6,6 +6,9 @@ returns, so that a scheduler can tell a mistake in a contract from a broker that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 
 class LakehouseError(Exception):
     """A failure that has an explanation. `remedy` is one imperative sentence: the next step."""
@@ -24,16 +27,32 @@ class SettingsError(LakehouseError):
     exit_code = 2
 
 
+@dataclass(frozen=True)
+class ContractProblem:
+    """One mistake in a contract (YAML): where it is, and what is wrong."""
+
+    file: str
+    line: int
+    key: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.key}: {self.what}{'' if self.what.endswith(('.', '?')) else '.'}"
+
+
 class ContractError(LakehouseError):
-    """A contract (YAML) is wrong; `file`, `line` and `key` say where."""
+    """One or more contracts are wrong: `problems` has every mistake that was found."""
 
     exit_code = 2
 
-    def __init__(self, what: str, *, file: str, line: int, key: str, remedy: str) -> None:
-        super().__init__(f"{file}:{line}: {key}: {what}", remedy=remedy)
-        self.file = file
-        self.line = line
-        self.key = key
+    def __init__(self, problems: Sequence[ContractProblem]) -> None:
+        super().__init__(
+            "\n".join(str(problem) for problem in problems),
+            remedy="Mend it there, then: lakehouse validate."
+            if len(problems) == 1
+            else "\nMend them, then: lakehouse validate.",
+        )
+        self.problems = tuple(problems)
 
 
 class GateHeldError(LakehouseError):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation
-from lakehouse.errors import ContractError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -20,36 +19,9 @@ if TYPE_CHECKING:
 Rule = Callable[[Callable[[str], "Column"], Mapping[str, Any]], "Column"]
 
 
-def fails(expectation: Expectation, cell: Callable[[str], Column], *, file: str) -> Column:
-    """Whether the row fails: a column of True and False. `cell` gives the column of a contract's column name.
-
-    Raises ContractError when the expectation is not one that can judge single rows.
-    """
-    return row_rule(expectation, file=file)(cell, expectation.kwargs)
-
-
-def row_rule(expectation: Expectation, *, file: str) -> Rule:
-    """What compiles the expectation. Raises ContractError when it cannot judge rows, or has the wrong arguments."""
-    known = ROW_RULES.get(expectation.type)
-    if known is None:
-        raise ContractError(
-            f"{expectation.type} cannot judge a single row.",
-            file=file,
-            line=1,
-            key=f"expectations.{expectation.name}.type",
-            remedy=f"Row rules are: {', '.join(sorted(ROW_RULES))}.",
-        )
-    rule, required, optional = known
-    given = set(expectation.kwargs)
-    if not required <= given or not given <= required | optional or (optional and not given & BOUNDS):
-        raise ContractError(
-            f"{expectation.type} has other arguments: {', '.join(sorted(required | optional))}.",
-            file=file,
-            line=1,
-            key=f"expectations.{expectation.name}.kwargs",
-            remedy="Give those, and no others; of bounds at least one.",
-        )
-    return rule
+def fails(expectation: Expectation, cell: Callable[[str], Column]) -> Column:
+    """Whether the row fails: a column of True and False. `cell` gives the column of a contract's column name."""
+    return _COMPILED[expectation.type](cell, expectation.kwargs)
 
 
 def _not_null(cell: Callable[[str], Column], arguments: Mapping[str, Any]) -> Column:
@@ -90,13 +62,11 @@ def _within(number: Column, arguments: Mapping[str, Any]) -> Column:
     return met
 
 
-BOUNDS = frozenset({"min_value", "max_value"})
-_STRICT_BOUNDS = BOUNDS | {"strict_min", "strict_max"}
-# What compiles each expectation, the arguments it must have, and those it may have.
-ROW_RULES: Mapping[str, tuple[Rule, frozenset[str], frozenset[str]]] = {
-    "expect_column_values_to_not_be_null": (_not_null, frozenset({"column"}), frozenset()),
-    "expect_column_values_to_be_in_set": (_in_set, frozenset({"column", "value_set"}), frozenset()),
-    "expect_column_values_to_be_between": (_between, frozenset({"column"}), _STRICT_BOUNDS),
-    "expect_column_values_to_match_regex": (_match_regex, frozenset({"column", "regex"}), frozenset()),
-    "expect_column_value_lengths_to_be_between": (_lengths_between, frozenset({"column"}), _STRICT_BOUNDS),
+# Their names and arguments are in lakehouse.rule_arguments, and checked when a contract is loaded.
+_COMPILED: Mapping[str, Rule] = {
+    "expect_column_values_to_not_be_null": _not_null,
+    "expect_column_values_to_be_in_set": _in_set,
+    "expect_column_values_to_be_between": _between,
+    "expect_column_values_to_match_regex": _match_regex,
+    "expect_column_value_lengths_to_be_between": _lengths_between,
 }

@@ -24,8 +24,9 @@ from xml.sax.saxutils import quoteattr
 
 from pydantic import Field, StringConstraints
 
-from lakehouse.contracts import Model, load
-from lakehouse.errors import InstallationError, LakehouseError
+from lakehouse.contract_files import read_document
+from lakehouse.contracts import Model
+from lakehouse.errors import ContractError, InstallationError, LakehouseError
 
 SPARK_MANIFEST = Path(__file__).with_name("jars.yaml")
 MINIMUM_JAVA = 17
@@ -63,7 +64,10 @@ def load_manifest(path: Path) -> tuple[Jar, ...]:
     """
     if not path.is_file():
         raise InstallationError(f"There is no manifest {path}.", remedy="Give the path of a jars.yaml.")
-    return load(Manifest, path).jars
+    document = read_document(path, Manifest, name=str(path))
+    if not isinstance(document.contract, Manifest):
+        raise ContractError(document.problems)
+    return document.contract.jars
 
 
 def cache_dir() -> Path:

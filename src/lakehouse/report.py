@@ -28,7 +28,7 @@ def rows_by_layer(warehouse: Warehouse, contracts: Contracts) -> Table:
     for source in contracts.topics.sources:
         name = f"bronze.{source}_events"
         table.add_row(name, _number(warehouse.read(name).count()), "", str(warehouse.version(name)))
-    for feed in contracts.silver.feeds:
+    for feed in contracts.feeds:
         name = f"silver.{feed}"
         deleted = F.count_if("_is_deleted")
         rows = warehouse.read(name).agg(F.count(F.lit(1)).alias("rows"), deleted.alias("deleted")).collect()[0]

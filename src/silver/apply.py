@@ -22,7 +22,7 @@ from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.session import held
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse, small_table
-from silver.changelog import check_rules, first_occurrences, judged, keys_across_partitions, latest_per_key
+from silver.changelog import first_occurrences, judged, keys_across_partitions, latest_per_key
 from silver.envelope import changes
 from silver.ledger import (
     CONNECTOR_RUNS,
@@ -70,7 +70,7 @@ class Job:
     @property
     def feeds(self) -> Mapping[str, Feed]:
         """The feeds of the source, by name."""
-        return self.contracts.silver.of_source(self.source)
+        return self.contracts.of_source(self.source)
 
     def rules(self, feed: str) -> Sequence[Expectation]:
         """The row rules of gate 1 for a feed."""
@@ -81,9 +81,8 @@ def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id
     """Bring silver up to what bronze holds, and stop.
 
     A source that fails does not keep the others from being applied; its error is raised at the end. Raises TableError
-    when a source has no bronze table yet, ContractError when a rule of the gate cannot judge rows.
+    when a source has no bronze table yet.
     """
-    check_rules(contracts.silver_gate.expectations)
     warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
     ensure_tables(warehouse, contracts)
 
@@ -98,8 +97,8 @@ def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id
 
 def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
     """Create every table that silver writes and that is not there."""
-    for name, feed in contracts.silver.feeds.items():
-        warehouse.ensure(silver_table(name, feed, contracts.topics.sources[feed.source].kind))
+    for feed in contracts.feeds.values():
+        warehouse.ensure(silver_table(feed))
     for spec in (*TABLES, RESULTS):
         warehouse.ensure(spec)
 
@@ -111,10 +110,10 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     topics = {row["topic"] for row in batch.select("topic").distinct().collect()}
     if not topics:  # a commit of bronze without rows
         return
-    feeds = {name: feed for name, feed in job.feeds.items() if not topics.isdisjoint(feed.topics)}
+    feeds = {name: feed for name, feed in job.feeds.items() if any(feed.has_topic(topic) for topic in topics)}
     with ExitStack() as stack:
         records = {
-            name: stack.enter_context(held(_judged_records(batch, name, feed, job))) for name, feed in feeds.items()
+            name: stack.enter_context(held(_judged_records(batch, topics, feed, job))) for name, feed in feeds.items()
         }
         rows = _counted(batch, topics, records, job)
         counted = small_table(warehouse.spark, [row.asDict() for row in rows], COUNTS)
@@ -126,10 +125,9 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
         _write_down(warehouse, rows, counted, batch_id, job)
 
 
-def _judged_records(batch: DataFrame, name: str, feed: Feed, job: Job) -> DataFrame:
-    records = batch.where(F.col("topic").isin(*feed.topics))
-    kind = job.contracts.topics.sources[job.source].kind
-    return judged(changes(records, feed), job.rules(name), has_position=has_position(feed, kind))
+def _judged_records(batch: DataFrame, topics: set[str], feed: Feed, job: Job) -> DataFrame:
+    records = batch.where(F.col("topic").isin(*[topic for topic in topics if feed.has_topic(topic)]))
+    return judged(changes(records, feed), job.rules(feed.name), has_position=has_position(feed))
 
 
 def _counted(batch: DataFrame, topics: set[str], records: Mapping[str, DataFrame], job: Job) -> list[Row]:
@@ -138,7 +136,7 @@ def _counted(batch: DataFrame, topics: set[str], records: Mapping[str, DataFrame
         counts(judged_records, feed=name, rules=[rule.name for rule in job.rules(name)])
         for name, judged_records in records.items()
     ]
-    without_feed = topics.difference(*[feed.topics for feed in job.feeds.values()])
+    without_feed = {topic for topic in topics if not any(feed.has_topic(topic) for feed in job.feeds.values())}
     if without_feed:
         parts.append(ignored_counts(batch.where(F.col("topic").isin(*without_feed))))
     return reduce(DataFrame.unionByName, parts).select(*COUNT_NAMES).collect()
@@ -152,7 +150,6 @@ def _apply_feed(warehouse: Warehouse, name: str, records: DataFrame, counted: Da
     placed = with_position(
         records,
         feed,
-        job.contracts.topics.sources[job.source].kind,
         runs=snapshots(seen.unionByName(of_batch)),
         read=timestamps_before(seen, counted),
     ).where(F.col("kind") == "change")

@@ -9,18 +9,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation, Feed
-from lakehouse.expectations import fails, row_rule
+from lakehouse.expectations import fails
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-GATE_FILE = "silver/gate.yaml"
-
-
-def check_rules(expectations: Sequence[Expectation]) -> None:
-    """Raise ContractError when one of the expectations cannot judge a single row."""
-    for rule in expectations:
-        row_rule(rule, file=GATE_FILE)
 
 
 def judged(changes: DataFrame, expectations: Sequence[Expectation], *, has_position: Column) -> DataFrame:
@@ -32,10 +24,7 @@ def judged(changes: DataFrame, expectations: Sequence[Expectation], *, has_posit
     """
     is_change = F.col("kind") == "change"
     is_judged = is_change & ~F.col("is_delete")
-    failures = {
-        rule.name: is_judged & fails(rule, lambda column: F.col(f"row.{column}"), file=GATE_FILE)
-        for rule in expectations
-    }
+    failures = {rule.name: is_judged & fails(rule, lambda column: F.col(f"row.{column}")) for rule in expectations}
     reasons = [
         F.when(failures[rule.name], f"{rule.kwargs['column']}: {rule.description}")
         for rule in expectations

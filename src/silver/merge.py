@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Feed, SourceKind
+from lakehouse.contracts import Feed
 from lakehouse.tables import UPSERTED, TableSpec
 from silver.position import position_type
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def silver_table(name: str, feed: Feed, kind: SourceKind) -> TableSpec:
+def silver_table(feed: Feed) -> TableSpec:
     """`silver.<feed>`: the contract's columns, then what the pipeline knows about each row (columns with `_`)."""
     columns = [f"{column} {declared.type.ddl}" for column, declared in feed.columns.items()]
     technical = [
-        f"_position {position_type(feed, kind)}",
+        f"_position {position_type(feed)}",
         "_op STRING",
         "_is_deleted BOOLEAN",
         "_source_ts TIMESTAMP",
@@ -28,7 +28,7 @@ def silver_table(name: str, feed: Feed, kind: SourceKind) -> TableSpec:
         "_offset BIGINT",
         "_applied_at TIMESTAMP",
     ]
-    return TableSpec(name=f"silver.{name}", columns=", ".join([*columns, *technical]), properties=UPSERTED)
+    return TableSpec(name=f"silver.{feed.name}", columns=", ".join([*columns, *technical]), properties=UPSERTED)
 
 
 def merge_latest(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:

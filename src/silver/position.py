@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Feed, SourceKind
+from lakehouse.contracts import Feed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,11 +24,11 @@ FULL_SNAPSHOT = ("true", "first", "last", "first_in_data_collection", "last_in_d
 RUN = ("topic", "partition", "run_id")
 
 
-def position_type(feed: Feed, kind: SourceKind) -> str:
+def position_type(feed: Feed) -> str:
     """The Spark type of `_position` in this feed's silver table."""
     if feed.sequence_by == "kafka_offset":
         return KAFKA
-    return POSTGRES if kind == "postgresql" else MYSQL
+    return POSTGRES if feed.kind == "postgresql" else MYSQL
 
 
 def postgres_position(snapshot_lsn: Column) -> Column:
@@ -56,7 +56,7 @@ def postgres_position(snapshot_lsn: Column) -> Column:
 
 
 def mysql_position() -> Column:
-    """MySQL: (number of the binlog file, pos, row, streamed, offset); NULL without file or pos.
+    """MySQL and MariaDB: (number of the binlog file, pos, row, streamed, offset); NULL without file or pos.
 
     The number is compared as an integer: mysql-bin.999999 is followed by mysql-bin.1000000. All rows of one statement
     share a pos.
@@ -88,7 +88,7 @@ def kafka_position(timestamp_before: Column) -> Column:
     )
 
 
-def with_position(changes: DataFrame, feed: Feed, kind: SourceKind, *, runs: DataFrame, read: DataFrame) -> DataFrame:
+def with_position(changes: DataFrame, feed: Feed, *, runs: DataFrame, read: DataFrame) -> DataFrame:
     """The changes with `position`.
 
     `runs`: topic, partition, run_id, first_snapshot_offset, snapshot_lsn of every connector run up to this batch.
@@ -100,7 +100,7 @@ def with_position(changes: DataFrame, feed: Feed, kind: SourceKind, *, runs: Dat
             .withColumn("position", kafka_position(F.col("highest_timestamp_ms")))
             .drop("highest_timestamp_ms")
         )
-    if kind == "mysql":
+    if feed.kind != "postgresql":
         return changes.withColumn("position", mysql_position())
     snapshot_lsn = F.when(F.col("offset") > F.col("first_snapshot_offset"), F.col("snapshot_lsn"))
     return (
@@ -110,11 +110,11 @@ def with_position(changes: DataFrame, feed: Feed, kind: SourceKind, *, runs: Dat
     )
 
 
-def has_position(feed: Feed, kind: SourceKind) -> Column:
+def has_position(feed: Feed) -> Column:
     """Whether the record carries what its position is made of."""
     if feed.sequence_by == "kafka_offset":
         return F.lit(True)
-    if kind == "mysql":
+    if feed.kind != "postgresql":
         return mysql_position().isNotNull()
     return postgres_position(F.lit(None).cast("bigint")).isNotNull()
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakehouse.column_types import DecimalType
 from lakehouse.contracts import Column as Declared
-from lakehouse.contracts import DecimalType, Feed
+from lakehouse.contracts import Feed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

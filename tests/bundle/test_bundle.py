@@ -329,9 +329,9 @@ for name in names:
     assert callable(script.load()), name
     assert sys.modules[script.module].__file__.startswith(folder), sys.modules[script.module].__file__
 
-from lakehouse.contracts import load_packaged
+from lakehouse.contract_files import load_contracts
 
-load_packaged()
+load_contracts()
 assert "pyspark" not in sys.modules
 """
     wheel_tasks = [task["python_wheel_task"] for task in TASKS.values()]

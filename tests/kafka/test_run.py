@@ -100,7 +100,7 @@ def flow(
 def test_bronze_holds_every_record_as_kafka_has_it(flow: Flow) -> None:
     for source, contract in flow.contracts.topics.sources.items():
         rows = flow.warehouse.read(f"bronze.{source}_events")
-        for topic in contract.topics:
+        for topic in contract.topic_names:
             stored = rows.where(F.col("topic") == topic).select("key", "value", "offset", "partition").collect()
             in_kafka = list(read_topic(flow.chosen.brokers(), topic))
             assert len(stored) == len(in_kafka) == flow.sent[topic]

@@ -78,7 +78,7 @@ def outcomes(
     def apply(warehouse: Warehouse, batches: Iterable[int], *, chosen: Callable[[int, int], int]) -> Outcome:
         def apply_source(source: str) -> None:
             job = Job(source, contracts, warehouse.location, warehouse.checkpoints, run="test")
-            topics = contracts.topics.sources[source].topics
+            topics = contracts.topics.sources[source].topic_names
             records = _batches(topics, chosen)
             for batch in batches:
                 file = folder / f"{source}-{batch}.jsonl"
@@ -177,7 +177,7 @@ def _outcome(warehouse: Warehouse, contracts: Contracts) -> Outcome:
     return Outcome(
         silver={
             feed: _silver_rows(warehouse.read(f"silver.{feed}"), list(declared.columns))
-            for feed, declared in contracts.silver.feeds.items()
+            for feed, declared in contracts.feeds.items()
         },
         quarantine=[
             row.asDict()

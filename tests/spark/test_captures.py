@@ -111,5 +111,5 @@ def tables(warehouse: Warehouse, contracts: Contracts) -> Rows:
         feed: as_text(
             warehouse.read(f"silver.{feed}"), [*declared.columns, "_is_deleted", "_op", "_offset"], key="order_id"
         )
-        for feed, declared in contracts.silver.feeds.items()
+        for feed, declared in contracts.feeds.items()
     }

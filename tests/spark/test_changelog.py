@@ -101,8 +101,8 @@ def told(
 
 
 def told_of(feed: str, warehouse: Warehouse, contracts: Contracts, *, seed: int, folder: Path) -> Told:
-    declared = contracts.silver.feeds[feed]
-    kind = contracts.topics.sources[declared.source].kind
+    declared = contracts.feeds[feed]
+    kind = declared.kind
     histories: dict[tuple[int, Way], History] = {}
     batches: dict[int, list[Record]] = {number: [] for number in range(BATCHES)}
     for number in range(HISTORIES):
@@ -138,14 +138,13 @@ def _write(folder: Path, records: Sequence[Record]) -> Path:
 
 
 def _positioned(warehouse: Warehouse, file: Path, contracts: Contracts, feed: str) -> DataFrame:
-    declared = contracts.silver.feeds[feed]
+    declared = contracts.feeds[feed]
     records = bronze_rows(warehouse.spark, file, topics={topic: topic for topic in declared.topics})
     runs = "topic STRING, partition INT, run_id STRING, first_snapshot_offset BIGINT, snapshot_lsn BIGINT"
     read = "topic STRING, partition INT, highest_timestamp_ms BIGINT"
     return with_position(
         changes(records, declared),
         declared,
-        contracts.topics.sources[declared.source].kind,
         runs=small_table(warehouse.spark, [], runs),
         read=small_table(warehouse.spark, [], read),
     ).where(F.col("kind") == "change")

@@ -73,7 +73,7 @@ def image(**columns: Any) -> bytes:
 
 
 def test_a_change_is_read_whole(spark: SparkSession, contracts: Contracts) -> None:
-    feed = contracts.silver.feeds["mysql_orders"]
+    feed = contracts.feeds["mysql_orders"]
     row = order(1, status="paid", total_amount="-0.01", note="注文", updated_at="2026-01-02T03:04:05.000006")
     source = mysql_source(700, row=3, ts_ms=1_767_225_600_123)
     headers = [("other", b"x"), ("__debezium.context.runId", b"run-1"), ("__debezium.context.runId", b"run-2")]
@@ -88,7 +88,7 @@ def test_a_change_is_read_whole(spark: SparkSession, contracts: Contracts) -> No
 
 def test_a_delete_has_its_key_and_nothing_else(spark: SparkSession, contracts: Contracts) -> None:
     event = {"before": postgres_image(order(1)), "after": None, "source": SOURCE, "op": "d"}
-    (found,) = read(spark, contracts.silver.feeds["postgres_orders"], (KEY, compact(event).encode()))
+    (found,) = read(spark, contracts.feeds["postgres_orders"], (KEY, compact(event).encode()))
     assert said(found) == ("change", [])
     assert found["is_delete"]
     assert {name for name, value in found["row"].asDict().items() if value is not None} == {"order_id"}
@@ -97,8 +97,8 @@ def test_a_delete_has_its_key_and_nothing_else(spark: SparkSession, contracts: C
 @pytest.mark.parametrize("headers", [None, (), [("id", None)], [("eventType", b"x")]], ids=str)
 def test_headers_may_be_missing(spark: SparkSession, contracts: Contracts, headers: Headers | None) -> None:
     payload = compact({"payload": '{"order_id":1,"amount":1}'}).encode()
-    (table,) = read(spark, contracts.silver.feeds["postgres_orders"], (KEY, GOOD), headers=headers)
-    (outbox,) = read(spark, contracts.silver.feeds["postgres_outbox_orders"], (b'"1"', payload), headers=headers)
+    (table,) = read(spark, contracts.feeds["postgres_orders"], (KEY, GOOD), headers=headers)
+    (outbox,) = read(spark, contracts.feeds["postgres_outbox_orders"], (b'"1"', payload), headers=headers)
     assert (table["kind"], table["run_id"]) == ("change", "")
     assert (outbox["kind"], outbox["run_id"], outbox["event_id"]) == ("change", "", None)
 
@@ -127,7 +127,7 @@ def test_damaged_records_of_a_table_are_unreadable(spark: SparkSession, contract
         ),
         (image(note={"a": 1}), "change", []),
     ]
-    feed = contracts.silver.feeds["postgres_orders"]
+    feed = contracts.feeds["postgres_orders"]
     found = read(spark, feed, *[(KEY, value) for value, _kind, _problems in expected])
     assert [said(row) for row in found] == [(kind, problems) for _value, kind, problems in expected]
 
@@ -149,7 +149,7 @@ def test_damaged_outbox_events_are_unreadable(spark: SparkSession, contracts: Co
         (event(""), "unreadable", [no_object]),
         (compact({"payload": None}).encode(), "unreadable", ["The value has no payload."]),
     ]
-    feed = contracts.silver.feeds["postgres_outbox_orders"]
+    feed = contracts.feeds["postgres_outbox_orders"]
     found = read(spark, feed, *[(b'"1"', value) for value, _kind, _problems in expected])
     assert [said(row) for row in found] == [(kind, problems) for _value, kind, problems in expected]
 
@@ -159,5 +159,5 @@ def test_a_time_of_the_source_beyond_all_years_does_not_stop_the_batch(
     spark: SparkSession, contracts: Contracts, times: dict[str, int]
 ) -> None:
     event = compact({"op": "c", "after": postgres_image(order(1)), "source": {"lsn": 1, **times}}).encode()
-    found = read(spark, contracts.silver.feeds["postgres_orders"], (KEY, event), (KEY, GOOD))
+    found = read(spark, contracts.feeds["postgres_orders"], (KEY, event), (KEY, GOOD))
     assert [row["source_ts"] for row in found] == [None, SOURCE["ts_us"]]

@@ -62,7 +62,7 @@ def test_fulfillment_of_every_status(spark: SparkSession, contracts: Contracts) 
     statuses = ["completed", "cancelled", "pending", "refunded", "COMPLETED", None]
     rows = silver(spark, *[{"order_id": number, "status": status} for number, status in enumerate(statuses)])
     enriched = with_fulfillment(
-        rows, by_status=contracts.gold.fulfillment, otherwise=contracts.gold.fulfillment_otherwise
+        rows, by_status=contracts.gold.fulfillment.values, otherwise=contracts.gold.fulfillment.otherwise
     )
     found = [order["fulfillment_status"] for _number, order in sorted(by_id(enriched).items())]
     assert found == ["FULFILLED", "CANCELLED", "PENDING", "PENDING", "PENDING", "PENDING"]

@@ -37,7 +37,7 @@ def positioned(
     read: Sequence[Change] = (),
 ) -> DataFrame:
     """The changes in some other order than history's, with their positions."""
-    declared = contracts.silver.feeds[feed]
+    declared = contracts.feeds[feed]
     defaults = {"topic": "t", "partition": 0, "offset": 0, "timestamp_ms": 0, "run_id": "run"}
     rows = [{**defaults, "label": str(number), **change} for number, change in enumerate(history)]
     changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumn(
@@ -46,7 +46,6 @@ def positioned(
     return with_position(
         changes,
         declared,
-        contracts.topics.sources[declared.source].kind,
         runs=small_table(spark, runs, RUNS),
         read=small_table(spark, read, READ),
     )
@@ -140,8 +139,8 @@ def test_outbox_events_go_by_time_across_partitions_and_by_offset_within_one(
 
 @pytest.mark.parametrize("feed", ["postgres_orders", "mysql_orders", "postgres_outbox_orders"])
 def test_a_position_is_of_the_type_that_the_table_keeps(spark: SparkSession, contracts: Contracts, feed: str) -> None:
-    declared = contracts.silver.feeds[feed]
-    kept = small_table(spark, [], f"position {position_type(declared, contracts.topics.sources[declared.source].kind)}")
+    declared = contracts.feeds[feed]
+    kept = small_table(spark, [], f"position {position_type(declared)}")
     assert positioned(spark, contracts, feed, []).select("position").dtypes == kept.dtypes
 
 
@@ -169,8 +168,8 @@ def test_what_has_no_position_is_told(spark: SparkSession, contracts: Contracts)
         ],
     }
     for feed, cases in sources.items():
-        declared = contracts.silver.feeds[feed]
-        known = has_position(declared, contracts.topics.sources[declared.source].kind)
+        declared = contracts.feeds[feed]
+        known = has_position(declared)
         changes = positioned(spark, contracts, feed, [{"source": source} for source, _known in cases])
         found = {row["label"]: row["known"] for row in changes.select("label", known.alias("known")).collect()}
         assert found == {str(number): expected for number, (_source, expected) in enumerate(cases)}, feed

@@ -51,24 +51,22 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
     """What a batch goes through, up to the rows of the tables: one feed of each envelope."""
     written = []
     for name in ("postgres_orders", "mysql_outbox_orders"):
-        feed = contracts.silver.feeds[name]
-        kind = contracts.topics.sources[feed.source].kind
+        feed = contracts.feeds[name]
         batch = small_table(spark, [{"topic": feed.topics[0], "partition": 0, "offset": 1}], COLUMNS)
         rules = contracts.silver_gate.rules(name)
-        read = judged(changes(batch, feed), rules, has_position=has_position(feed, kind))
+        read = judged(changes(batch, feed), rules, has_position=has_position(feed))
         counted = counts(read, feed=name, rules=[rule.name for rule in rules]).unionByName(ignored_counts(batch))
         seen = small_table(spark, [], CONNECTOR_RUNS.columns)
         of_batch = connector_run_rows(counted.select(*COUNT_NAMES), source=feed.source, timed_feeds=[name])
         placed = with_position(
             read,
             feed,
-            kind,
             runs=snapshots(seen.unionByName(of_batch)),
             read=timestamps_before(seen, counted),
         )
         known = small_table(spark, [], OUTBOX_EVENTS.columns)
         first = first_occurrences(placed, known=known)
-        table = small_table(spark, [], silver_table(name, feed, kind).columns)
+        table = small_table(spark, [], silver_table(feed).columns)
         written += [
             ledger_rows(counted, run="run", source=feed.source, batch_id=1),
             rule_counts(small_table(spark, [], LEDGER.columns), run="run"),
@@ -87,8 +85,8 @@ def of_gold(spark: SparkSession, contracts: Contracts) -> DataFrame:
     ]
     return with_fulfillment(
         with_source(highest_feed_that_knows(feeds), source),
-        by_status=contracts.gold.fulfillment,
-        otherwise=contracts.gold.fulfillment_otherwise,
+        by_status=contracts.gold.fulfillment.values,
+        otherwise=contracts.gold.fulfillment.otherwise,
     )
 
 

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Column, DecimalType, SimpleType
+from lakehouse.column_types import DecimalType, SimpleType
+from lakehouse.contracts import Column
 from lakehouse.tables import small_table
 from silver.values import JSON_OPTIONS, json_type, typed
 from tests.support.events import EPOCH, base64_decimal

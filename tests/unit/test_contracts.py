@@ -1,134 +1,326 @@
-"""Contracts: the packaged ones hold, and a mistake is said with file, line and key."""
+"""Contracts: the packaged ones hold, and every mistake is said with file, line, key, and what was probably meant."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import time
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from lakehouse.contracts import (
-    Contracts,
-    DecimalType,
-    Gate,
-    GoldTables,
-    Model,
-    SilverTables,
-    Topics,
-    check_references,
-    load,
-    load_packaged,
-)
-from lakehouse.errors import ContractError
+from lakehouse.column_types import DecimalType
+from lakehouse.contract_files import MODELS, SCHEMAS, load_contracts
+from lakehouse.errors import ContractError, SettingsError
+from tools.generated import schemas
 
 SOURCES = Path(__file__).parent.parent.parent / "src"
-MODELS: dict[str, type[Model]] = {
-    "bronze/topics.yaml": Topics,
-    "silver/tables.yaml": SilverTables,
-    "silver/gate.yaml": Gate,
-    "gold/tables.yaml": GoldTables,
-    "gold/gate.yaml": Gate,
-}
+TABLES, TOPICS, GOLD = "silver/tables.yaml", "bronze/topics.yaml", "gold/tables.yaml"
+ROW_GATE, TABLE_GATE = "silver/gate.yaml", "gold/gate.yaml"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the packaged contracts, to make mistakes in."""
+    for name in MODELS:
+        copy = tmp_path / "own" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SOURCES / name, copy)
+    return tmp_path / "own"
 
 
 def test_the_packaged_contracts_fit_together() -> None:
-    contracts = load_packaged()
-    assert set(contracts.silver.feeds) == {
+    contracts = load_contracts()
+    assert set(contracts.feeds) == {
         *("postgres_orders", "mysql_orders"),
         *("postgres_outbox_orders", "mysql_outbox_orders"),
     }
-    assert contracts.silver.feeds["mysql_orders"].columns["total_amount"].type == DecimalType(precision=10, scale=2)
+    feed = contracts.feeds["mysql_orders"]
+    assert (feed.source, feed.kind, feed.topics) == ("mysql", "mysql", ("mysql_prod.ecommerce.orders",))
+    assert feed.columns["total_amount"].type == DecimalType(precision=10, scale=2)
     assert contracts.gold.sources["postgres"].feeds == ("postgres_orders", "postgres_outbox_orders")
+
+
+def test_a_folder_of_contracts_replaces_the_packaged_ones(folder: Path) -> None:
+    assert load_contracts(folder) == load_contracts()
+    replace(folder, GOLD, "prefix: PG", "prefix: ERP")
+    assert load_contracts(folder).gold.sources["postgres"].prefix == "ERP"
 
 
 def test_a_contract_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        load_packaged().gold.publication.partitions = 7
+        load_contracts().gold.publication.partitions = 7
 
 
-@pytest.mark.parametrize(
-    ("file", "right", "wrong", "line_of", "key", "sentence"),
-    [
-        ("silver/tables.yaml", "keys: [order_id]", "keys: [oder_id]", None, "feeds.postgres_orders", "'order_id'?"),
-        ("silver/tables.yaml", "DECIMAL(10,2)", "DECIMAL(50,2)", "DECIMAL(50,2)", "columns.total_amount", "38"),
-        ("silver/tables.yaml", "BIGINT", "BIGNT", "BIGNT", "columns.order_id", "'BIGINT'"),
-        ("silver/tables.yaml", "envelope: outbox", "envelope: outbx", "outbx", ".envelope", "'table' or 'outbox'"),
-        ("silver/tables.yaml", "  mysql_orders:", "  My-Orders:", "My-Orders", "feeds.", "match pattern"),
-        ("bronze/topics.yaml", "kind: mysql", "knd: mysql", "knd", "sources.mysql", "not known here"),
-        ("gold/tables.yaml", "prefix: MY", "prefix: PG", None, "", "same prefix"),
-        ("silver/gate.yaml", "on_failure: warn", "on_failure: ignore", "ignore", ".on_failure", "'warn'"),
-        ("silver/gate.yaml", "name: note_short", "name: status_known", None, "", "two expectations"),
-    ],
-)
-def test_a_mistake_is_said_with_file_line_and_key(
-    tmp_path: Path, file: str, right: str, wrong: str, line_of: str | None, key: str, sentence: str
+MISTAKES = [
+    # file, what stands there, what is written instead, where it is (a text of the line), the key, the sentence
+    (
+        TABLES,
+        "keys: [order_id]",
+        "keys: [oder_id]",
+        "oder_id",
+        "tables.postgres_orders.keys",
+        "did you mean 'order_id'?",
+    ),
+    (TABLES, "DECIMAL(10,2)", "DECIMAL(50,2)", "DECIMAL(50,2)", "columns.total_amount.type", "1 to 38 digits"),
+    (TABLES, "DECIMAL(10,2)", "DECIMAL(2,10)", "DECIMAL(2,10)", "columns.total_amount.type", "is not possible"),
+    (TABLES, ": BIGINT", ": BIGNT", "BIGNT", "columns.order_id.type", "no type 'BIGNT'; did you mean 'BIGINT'?"),
+    (TABLES, ": BIGINT", ": 7", ": 7", "columns.order_id.type", "Types are: BIGINT"),
+    (TABLES, "  mysql_orders:", "  My-Orders:", "My-Orders", "tables.My-Orders", "'My-Orders' cannot be a name here"),
+    (
+        TABLES,
+        "  mysql_orders:",
+        "  mysql_order:",
+        "mysql_order:",
+        "mysql_order",
+        "no feed 'mysql_order' in bronze/topic",
+    ),
+    (TABLES, "  mysql_orders:", "  postgres_orders:", "  postgres_orders:", "postgres_orders", "stands here twice, in"),
+    (
+        TABLES,
+        "order_id: BIGINT",
+        "order_id: {type: BIGINT, optional: true}",
+        "optional",
+        "order_id.optional",
+        "cannot be",
+    ),
+    (
+        TABLES,
+        "sequence_by: source_position",
+        "sequence_by: kafka_offset",
+        "kafka_offset",
+        ".sequence_by",
+        "write source",
+    ),
+    (TABLES, "keys: [order_id] #", "keys: [order_id, note] #", "order_id, note", ".keys", "exactly one key"),
+    (TABLES, "payload: full", "payload: ful", "ful", ".payload", "did you mean 'full'?"),
+    (
+        TOPICS,
+        "envelope: outbox",
+        "envelope: outbx",
+        "outbx",
+        ".envelope",
+        "'outbx' is not one of 'table' or 'outbox'; did",
+    ),
+    (TOPICS, "kind: mysql", "knd: mysql", "knd", "sources.mysql.knd", "'knd' is not known here; did you mean 'kind'?"),
+    (
+        TOPICS,
+        "kind: mysql",
+        "kind: oracle",
+        "oracle",
+        "sources.mysql.kind",
+        "'oracle' is not one of 'postgresql', 'mysql'",
+    ),
+    (TOPICS, "    kind: mysql\n", "", "mysql:", "sources.mysql.kind", "'kind' is required and absent"),
+    (TOPICS, "        topics: [outbox.event.mysql.orders]\n", "", "mysql_outbox_orders", "", "needs `topics` or"),
+    (TOPICS, "[outbox.event.mysql.orders]", "[outbox.event.postgres.orders]", "", "", "belongs to postgres_outbox_ord"),
+    (
+        TOPICS,
+        "topics: [outbox.event.mysql",
+        "topic_patterns: ['(']\n        topics: [o",
+        "'('",
+        "",
+        "not a regular expr",
+    ),
+    (
+        TOPICS,
+        "topics: [outbox.event.mysql",
+        "topic_patterns: ['.*pg.*|m.*']\n        topics: [o",
+        "m.*",
+        "",
+        "takes topic my",
+    ),
+    (TOPICS, "start: earliest", "start: erliest", "erliest", "sources.postgres.start", "did you mean 'earliest'?"),
+    (
+        TOPICS,
+        "start: earliest",
+        "start: {offsets: {nosuch: {0: 1}}}",
+        "nosuch",
+        "start.offsets.nosuch",
+        "no topic 'nosuch'",
+    ),
+    (
+        TOPICS,
+        "      mysql_orders:",
+        "      postgres_orders:",
+        "postgres_orders:",
+        "",
+        "both would be silver.postgres_orders",
+    ),
+    (GOLD, "prefix: MY", "prefix: PG", "prefix: PG", "sources.mysql.prefix", "their orders would overwrite each other"),
+    (GOLD, "[mysql_orders,", "[mysql_order,", "mysql_order,", "sources.mysql.feeds", "did you mean 'mysql_orders'?"),
+    (
+        GOLD,
+        "  mysql:",
+        "  mysq:",
+        "mysq:",
+        "sources.mysq",
+        "no source 'mysq' in bronze/topics.yaml; did you mean 'mysql'?",
+    ),
+    (
+        GOLD,
+        "  total_amount: DECIMAL(10,2)",
+        "  total_amount: DECIMAL(12,2)",
+        "12,2",
+        "",
+        "DECIMAL(10,2) in silver table",
+    ),
+    (
+        GOLD,
+        "  product_id: BIGINT",
+        "  produkt_id: BIGINT",
+        "produkt_id",
+        "columns.produkt_id",
+        "did you mean 'product_id'?",
+    ),
+    (
+        GOLD,
+        "  product_id: BIGINT",
+        "  processed_at: TIMESTAMP",
+        "processed_at",
+        "columns.processed_at",
+        "gold adds a column",
+    ),
+    (GOLD, "key: order_id", "key: note", "key: note", "key", "no column 'note' in columns"),
+    (GOLD, "bigquery.unified.orders", "outbox.event.mysql.orders", "", "publication.topic", "gold would feed itself"),
+    (ROW_GATE, "on_failure: warn", "on_failure: ignore", "ignore", ".on_failure", "'ignore' is not one of 'warn', "),
+    (ROW_GATE, "on_failure: warn", "on_failure: fail", "fail", ".on_failure", "it is warn or quarantine"),
+    (
+        ROW_GATE,
+        "name: note_short",
+        "name: status_known",
+        "status_known",
+        ".name",
+        "two expectations are named status_kn",
+    ),
+    (ROW_GATE, "column: note,", "column: nte,", "nte", ".kwargs.column", "no column 'nte' in table postgres_orders"),
+    (
+        ROW_GATE,
+        "expect_column_values_to_be_between",
+        "expect_column_value_to_be_between",
+        "",
+        ".type",
+        "did you mean 'expect_",
+    ),
+    (ROW_GATE, "regex: ", "pattern: ", "pattern", ".kwargs.pattern", "has no argument 'pattern'"),
+    (ROW_GATE, ", min_value: 0", "", "", ".kwargs", "needs at least one of min_value, max_value"),
+    (
+        ROW_GATE,
+        "expect_column_values_to_be_between",
+        "expect_column_values_to_be_unique",
+        "unique",
+        ".type",
+        "There are: ",
+    ),
+    (
+        TABLE_GATE,
+        "expect_column_values_to_be_unique",
+        "expect_column_values_to_be_unik",
+        "unik",
+        ".type",
+        "did you mean 'ex",
+    ),
+    (TABLE_GATE, "mostly: 0.9", "mostley: 0.9", "mostley", ".kwargs.mostley", "did you mean 'mostly'?"),
+    (
+        TABLE_GATE,
+        "fail\n    description: No two",
+        "quarantine\n    description: No two",
+        "quarantine",
+        ".on_failure",
+        "it is warn or fail",
+    ),
+]
+
+
+@pytest.mark.parametrize(("file", "right", "wrong", "line_of", "key", "sentence"), MISTAKES)
+def test_a_mistake_is_said_with_file_line_key_and_what_was_meant(
+    folder: Path, file: str, right: str, wrong: str, line_of: str, key: str, sentence: str
 ) -> None:
-    text = (SOURCES / file).read_text().replace(right, wrong, 1)
-    copy = tmp_path / file
-    copy.parent.mkdir()
-    copy.write_text(text)
+    replace(folder, file, right, wrong)
     with pytest.raises(ContractError) as refused:
-        load(MODELS[file], copy)
-    error = refused.value
-    assert error.file == file
-    assert key in error.key
-    assert sentence in str(error)
-    assert str(error).startswith(f"{file}:{error.line}: ")
-    if line_of is not None:
-        assert line_of in text.splitlines()[error.line - 1]
+        load_contracts(folder)
+    said = [problem for problem in refused.value.problems if sentence in str(problem)]
+    assert said, refused.value
+    problem = said[0]
+    assert problem.file == str(folder / file)
+    assert key in problem.key
+    assert f"{problem.file}:{problem.line}: " in str(refused.value)
+    assert line_of in (folder / file).read_text().splitlines()[problem.line - 1]
+    assert "lakehouse validate" in refused.value.remedy
 
 
-def test_broken_yaml_is_said_with_its_line(tmp_path: Path) -> None:
-    copy = tmp_path / "topics.yaml"
-    copy.write_text("sources:\n  postgres: [\n  kind: x\n")
+def test_all_mistakes_are_said_at_once(folder: Path) -> None:
+    replace(folder, TABLES, ": BIGINT", ": BIGNT")
+    replace(folder, TOPICS, "kind: mysql", "knd: mysql")
+    replace(folder, ROW_GATE, "on_failure: warn", "on_failure: ignore")
+    (folder / TABLE_GATE).write_text("feeds: [\n")
+    (folder / GOLD).unlink()
+    with pytest.raises(ContractError) as refused:
+        load_contracts(folder)
+    files = [Path(problem.file).relative_to(folder).as_posix() for problem in refused.value.problems]
+    assert sorted(set(files)) == sorted(MODELS)
+    # A misspelt key is said once, not a second time as the absence of the right one.
+    assert files.count(TOPICS) == 1
+
+
+def test_mistakes_between_the_files_are_said_at_once(folder: Path) -> None:
+    replace(folder, TABLES, "keys: [order_id]", "keys: [oder_id]")
+    replace(folder, GOLD, "prefix: MY", "prefix: PG")
+    replace(folder, TABLE_GATE, "mostly: 0.9", "mostley: 0.9")
+    with pytest.raises(ContractError) as refused:
+        load_contracts(folder)
+    assert {Path(problem.file).relative_to(folder).as_posix() for problem in refused.value.problems} == {
+        *(TABLES, GOLD, TABLE_GATE)
+    }
+
+
+def test_broken_yaml_is_said_with_its_line(folder: Path) -> None:
+    (folder / TOPICS).write_text("sources:\n  postgres: [\n  kind: x\n")
     with pytest.raises(ContractError, match=r"topics\.yaml:4: .*not valid YAML"):
-        load(Topics, copy)
+        load_contracts(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda c: _with_feed(c, source="postgre"), "no source 'postgre'; did you mean 'postgres'?"),
-        (lambda c: _with_feed(c, topics=("postgres_prod.public.order",)), "no topic 'postgres_prod.public.order'"),
-        (lambda c: _with_feed(c, topics=("outbox.event.postgres.orders",)), "belongs to"),
-        (lambda c: _with_gate_feed(c, "postgres_order"), "no feed 'postgres_order'; did you mean 'postgres_orders'?"),
-    ],
-)
-def test_contracts_that_do_not_fit_together_are_refused(
-    change: Callable[[Contracts], Contracts], sentence: str
-) -> None:
-    with pytest.raises(ContractError) as refused:
-        check_references(change(load_packaged()))
-    assert sentence in str(refused.value)
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no folder of contracts .*nowhere"):
+        load_contracts(tmp_path / "nowhere")
 
 
 def test_a_rule_for_one_feed_is_not_asked_of_the_others() -> None:
-    gate = load_packaged().silver_gate
+    gate = load_contracts().silver_gate
     assert "amount_present" in {rule.name for rule in gate.rules("mysql_outbox_orders")}
     assert "amount_present" not in {rule.name for rule in gate.rules("mysql_orders")}
     assert gate.rules("unknown") == ()
 
 
+def test_the_schemas_are_as_the_code_would_write_them() -> None:
+    stale = [str(path) for path, text in schemas().items() if path.read_text(encoding="utf-8") != text]
+    assert not stale, "run `make generated`"
+
+
+@pytest.mark.parametrize("file", MODELS)
+def test_every_contract_names_the_schema_of_its_model(file: str) -> None:
+    first, _rest = (SOURCES / file).read_text().split("\n", 1)
+    schema = (SOURCES / file).parent / first.removeprefix("# yaml-language-server: $schema=")
+    assert SCHEMAS[schema.name] is MODELS[file]
+    assert schema.is_file()
+
+
 def test_contracts_errors_and_the_command_load_without_spark() -> None:
     """They are wanted where no Spark is: `lakehouse --help`, checks of contracts, the bundle's tests."""
     code = (
-        "import sys; import cli.main, lakehouse.contracts, lakehouse.errors, lakehouse.config, lakehouse.jars;"
-        "lakehouse.contracts.load_packaged();"
+        "import sys; import cli.main, lakehouse.contract_files, lakehouse.errors, lakehouse.config, lakehouse.jars;"
+        "lakehouse.contract_files.load_contracts();"
         "sys.exit(','.join(m for m in ('pyspark', 'great_expectations', 'delta') if m in sys.modules) or None)"
     )
+    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - started < 2
 
 
-def _with_feed(contracts: Contracts, **changes: object) -> Contracts:
-    feeds = dict(contracts.silver.feeds)
-    feeds["postgres_orders"] = feeds["postgres_orders"].model_copy(update=changes)
-    return contracts.model_copy(update={"silver": SilverTables(feeds=feeds)})
-
-
-def _with_gate_feed(contracts: Contracts, feed: str) -> Contracts:
-    gate = contracts.silver_gate.model_copy(update={"feeds": (feed,)})
-    return contracts.model_copy(update={"silver_gate": gate})
+def replace(folder: Path, file: str, right: str, wrong: str) -> None:
+    text = (folder / file).read_text()
+    assert right in text
+    (folder / file).write_text(text.replace(right, wrong, 1))

@@ -1,0 +1,221 @@
+"""What the contracts must be to one another: every name that one uses, another has. Imports without pyspark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from lakehouse.contracts import Contracts, FeedTopics, Gate, GoldTables, SilverTable, Source, StartAtOffsets
+from lakehouse.rule_arguments import ROW_RULES, Arguments, argument_mistakes, table_rules
+
+TOPICS, TABLES, ROW_GATE = "bronze/topics.yaml", "silver/tables.yaml", "silver/gate.yaml"
+GOLD, TABLE_GATE = "gold/tables.yaml", "gold/gate.yaml"
+# What gold adds to the columns of the contract.
+GOLD_ADDS = ("source_database", "fulfillment_status", "composite_key", "processed_at")
+
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong, in which of the contract's files, and at which of its keys."""
+
+    file: str
+    path: Path
+    what: str
+
+
+def mistakes(contracts: Contracts) -> Iterator[Mistake]:
+    """Every mistake between the contracts, in the order of the flow."""
+    yield from _topics(contracts)
+    for name, table in contracts.silver.tables.items():
+        yield from _table(contracts, name, table)
+    yield from _gate(contracts, contracts.silver_gate, ROW_GATE, ROW_RULES, on_failure=("warn", "quarantine"))
+    yield from _gold(contracts, contracts.gold)
+    yield from _gate(contracts, contracts.gold_gate, TABLE_GATE, table_rules(), on_failure=("warn", "fail"))
+
+
+def _topics(contracts: Contracts) -> Iterator[Mistake]:
+    """Every feed is the only one of its name and has a table; every topic belongs to one feed or to none."""
+    sources = contracts.topics.sources
+    owner_of_feed: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for source_name, source in sources.items():
+        for name, feed in source.feeds.items():
+            here: Path = ("sources", source_name, "feeds", name)
+            if name in owner_of_feed:
+                what = f"source {owner_of_feed[name]} has a feed {name} too: both would be silver.{name}"
+                yield Mistake(TOPICS, here, what)
+            owner_of_feed[name] = source_name
+            if name not in contracts.silver.tables:
+                yield Mistake(TOPICS, here, _unknown("table", name, contracts.silver.tables, where=TABLES))
+            for topic in feed.topics:
+                if topic in owners:
+                    yield Mistake(TOPICS, (*here, "topics"), f"topic {topic} belongs to {owners[topic]} too")
+                owners[topic] = name
+        yield from _start(source_name, source)
+    yield from _patterns(sources, owners)
+    published = contracts.gold.publication.topic
+    if published in owners or any(feed.has_topic(published) for feed in _feeds(sources).values()):
+        what = f"{published} is a topic that bronze reads: gold would feed itself"
+        yield Mistake(GOLD, ("publication", "topic"), what)
+
+
+def _feeds(sources: Mapping[str, Source]) -> Mapping[tuple[str, str], FeedTopics]:
+    return {(source, name): feed for source, declared in sources.items() for name, feed in declared.feeds.items()}
+
+
+def _patterns(sources: Mapping[str, Source], owners: Mapping[str, str]) -> Iterator[Mistake]:
+    """No pattern takes a topic that is another feed's, or that is to be ignored."""
+    for (source, name), feed in _feeds(sources).items():
+        for pattern in feed.topic_patterns:
+            here: Path = ("sources", source, "feeds", name, "topic_patterns")
+            for topic, owner in owners.items():
+                if owner != name and re.fullmatch(pattern, topic):
+                    yield Mistake(TOPICS, here, f"the pattern {pattern!r} takes topic {topic}, which is {owner}'s")
+    for source, declared in sources.items():
+        for topic in declared.ignored_topics:
+            for name, feed in declared.feeds.items():
+                if feed.has_topic(topic):
+                    yield Mistake(
+                        TOPICS,
+                        ("sources", source, "ignored_topics"),
+                        f"topic {topic} is to be ignored, and belongs to feed {name}",
+                    )
+
+
+def _start(name: str, source: Source) -> Iterator[Mistake]:
+    if isinstance(source.start, StartAtOffsets):
+        named = [topic for feed in source.feeds.values() for topic in feed.topics]
+        for topic in source.start.offsets:
+            if topic not in named and not any(feed.has_topic(topic) for feed in source.feeds.values()):
+                here = ("sources", name, "start", "offsets", topic)
+                yield Mistake(TOPICS, here, _unknown("topic", topic, named, where=f"source {name}"))
+
+
+def _table(contracts: Contracts, name: str, table: SilverTable) -> Iterator[Mistake]:
+    here = ("tables", name)
+    feeds = {feed: told for (_source, feed), told in _feeds(contracts.topics.sources).items()}
+    if name not in feeds:
+        yield Mistake(TABLES, here, _unknown("feed", name, feeds, where=TOPICS))
+        return
+    for key in table.keys:
+        if key not in table.columns:
+            yield Mistake(TABLES, (*here, "keys"), _unknown("column", key, table.columns, where="columns"))
+        elif table.columns[key].optional:
+            yield Mistake(TABLES, (*here, "columns", key, "optional"), "a column of the key cannot be optional")
+    if feeds[name].envelope == "table":
+        yield from _table_of_changes(here, table)
+    else:
+        yield from _table_of_outbox(here, table)
+
+
+def _table_of_changes(here: tuple[str, ...], table: SilverTable) -> Iterator[Mistake]:
+    if table.sequence_by != "source_position":
+        what = "the events of a table feed carry a position: write source_position"
+        yield Mistake(TABLES, (*here, "sequence_by"), what)
+    if table.payload != "full":
+        yield Mistake(TABLES, (*here, "payload"), "only an outbox has partial payloads: write full, or leave it out")
+    if table.apply_as_deletes:
+        what = "in a table feed the operation d deletes, and no other: leave it out"
+        yield Mistake(TABLES, (*here, "apply_as_deletes"), what)
+
+
+def _table_of_outbox(here: tuple[str, ...], table: SilverTable) -> Iterator[Mistake]:
+    if table.sequence_by != "kafka_offset":
+        what = "outbox events carry no position: write kafka_offset"
+        yield Mistake(TABLES, (*here, "sequence_by"), what)
+    if len(table.keys) != 1:
+        what = "an outbox feed has exactly one key: the aggregateid stands for it where the payload lacks it"
+        yield Mistake(TABLES, (*here, "keys"), what)
+
+
+def _gate(
+    contracts: Contracts, gate: Gate, file: str, known: Mapping[str, Arguments], *, on_failure: tuple[str, ...]
+) -> Iterator[Mistake]:
+    tables = contracts.silver.tables
+    for feed in gate.feeds:
+        if feed not in tables:
+            yield Mistake(file, ("feeds",), _unknown("feed", feed, tables, where=TABLES))
+    names = [rule.name for rule in gate.expectations]
+    for number, rule in enumerate(gate.expectations):
+        here = ("expectations", number)
+        if rule.name in names[:number]:
+            yield Mistake(file, (*here, "name"), f"two expectations are named {rule.name}")
+        if rule.on_failure not in on_failure:
+            what = f"{rule.on_failure!r} is not possible at this gate; it is {' or '.join(on_failure)}"
+            yield Mistake(file, (*here, "on_failure"), what)
+        for feed in rule.feeds:
+            if feed not in gate.feeds:
+                yield Mistake(file, (*here, "feeds"), _unknown("feed", feed, gate.feeds, where="this gate"))
+        yield from (Mistake(file, (*here, *path), what) for path, what in argument_mistakes(rule, known))
+        judged = [feed for feed in rule.feeds or gate.feeds if feed in tables]
+        for argument in ("column", "column_A", "column_B", "column_list"):
+            value = rule.kwargs.get(argument, ())
+            for column in (value,) if isinstance(value, str) else value:
+                for feed in judged:
+                    if column not in tables[feed].columns:
+                        what = _unknown("column", str(column), tables[feed].columns, where=f"table {feed}")
+                        yield Mistake(file, (*here, "kwargs", argument), what)
+
+
+def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
+    if gold.key not in gold.columns:
+        yield Mistake(GOLD, ("key",), _unknown("column", gold.key, gold.columns, where="columns"))
+    if gold.fulfillment.column not in gold.columns:
+        what = _unknown("column", gold.fulfillment.column, gold.columns, where="columns")
+        yield Mistake(GOLD, ("fulfillment", "column"), what)
+    for attribute in ("name", "prefix"):
+        seen: dict[str, str] = {}
+        for source, given in gold.sources.items():
+            value = getattr(given, attribute)
+            if value in seen:
+                what = f"source {seen[value]} has the {attribute} {value} too: their orders would overwrite each other"
+                yield Mistake(GOLD, ("sources", source, attribute), what)
+            seen[value] = source
+    yield from _gold_feeds(contracts, gold)
+    yield from _gold_columns(contracts, gold)
+
+
+def _gold_feeds(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
+    for name, source in gold.sources.items():
+        here = ("sources", name)
+        if name not in contracts.topics.sources:
+            yield Mistake(GOLD, here, _unknown("source", name, contracts.topics.sources, where=TOPICS))
+            continue
+        own = contracts.topics.sources[name].feeds
+        for feed in source.feeds:
+            if feed not in own or feed not in contracts.silver.tables:
+                yield Mistake(GOLD, (*here, "feeds"), _unknown("feed", feed, own, where=f"source {name}"))
+            elif contracts.silver.tables[feed].keys != (gold.key,):
+                keys = ", ".join(contracts.silver.tables[feed].keys)
+                what = f"the key of {feed} is {keys}, and gold goes by {gold.key} alone"
+                yield Mistake(GOLD, (*here, "feeds"), what)
+        for feed in {feed for feed in source.feeds if source.feeds.count(feed) > 1}:
+            yield Mistake(GOLD, (*here, "feeds"), f"feed {feed} stands here twice")
+
+
+def _gold_columns(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
+    feeds = [feed for source in gold.sources.values() for feed in source.feeds if feed in contracts.silver.tables]
+    every_column = {column for feed in feeds for column in contracts.silver.tables[feed].columns}
+    for column, declared in gold.columns.items():
+        here = ("columns", column)
+        if column in GOLD_ADDS:
+            yield Mistake(GOLD, here, "gold adds a column of this name by itself")
+        elif feeds and column not in every_column:
+            yield Mistake(GOLD, here, _unknown("column", column, every_column, where="the feeds of gold"))
+        for feed in feeds:
+            told = contracts.silver.tables[feed].columns.get(column)
+            if told is not None and told.type != declared:
+                what = f"{declared.ddl} here, and {told.type.ddl} in silver table {feed}: they must be the same"
+                yield Mistake(GOLD, here, what)
+
+
+def _unknown(what: str, name: str, valid: Iterable[str], *, where: str) -> str:
+    known = sorted(set(valid))
+    close = get_close_matches(name, known, n=1)
+    hint = f" did you mean {close[0]!r}?" if close else ""
+    return f"no {what} {name!r} in {where};{hint} There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}"
