@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-slow generated lint format clean
+.PHONY: help setup demo playground test test-unit test-slow generated lint format clean
 
 BIN := .venv/bin
 SET_UP := .venv/.set-up
@@ -21,13 +21,16 @@ $(SET_UP): uv.lock pyproject.toml tools/setup.sh tools/uv.txt
 demo: setup ## Both databases' recorded changes through the whole pipeline, on a broker of its own
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo
 
-test: lint ## Lint, then all tests but the slow ones: what CI runs
+playground: setup ## A broker with recorded topics to try things on, until Ctrl-C
+	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.playground
+
+test: lint ## Lint, then all tests but the slow ones
 	$(BIN)/pytest -m "not slow"
 
 test-unit: setup ## The tests without Spark and Kafka: seconds
 	$(BIN)/pytest tests/unit
 
-test-slow: setup ## The tests that take minutes
+test-slow: setup ## The tests that take minutes; CI runs both
 	$(BIN)/pytest -m slow
 
 generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations

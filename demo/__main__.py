@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from rich.console import Console
 
-from cli.jobs import all_jobs
+from cli.jobs import JOBS, Work, run_jobs
 from demo.broker import embedded_broker
 from demo.check import compacted_view, silver_differences, topic_differences
 from demo.replay import replay
@@ -106,10 +106,10 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
         note(f"Spark {spark.version}")
     end_on_signals(console, running)  # Spark has just put its own handler of Ctrl-C in place of ours
     run_id = uuid4().hex
-    known = partitions(bootstrap_servers)
-    failures = all_jobs(spark, chosen, contracts, steps, known=known, run_id=run_id)
-    if failures:
-        raise failures[0]
+    work = Work(spark, chosen, contracts, steps, partitions(chosen.kafka()), run_id)
+    outcome = run_jobs(tuple(JOBS), work)
+    if outcome.failures:
+        raise outcome.failures[0]
     warehouse = Warehouse(spark, chosen.warehouse, chosen.checkpoints)
     with steps.step("check", "comparing silver with its sources, and the topic with gold"):
         topic = contracts.gold.publication.topic
@@ -125,7 +125,7 @@ def print_results(console: Console, warehouse: Warehouse, contracts: Contracts, 
     """What an analyst would want to see."""
     orders = warehouse.read("gold.unified_orders")
     topic = contracts.gold.publication.topic
-    view = compacted_view(chosen.brokers(), topic)
+    view = compacted_view(chosen.kafka().bootstrap_servers, topic)
     for table in (
         report.rows_by_layer(warehouse, contracts),
         report.quality(warehouse, run_id),

@@ -16,8 +16,9 @@ import sys
 import threading
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -30,6 +31,7 @@ from confluent_kafka.admin import AdminClient
 from lakehouse.errors import KafkaError
 from lakehouse.jars import jar_paths, java, load_manifest
 from lakehouse.kafka import client_config
+from lakehouse.kafka_client import KafkaConnection
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
@@ -38,6 +40,15 @@ STOP_SECONDS = 15.0
 ATTEMPTS = 5
 # Started often and for minutes: the quick compiler only, no file of performance counters.
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+
+@dataclass(frozen=True)
+class Listener:
+    """How clients reach a broker: the protocol, the broker's further settings, and a client's to log in."""
+
+    protocol: str = "PLAINTEXT"
+    properties: tuple[str, ...] = ()
+    client: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -49,14 +60,89 @@ def embedded_broker(directory: Path | None = None) -> Iterator[str]:
     process takes the broker along. Raises InstallationError without Java or the jars, and KafkaError when the broker
     does not answer within 60 s.
     """
+    with restartable_broker(directory) as broker:
+        yield broker.bootstrap_servers
+
+
+@contextmanager
+def restartable_broker(directory: Path | None = None, *, listener: Listener | None = None) -> Iterator[Broker]:
+    """As `embedded_broker`, but yields the broker itself, which can be stopped and started again inside the block."""
     with ExitStack() as stack:
         stack.enter_context(_term_as_interrupt())
         home = (directory or Path(stack.enter_context(TemporaryDirectory(prefix="kafka-")))).absolute()
         home.mkdir(parents=True, exist_ok=True)
-        java_command = _java_command()
-        cluster_id = _new_cluster_id()
-        _format(home, java_command, cluster_id)
-        yield stack.enter_context(_running(home, java_command, cluster_id))
+        broker = Broker(home, listener or Listener())
+        stack.callback(broker.kill)
+        stack.callback(broker.stop)  # before the kill
+        broker.start()
+        yield broker
+
+
+class Broker:
+    """A broker and its folder: stopped and started again, it has the same address and the same data."""
+
+    def __init__(self, home: Path, listener: Listener) -> None:
+        self._home = home
+        self._listener = listener
+        self._java_command = _java_command()
+        self._cluster_id = _new_cluster_id()
+        self._ports: tuple[int, int] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        _format(home, self._java_command, self._cluster_id)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`127.0.0.1:PORT`, once it was started."""
+        if self._ports is None:
+            raise RuntimeError("This broker was never started.")
+        return f"{HOST}:{self._ports[0]}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers; first on free ports, later on the same. Raises KafkaError.
+
+        When something was quicker and took one of the free ports, it takes others.
+        """
+        if self._process is not None:
+            raise RuntimeError("This broker runs already.")
+        offers = [self._ports] if self._ports else [None] * ATTEMPTS
+        for offer in offers:
+            ports = offer or _free_ports()
+            _write_properties(self._home, self._listener, port=ports[0], controller_port=ports[1])
+            self._process = _start(self._home, self._java_command)
+            if self._answers(self._process, ports[0]):
+                self._ports = ports
+                return
+            self.stop()
+            if "Address already in use" not in _log(self._home):
+                break
+        raise KafkaError(
+            f"The embedded broker does not answer. The end of its log:\n{_last_lines(_log(self._home))}\n",
+            remedy="Look there for the reason; it needs 512 MB of memory and a writable folder.",
+        )
+
+    def stop(self) -> None:
+        """Ask it to end and wait until it has; after 15 s, end it. Nothing when it does not run."""
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_SECONDS)
+            self.kill()
+
+    def kill(self) -> None:
+        """End it as a crash of the machine would, and wait until it has ended. Nothing when it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self, process: subprocess.Popen[bytes], port: int) -> bool:
+        """Whether this broker, and nobody else who has that port, answers before its process or the time ends."""
+        deadline = time.monotonic() + START_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            if _cluster_at(port, self._listener) == self._cluster_id:
+                return True
+            time.sleep(0.05)
+        return False
 
 
 @contextmanager
@@ -91,7 +177,7 @@ def _new_cluster_id() -> str:
 
 def _format(home: Path, java_command: list[str], cluster_id: str) -> None:
     """Have Kafka's own tool prepare the data folder. It looks at no port, so any two will do."""
-    _write_properties(home, port=1, controller_port=2)
+    _write_properties(home, Listener(), port=1, controller_port=2)
     tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", f"--config={home / 'server.properties'}"]
     run = subprocess.run([*java_command, *tool], capture_output=True, text=True, check=False)
     if run.returncode:
@@ -101,33 +187,18 @@ def _format(home: Path, java_command: list[str], cluster_id: str) -> None:
         )
 
 
-def _write_properties(home: Path, *, port: int, controller_port: int) -> None:
+def _write_properties(home: Path, listener: Listener, *, port: int, controller_port: int) -> None:
     own = [
-        f"listeners=PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-        f"advertised.listeners=PLAINTEXT://{HOST}:{port}",
+        f"listeners={listener.protocol}://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        f"advertised.listeners={listener.protocol}://{HOST}:{port}",
+        f"listener.security.protocol.map={listener.protocol}:{listener.protocol},CONTROLLER:PLAINTEXT",
+        f"security.inter.broker.protocol={listener.protocol}",
         f"controller.quorum.voters=1@{HOST}:{controller_port}",
         f"log.dirs={home / 'data'}",
+        *listener.properties,
     ]
     fixed = (HERE / "broker.properties").read_text(encoding="utf-8")
     (home / "server.properties").write_text("\n".join([fixed, *own, ""]), encoding="utf-8")
-
-
-@contextmanager
-def _running(home: Path, java_command: list[str], cluster_id: str) -> Iterator[str]:
-    """A broker on two free ports; on two others when something took one of them before the broker could."""
-    for _ in range(ATTEMPTS):
-        port, controller_port = _free_ports()
-        _write_properties(home, port=port, controller_port=controller_port)
-        with _process(home, java_command) as process:
-            if _answers(process, port, cluster_id):
-                yield f"{HOST}:{port}"
-                return
-        if "Address already in use" not in _log(home):
-            break
-    raise KafkaError(
-        f"The embedded broker does not answer. The end of its log:\n{_last_lines(_log(home))}\n",
-        remedy="Look there for the reason; it needs 512 MB of memory and a writable folder.",
-    )
 
 
 def _free_ports() -> tuple[int, int]:
@@ -145,47 +216,27 @@ def _last_lines(text: str) -> str:
     return "\n".join(text.splitlines()[-20:])
 
 
-@contextmanager
-def _process(home: Path, java_command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The broker's process, on its leash; ended and waited for at the end of the block."""
+def _start(home: Path, java_command: list[str]) -> subprocess.Popen[bytes]:
+    """The broker's process, on its leash."""
     leash = [sys.executable, "-I", "-S", str(HERE / "leash.py"), str(os.getpid())]
     with (home / "server.log").open("wb") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*leash, *java_command, "kafka.Kafka", str(home / "server.properties")],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # a terminal's Ctrl-C is for us; we stop the broker
         )
-    try:
-        yield process
-    finally:
-        _stop(process)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _answers(process: subprocess.Popen[bytes], port: int, cluster_id: str) -> bool:
-    """Whether the broker, and nobody else who has that port, answers before its process ends or the time is over."""
-    deadline = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        if _cluster_at(port) == cluster_id:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _cluster_at(port: int) -> str | None:
+def _cluster_at(port: int, listener: Listener) -> str | None:
     """The id of the cluster that answers on a port of this machine, if one does."""
     with suppress(OSError, KafkaException):
         socket.create_connection((HOST, port), timeout=1).close()
-        return AdminClient(client_config(f"{HOST}:{port}")).list_topics(timeout=5).cluster_id
+        config = {
+            **client_config(KafkaConnection(bootstrap_servers=f"{HOST}:{port}")),
+            "security.protocol": listener.protocol,
+            **listener.client,
+        }
+        return AdminClient(config).list_topics(timeout=5).cluster_id
     return None

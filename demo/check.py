@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyspark.sql import functions as F
 
 from lakehouse.kafka import client_config, partitions
+from lakehouse.kafka_client import KafkaConnection
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -96,8 +97,9 @@ def compacted_view(bootstrap_servers: str, topic: str) -> dict[str, dict[str, An
 
 def read_topic(bootstrap_servers: str, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
     """Key and value of every record that is on the topic now, each partition in its order."""
-    numbers = partitions(bootstrap_servers).get(topic, ())
-    consumer = Consumer({**client_config(bootstrap_servers), "group.id": "demo-check", "enable.auto.commit": False})
+    connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
+    numbers = partitions(connection).get(topic, ())
+    consumer = Consumer({**client_config(connection), "group.id": "demo-check", "enable.auto.commit": False})
     try:
         for number in numbers:
             _low, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lakehouse.errors import KafkaError, SettingsError
 from lakehouse.kafka import client_config
+from lakehouse.kafka_client import KafkaConnection
 
 DELIVERY_SECONDS = 60
 
@@ -67,6 +68,20 @@ def recorded(capture: Path) -> Iterator[Recorded]:
             )
 
 
+def cut(capture: Path, to: Path, *, topics: Iterable[str], first: int) -> Path:
+    """A recording of the first so many records of every partition of these topics."""
+    wanted = set(topics)
+    seen: Counter[tuple[str, int]] = Counter()
+    with gzip.open(capture, "rt", encoding="utf-8") as lines, gzip.open(to, "wt", encoding="utf-8") as kept:
+        for line in lines:
+            record = json.loads(line)
+            place = (record["topic"], record["partition"])
+            if record["topic"] in wanted and seen[place] < first:
+                seen[place] += 1
+                kept.write(line)
+    return to
+
+
 def _partitions(records: Iterable[Recorded], topics: Mapping[str, str]) -> dict[str, int]:
     """How many partitions each target needs to hold every record where it was recorded."""
     counts: dict[str, int] = {}
@@ -78,7 +93,9 @@ def _partitions(records: Iterable[Recorded], topics: Mapping[str, str]) -> dict[
 
 def _create_missing(bootstrap_servers: str, partitions: Mapping[str, int]) -> None:
     new = [NewTopic(topic, num_partitions=count, replication_factor=1) for topic, count in partitions.items()]
-    admin = AdminClient(client_config(bootstrap_servers))  # named: its requests end with it
+    admin = AdminClient(
+        client_config(KafkaConnection(bootstrap_servers=bootstrap_servers))
+    )  # named: its requests end with it
     for topic, created in admin.create_topics(new).items():
         try:
             created.result()
@@ -100,7 +117,7 @@ def _produce(bootstrap_servers: str, records: Sequence[Recorded], topics: Mappin
 
     # Idempotent: acknowledged by all replicas, each record once, and in this order even after a retry.
     config = {"enable.idempotence": True, "delivery.timeout.ms": DELIVERY_SECONDS * 1000, "linger.ms": 20}
-    producer = Producer({**client_config(bootstrap_servers), **config})
+    producer = Producer({**client_config(KafkaConnection(bootstrap_servers=bootstrap_servers)), **config})
     for record in records:
         target = topics[record.topic]
         try:

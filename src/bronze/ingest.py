@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from bronze.events import events, events_table
+from bronze.events import events, events_table, not_yet_stored
+from bronze.offsets import OFFSETS, require_no_gap, write_down
+from bronze.standing import Known, Standing, standing_of
 from lakehouse.config import Settings
 from lakehouse.contracts import Topics
-from lakehouse.errors import KafkaError, LakehouseError, RetentionGapError
-from lakehouse.kafka import require_topics
+from lakehouse.errors import LakehouseError, RetentionGapError
+from lakehouse.failures import storage_error, storage_errors
+from lakehouse.kafka import (
+    GROUP_PREFIX,
+    may_not_join,
+    may_not_read,
+    no_tls,
+    not_let_in,
+    stopped_answering,
+)
+from lakehouse.kafka_client import KafkaConnection, credentials, spark_options
+from lakehouse.kafka_offsets import Partition
+from lakehouse.patience import Patience
+from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse
 
@@ -22,103 +36,146 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# Topics of a broker, each with its partitions.
-Known = Mapping[str, tuple[int, ...]]
 
-
-def run(spark: SparkSession, settings: Settings, topics: Topics, *, known: Known) -> None:
+def run(
+    spark: SparkSession,
+    settings: Settings,
+    topics: Topics,
+    *,
+    known: Known,
+    patience: Patience | None = None,
+    progress: Note | None = None,
+) -> None:
     """Append what is new on the topics of every source, and stop. `known`: the topics that the broker has.
 
-    A source that cannot be read does not keep the others from being read; its error is raised at the end:
-    TopicMissingError, RetentionGapError when records are gone that were never read, KafkaError when the broker stops
-    answering.
+    A source whose broker stops answering is tried again as `patience` says. A source that cannot be read does not keep
+    the others from being read; its error is raised at the end: TopicMissingError, TopicChangedError, RetentionGapError
+    when records are gone that were never read, KafkaError when the broker refuses, BrokerGoneError when it does not
+    answer any more.
     """
+    connection = settings.kafka()
     warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
+    places = (warehouse.location, warehouse.checkpoints)
     for source in topics.sources:
         warehouse.ensure(events_table(source))
+    warehouse.ensure(OFFSETS)
 
     def start(source: str) -> StreamingQuery:
-        wanted = topics.sources[source]
-        require_topics(settings.brokers(), wanted.topic_names, known=known)
-        assigned = {topic: known[topic] for topic in wanted.assigned(known)}
-        return _start(warehouse, settings, source, assigned)
+        standing = standing_of(warehouse, connection, source, topics.sources[source], known=known)
+        require_no_gap(source, standing.following, standing.ends)
+        with storage_errors(job=f"bronze: {source}", places=places):
+            write_down(warehouse, standing.unwritten)
+            return _start(warehouse, settings, connection, standing)
 
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:
-        return _explained(source, settings.brokers(), error)
+        return storage_error(error, job=f"bronze: {source}", places=places) or _explained(source, connection, error)
 
-    run_until_done(topics.sources, start=start, explain=explain)
+    run_until_done(topics.sources, start=start, explain=explain, patience=patience, progress=progress)
 
 
-def append_batch(batch: DataFrame, batch_id: int, *, source: str, location: str, checkpoints: str) -> None:
+def append_batch(
+    batch: DataFrame,
+    batch_id: int,
+    *,
+    source: str,
+    job: str,
+    topic_ids: Mapping[str, str],
+    read_again: Mapping[tuple[str, int], tuple[int, int]],
+    location: str,
+    checkpoints: str,
+) -> None:
     """Append one micro-batch of Kafka records; a repeated one is appended once.
 
     The guard is the identity of the checkpoint together with the batch id: after a lost checkpoint, batch ids start
     again, and so does the identity.
     """
     warehouse = Warehouse(batch.sparkSession, location, checkpoints)
-    warehouse.append_once(
-        events_table(source).name,
-        events(batch, batch_id=batch_id),
-        writer=f"bronze/{source}/{warehouse.checkpoint_id(_job(source))}",
-        number=batch_id,
-    )
+    name = events_table(source).name
+    rows = events(batch, batch_id=batch_id, topic_ids=topic_ids)
+    if read_again:
+        rows = not_yet_stored(rows, warehouse.read(name), read_again=read_again)
+    warehouse.append_once(name, rows, writer=f"{job}/{warehouse.checkpoint_id(job)}", number=batch_id)
 
 
-def starting_offsets(stored: DataFrame, assigned: Known) -> str:
-    """Where to start without a checkpoint, in Spark's form: after the last stored record, else at the earliest (-2)."""
-    highest = stored.groupBy("topic", "partition").agg(F.max("offset").alias("offset")).collect()
-    following = {(row["topic"], row["partition"]): row["offset"] + 1 for row in highest}
-    return json.dumps(
-        {
-            topic: {str(number): following.get((topic, number), -2) for number in numbers}
-            for topic, numbers in assigned.items()
-        }
-    )
+def waiting(spark: SparkSession, settings: Settings, topics: Topics, *, known: Known) -> dict[str, int]:
+    """How many offsets of every topic are not yet in bronze. Changes nothing. Raises as `run` does."""
+    warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
+    counts: dict[str, int] = {}
+    for source, contract in topics.sources.items():
+        standing = standing_of(warehouse, settings.kafka(), source, contract, known=known)
+        for place, offset in standing.following.items():
+            counts[place.topic] = counts.get(place.topic, 0) + standing.ends[place].latest - offset
+    return counts
 
 
-def _job(source: str) -> str:
-    return f"bronze/{source}"
-
-
-def _start(warehouse: Warehouse, settings: Settings, source: str, assigned: Known) -> StreamingQuery:
+def _start(warehouse: Warehouse, settings: Settings, connection: KafkaConnection, standing: Standing) -> StreamingQuery:
+    shaded = "DATABRICKS_RUNTIME_VERSION" in os.environ
     reader = (
         warehouse.spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.brokers())
-        .option("subscribe", ",".join(sorted(assigned)))
+        .options(**spark_options(connection, credentials(connection), shaded=shaded))
+        .option("groupIdPrefix", f"{GROUP_PREFIX}-bronze-{standing.source}")
+        .option("subscribe", ",".join(sorted({place.topic for place in standing.following})))
         .option("includeHeaders", "true")
         # Connect may write in transactions: what it took back is not an event.
         .option("kafka.isolation.level", "read_committed")
         .option("failOnDataLoss", "true")
+        # Heeded only while no batch was ever planned. A checkpoint may be there without one, when the broker was gone
+        # at its first start: without this option Spark would then begin at the latest record, and skip all before it.
+        .option("startingOffsets", _in_sparks_form(standing.following))
     )
-    if warehouse.checkpoint_id(_job(source)) is None:
-        reader = reader.option("startingOffsets", starting_offsets(warehouse.read(events_table(source).name), assigned))
     if settings.max_offsets_per_trigger:
         reader = reader.option("maxOffsetsPerTrigger", settings.max_offsets_per_trigger)
-    write = partial(append_batch, source=source, location=warehouse.location, checkpoints=warehouse.checkpoints)
+    write = partial(
+        append_batch,
+        source=standing.source,
+        job=standing.job,
+        topic_ids=standing.topic_ids,
+        read_again=standing.read_again,
+        location=warehouse.location,
+        checkpoints=warehouse.checkpoints,
+    )
     return (
         reader.load()
         .writeStream.foreachBatch(write)
-        .option("checkpointLocation", warehouse.checkpoint(_job(source)))
+        .option("checkpointLocation", warehouse.checkpoint(standing.job))
         .trigger(availableNow=True)
-        .queryName(f"bronze {source}")
+        .queryName(f"bronze {standing.source}")
         .start()
     )
 
 
-def _explained(source: str, brokers: str, error: StreamingQueryException) -> LakehouseError:
+def _in_sparks_form(offsets: Mapping[Partition, int]) -> str:
+    topics: dict[str, dict[str, int]] = {}
+    for place, offset in offsets.items():
+        topics.setdefault(place.topic, {})[str(place.number)] = offset
+    return json.dumps(topics)
+
+
+# What the Java client throws while no broker answers, and Spark when a broker has no record for it in time.
+_GONE = re.compile(
+    r"kafka\.common\.errors\.(Timeout|Disconnect|Network|BrokerNotAvailable|LeaderNotAvailable|NotLeaderOrFollower)"
+    r"\w*Exception|TimeoutException: Cannot fetch record|Cannot fetch record for offset"
+)
+
+
+def _explained(source: str, connection: KafkaConnection, error: StreamingQueryException) -> LakehouseError:
     """The stream's failure in our words where we know it; else Spark's name for it: its sentences can quote values."""
     text = str(error)
     if "KAFKA_DATA_LOSS" in text or "may have been lost" in text or "OffsetOutOfRange" in text:
         return RetentionGapError(
-            f"bronze: {source}: records that were never read are gone from {brokers} "
+            f"bronze: {source}: records that were never read are gone from {connection.bootstrap_servers} "
             "(retention, or a topic that was created again).",
             remedy="Nothing was skipped. Restore the records, or move the checkpoint aside to start at what is left.",
         )
-    if "TimeoutException" in text or "Connection" in text:
-        return KafkaError(
-            f"bronze: {source}: the broker at {brokers} stopped answering.",
-            remedy="Run the job again when it is back: it resumes where it stopped.",
-        )
+    if "SaslAuthenticationException" in text:
+        return not_let_in(connection)
+    if "SslAuthenticationException" in text or "SSLHandshakeException" in text:
+        return no_tls(connection)
+    forbidden = re.search(r"Not authorized to access (?:topics: \[([^\]]*)\]|group: (\S+))", text)
+    if forbidden:
+        return may_not_read(connection, forbidden[1]) if forbidden[1] else may_not_join(connection, forbidden[2])
+    if _GONE.search(text):
+        return stopped_answering(connection, f"bronze: {source}")
     return LakehouseError(
         f"bronze: {source}: the stream stopped ({error.getCondition()}); Spark's log has the trace.",
         remedy="Run the job again: it resumes.",

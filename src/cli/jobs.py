@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from bronze import ingest
 from gold import build, publish
+from gold.columns import UNIFIED
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import GateHeldError, LakehouseError
+from lakehouse.failures import storage_errors
+from lakehouse.patience import Patience
 from lakehouse.results import RESULTS, held_sources
 from lakehouse.steps import Steps
 from lakehouse.tables import Warehouse
@@ -21,69 +25,161 @@ from silver.ledger import LEDGER
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Known = Mapping[str, tuple[int, ...]]
+Results = Mapping[str, Any]
+KINDS = ("read", "changes", "tombstones", "ignored", "quarantined")
 
 
-def bronze_job(spark: SparkSession, settings: Settings, contracts: Contracts, steps: Steps, *, known: Known) -> None:
+@dataclass(frozen=True)
+class Work:
+    """What every job of one run gets. `known`: the topics of the broker with their partitions."""
+
+    spark: SparkSession
+    settings: Settings
+    contracts: Contracts
+    steps: Steps
+    known: Mapping[str, tuple[int, ...]]
+    run_id: str
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """Where the tables are."""
+        return Warehouse(self.spark, self.settings.warehouse, self.settings.checkpoints)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of the jobs: for each that ended well its numbers, and every failure in order."""
+
+    results: Mapping[str, Results]
+    failures: Sequence[LakehouseError]
+
+
+def run_jobs(
+    names: Sequence[str], work: Work, *, dry_run: bool = False, before_each: Callable[[], None] | None = None
+) -> Outcome:
+    """Run the jobs of these names. One that fails for one source leaves the others their way.
+
+    A dry run changes nothing: every job says what it would do with what is there now. What `before_each` raises ends
+    the run.
+    """
+    results, failures = {}, []
+    for name in names:
+        if before_each is not None:
+            before_each()
+        try:
+            with storage_errors(job=name, places=(work.settings.warehouse, work.settings.checkpoints)):
+                results[name] = (PLANS if dry_run else JOBS)[name](work)
+        except LakehouseError as error:
+            failures.append(error)
+    return Outcome(results, failures)
+
+
+def _bronze(work: Work) -> Results:
     """Kafka to bronze."""
-    tables = [f"bronze.{source}_events" for source in contracts.topics.sources]
-    warehouse = _warehouse(spark, settings)
-    with steps.step("bronze", "reading what is new on the topics") as note:
-        before = sum(warehouse.read(table).count() for table in tables if warehouse.exists(table))
-        ingest.run(spark, settings, contracts.topics, known=known)
-        after = sum(warehouse.read(table).count() for table in tables)
-        note(f"{after - before:,} new records")
+    with work.steps.step("bronze", "reading what is new on the topics") as note:
+        before = _bronze_rows(work)
+        patience = Patience("bronze", note.say)
+        ingest.run(
+            work.spark, work.settings, work.contracts.topics, known=work.known, patience=patience, progress=note.now
+        )
+        new = {source: rows - before[source] for source, rows in _bronze_rows(work).items()}
+        note(f"{sum(new.values()):,} new records")
+    return {"new_records": new}
 
 
-def silver_job(spark: SparkSession, settings: Settings, contracts: Contracts, steps: Steps, *, run_id: str) -> None:
+def _silver(work: Work) -> Results:
     """Bronze through gate 1 to silver."""
-    with steps.step("silver", "gate 1, folding and merging changes") as note:
-        apply.run(spark, settings, contracts, run_id=run_id)
-        kinds = ("read", "changes", "tombstones", "ignored", "quarantined")
-        ledger = _warehouse(spark, settings).read(LEDGER.name).where(F.col("run") == run_id)
-        sums = ledger.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in kinds]).collect()[0]
-        note(f"{sums['read']:,} records = " + " + ".join(f"{sums[kind]:,} {kind}" for kind in kinds[1:]))
+    with work.steps.step("silver", "gate 1, folding and merging changes") as note:
+        apply.run(work.spark, work.settings, work.contracts, run_id=work.run_id, progress=note.now)
+        ledger = work.warehouse.read(LEDGER.name).where(F.col("run") == work.run_id)
+        sums = ledger.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS]).collect()[0].asDict()
+        note(f"{sums['read']:,} records = " + " + ".join(f"{sums[kind]:,} {kind}" for kind in KINDS[1:]))
+    return sums
 
 
-def gold_job(spark: SparkSession, settings: Settings, contracts: Contracts, steps: Steps, *, run_id: str) -> None:
-    """Silver through gate 2 to gold. A source that the gate holds is said; `publish_job` makes it an error."""
-    with steps.step("gold", "gate 2, bringing gold.unified_orders up to silver") as note:
-        outcome = build.run(spark, settings, contracts, run_id=run_id)
+def _gold(work: Work) -> Results:
+    """Silver through gate 2 to gold. A source that the gate holds is said; the publish job makes it an error."""
+    with work.steps.step("gold", "gate 2, bringing gold.unified_orders up to silver") as note:
+        outcome = build.run(work.spark, work.settings, work.contracts, run_id=work.run_id)
         note(f"{outcome.changed_rows:,} orders changed")
         for source in outcome.held_sources:
             note(f"gate 2 holds {source}")
+    return {"changed_orders": outcome.changed_rows, "held_sources": outcome.held_sources}
 
 
-def publish_job(spark: SparkSession, settings: Settings, contracts: Contracts, steps: Steps) -> None:
+def _publish(work: Work) -> Results:
     """Gold to the unified topic. Raises GateHeldError at the end when gate 2 holds a source back from gold."""
-    with steps.step("publish", f"sending what changed to {contracts.gold.publication.topic}") as note:
-        note(f"{publish.run(spark, settings, contracts):,} records sent")
-    held = held_sources(_warehouse(spark, settings).read(RESULTS.name), contracts.gold_gate)
+    topic = work.contracts.gold.publication.topic
+    with work.steps.step("publish", f"sending what changed to {topic}") as note:
+        sent = publish.run(work.spark, work.settings, work.contracts, patience=Patience("publish", note.say))
+        note(f"{sent:,} records sent")
+    held = held_sources(work.warehouse.read(RESULTS.name), work.contracts.gold_gate)
     if held:
         raise GateHeldError(
             f"Gate 2 holds {', '.join(held)} back from gold; everything else was published.",
             remedy="See the failed rules in quality.results (gate = 'gold'), mend the data or the rule, and run again.",
         )
+    return {"topic": topic, "sent_records": sent}
 
 
-def all_jobs(
-    spark: SparkSession, settings: Settings, contracts: Contracts, steps: Steps, *, known: Known, run_id: str
-) -> list[LakehouseError]:
-    """The whole flow. A job that fails for one source leaves the others their way; every failure is in the result."""
-    jobs: list[Callable[[], None]] = [
-        lambda: bronze_job(spark, settings, contracts, steps, known=known),
-        lambda: silver_job(spark, settings, contracts, steps, run_id=run_id),
-        lambda: gold_job(spark, settings, contracts, steps, run_id=run_id),
-        lambda: publish_job(spark, settings, contracts, steps),
-    ]
-    failures = []
-    for job in jobs:
-        try:
-            job()
-        except LakehouseError as error:
-            failures.append(error)
-    return failures
+def _plan_bronze(work: Work) -> Results:
+    with work.steps.step("bronze", "looking for what is new on the topics") as note:
+        waiting = ingest.waiting(work.spark, work.settings, work.contracts.topics, known=work.known)
+        note(f"{sum(waiting.values()):,} records are waiting on {len(waiting)} topics; nothing was read")
+    return {"waiting_records": waiting}
 
 
-def _warehouse(spark: SparkSession, settings: Settings) -> Warehouse:
-    return Warehouse(spark, settings.warehouse, settings.checkpoints)
+def _plan_silver(work: Work) -> Results:
+    """By conservation: what bronze holds, and the ledger has not read."""
+    with work.steps.step("silver", "looking for what is new in bronze") as note:
+        warehouse = work.warehouse
+        read = dict.fromkeys(work.contracts.topics.sources, 0)
+        if warehouse.exists(LEDGER.name):
+            sums = warehouse.read(LEDGER.name).groupBy("source").agg(F.sum("read").alias("read")).collect()
+            read |= {row["source"]: row["read"] for row in sums}
+        waiting = {source: rows - read[source] for source, rows in _bronze_rows(work).items()}
+        note(f"{sum(waiting.values()):,} records of bronze are waiting; nothing was applied")
+    return {"waiting_records": waiting}
+
+
+def _plan_gold(work: Work) -> Results:
+    with work.steps.step("gold", "looking for what is new in silver") as note:
+        feeds = [feed for source in work.contracts.gold.sources.values() for feed in source.feeds]
+        absent = [f"silver.{feed}" for feed in feeds if not work.warehouse.exists(f"silver.{feed}")]
+        if absent:
+            note(f"not there yet: {', '.join(absent)}; nothing was changed")
+            return {"waiting_orders": None}
+        keys = build.waiting(work.warehouse, work.contracts)
+        note(f"up to {sum(keys.values()):,} orders would be computed again; nothing was changed")
+    return {"waiting_orders": keys}
+
+
+def _plan_publish(work: Work) -> Results:
+    topic = work.contracts.gold.publication.topic
+    with work.steps.step("publish", "looking for what is new in gold") as note:
+        if not work.warehouse.exists(UNIFIED):
+            note(f"{UNIFIED} is not there yet; nothing was sent")
+            return {"topic": topic, "waiting_records": None}
+        waiting = publish.waiting(work.warehouse, work.contracts)
+        note(f"{waiting:,} records would go to {topic}; nothing was sent")
+    return {"topic": topic, "waiting_records": waiting}
+
+
+def _bronze_rows(work: Work) -> dict[str, int]:
+    tables = {source: f"bronze.{source}_events" for source in work.contracts.topics.sources}
+    warehouse = work.warehouse
+    return {source: warehouse.read(table).count() if warehouse.exists(table) else 0 for source, table in tables.items()}
+
+
+JOBS: Mapping[str, Callable[[Work], Results]] = {
+    "bronze": _bronze,
+    "silver": _silver,
+    "gold": _gold,
+    "publish": _publish,
+}
+PLANS: Mapping[str, Callable[[Work], Results]] = {
+    "bronze": _plan_bronze,
+    "silver": _plan_silver,
+    "gold": _plan_gold,
+    "publish": _plan_publish,
+}

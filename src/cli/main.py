@@ -1,243 +1,127 @@
-"""The `lakehouse` command: one sub-command a job, and `run` for all of them.
+"""The `lakehouse` command: one sub-command a job, `run` for all of them, and what people need around them.
 
 Exit codes: 0 done; 1 failed; 2 a mistake in a parameter or contract; 3 a quality gate holds a source back; 4 Kafka;
-5 a table; 6 something is not installed.
+5 a table; 6 something is not installed; 7 another run works on the warehouse.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
-from uuid import uuid4
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 import typer
 
-from lakehouse.config import TARGETS, Settings, settings
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts
+from cli import offsets, own_contracts
+from cli.opening import at_work, opened
+from cli.options import AsJson, Chosen, DryRun, MaxOffsets, with_job_options
+from cli.output import answer, say
 from lakehouse.errors import LakehouseError
 from lakehouse.steps import Steps, wide_console
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+EVERY_JOB = ("bronze", "silver", "gold", "publish")
 
 app = typer.Typer(
     name="lakehouse",
     help="Debezium change events of PostgreSQL and MySQL to Delta tables and one BigQuery-bound topic.",
+    epilog="Exit codes: 0 done, 1 failed, 2 a mistake in a parameter or contract, 3 a quality gate holds a source back,"
+    " 4 Kafka, 5 a table, 6 something is not installed, 7 another run works on the warehouse.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-BootstrapServers = Annotated[
-    str | None,
-    typer.Option(
-        envvar="LAKEHOUSE_BOOTSTRAP_SERVERS", help="Kafka brokers, HOST:PORT[,HOST:PORT…].", show_default=False
-    ),
-]
-WarehouseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--warehouse",
-        envvar="LAKEHOUSE_WAREHOUSE",
-        help="Where the tables are: a path or URI, or the name of a catalog on Databricks.",
-        show_default=False,
-    ),
-]
-Checkpoints = Annotated[
-    str | None,
-    typer.Option(
-        envvar="LAKEHOUSE_CHECKPOINTS",
-        help="Where the streams keep their checkpoints: a path. [default: WAREHOUSE/_checkpoints]",
-        show_default=False,
-    ),
-]
-Target = Annotated[str, typer.Option(envvar="LAKEHOUSE_TARGET", help=f"The environment: {', '.join(TARGETS)}.")]
-MaxOffsets = Annotated[
-    int | None,
-    typer.Option(
-        envvar="LAKEHOUSE_MAX_OFFSETS_PER_TRIGGER",
-        min=1,
-        help="The most records that bronze takes into one batch. [default: all there are]",
-        show_default=False,
-    ),
-]
+own_contracts.add_to(app)
+app.add_typer(offsets.app)
 
 
 @app.command()
-def bronze(
-    bootstrap_servers: BootstrapServers = None,
-    warehouse: WarehouseOption = None,
-    checkpoints: Checkpoints = None,
-    target: Target = "local",
-    max_offsets_per_trigger: MaxOffsets = None,
-) -> None:
+@with_job_options
+def bronze(chosen: Chosen, max_offsets_per_trigger: MaxOffsets = None, dry_run: DryRun = False) -> None:
     """Append every new record of the source topics to the bronze tables.
 
     Example: lakehouse bronze --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    chosen = settings(
-        warehouse=warehouse,
-        checkpoints=checkpoints,
-        target=target,
-        bootstrap_servers=bootstrap_servers,
-        max_offsets_per_trigger=max_offsets_per_trigger,
-    )
-    known = _topics_of(chosen)
-
-    def job(spark: SparkSession, contracts: Contracts, steps: Steps, _run_id: str) -> list[LakehouseError]:
-        from cli.jobs import bronze_job
-
-        bronze_job(spark, chosen, contracts, steps, known=known)
-        return []
-
-    _in_session(job)
+    _run_jobs(chosen, ("bronze",), dry_run=dry_run)
 
 
 @app.command()
-def silver(
-    bootstrap_servers: BootstrapServers = None,
-    warehouse: WarehouseOption = None,
-    checkpoints: Checkpoints = None,
-    target: Target = "local",
-) -> None:
+@with_job_options
+def silver(chosen: Chosen, dry_run: DryRun = False) -> None:
     """Judge, fold and merge what is new in bronze into the silver tables. Needs no broker.
 
     Example: lakehouse silver --warehouse ./warehouse
     """
-    chosen = settings(warehouse=warehouse, checkpoints=checkpoints, target=target, bootstrap_servers=bootstrap_servers)
-
-    def job(spark: SparkSession, contracts: Contracts, steps: Steps, run_id: str) -> list[LakehouseError]:
-        from cli.jobs import silver_job
-
-        silver_job(spark, chosen, contracts, steps, run_id=run_id)
-        return []
-
-    _in_session(job)
+    _run_jobs(chosen, ("silver",), dry_run=dry_run)
 
 
 @app.command()
-def gold(
-    bootstrap_servers: BootstrapServers = None,
-    warehouse: WarehouseOption = None,
-    checkpoints: Checkpoints = None,
-    target: Target = "local",
-) -> None:
+@with_job_options
+def gold(chosen: Chosen, dry_run: DryRun = False) -> None:
     """Check the silver tables and bring gold.unified_orders up to them. Needs no broker.
 
     Example: lakehouse gold --warehouse ./warehouse
     """
-    chosen = settings(warehouse=warehouse, checkpoints=checkpoints, target=target, bootstrap_servers=bootstrap_servers)
-
-    def job(spark: SparkSession, contracts: Contracts, steps: Steps, run_id: str) -> list[LakehouseError]:
-        from cli.jobs import gold_job
-
-        gold_job(spark, chosen, contracts, steps, run_id=run_id)
-        return []
-
-    _in_session(job)
+    _run_jobs(chosen, ("gold",), dry_run=dry_run)
 
 
 @app.command()
-def publish(
-    bootstrap_servers: BootstrapServers = None,
-    warehouse: WarehouseOption = None,
-    checkpoints: Checkpoints = None,
-    target: Target = "local",
-) -> None:
+@with_job_options
+def publish(chosen: Chosen, dry_run: DryRun = False) -> None:
     """Send every change of gold since the last publication to the unified topic.
 
     Exits with 3, after publishing, when gate 2 holds a source back from gold.
 
     Example: lakehouse publish --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    chosen = settings(warehouse=warehouse, checkpoints=checkpoints, target=target, bootstrap_servers=bootstrap_servers)
-    _topics_of(chosen)
-
-    def job(spark: SparkSession, contracts: Contracts, steps: Steps, _run_id: str) -> list[LakehouseError]:
-        from cli.jobs import publish_job
-
-        publish_job(spark, chosen, contracts, steps)
-        return []
-
-    _in_session(job)
+    _run_jobs(chosen, ("publish",), dry_run=dry_run)
 
 
 @app.command()
-def run(
-    bootstrap_servers: BootstrapServers = None,
-    warehouse: WarehouseOption = None,
-    checkpoints: Checkpoints = None,
-    target: Target = "local",
-    max_offsets_per_trigger: MaxOffsets = None,
-) -> None:
+@with_job_options
+def run(chosen: Chosen, max_offsets_per_trigger: MaxOffsets = None, dry_run: DryRun = False) -> None:
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    chosen = settings(
-        warehouse=warehouse,
-        checkpoints=checkpoints,
-        target=target,
-        bootstrap_servers=bootstrap_servers,
-        max_offsets_per_trigger=max_offsets_per_trigger,
-    )
-    known = _topics_of(chosen)
-
-    def job(spark: SparkSession, contracts: Contracts, steps: Steps, run_id: str) -> list[LakehouseError]:
-        from cli.jobs import all_jobs
-
-        return all_jobs(spark, chosen, contracts, steps, known=known, run_id=run_id)
-
-    _in_session(job)
+    _run_jobs(chosen, EVERY_JOB, dry_run=dry_run)
 
 
 @app.command()
-def jars() -> None:
+def jars(dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Fetch the pinned Java jars that local runs need into the cache. Databricks needs none of them.
 
     Example: lakehouse jars
     """
-    from lakehouse.jars import SPARK_MANIFEST, cache_dir, fetch, load_manifest
+    from lakehouse.jars import SPARK_MANIFEST, cache_dir, fetch, load_manifest, missing
 
-    console = wide_console(stderr=True)
-    with Steps(console).step("jars", "fetching what is missing") as note:
-        fetched = fetch(load_manifest(SPARK_MANIFEST))
-        note(f"{len(fetched)} fetched into {cache_dir()}")
+    wanted = load_manifest(SPARK_MANIFEST)
+    with Steps(wide_console(stderr=True)).step("jars", "fetching what is missing") as note:
+        names = [jar.file_name for jar in (missing(wanted) if dry_run else fetch(wanted))]
+        note(f"{len(names)} {'would be fetched' if dry_run else 'fetched'} into {cache_dir()}")
+    if as_json:
+        answer("jars", {"cache": cache_dir(), "fetched": names, "dry_run": dry_run})
 
 
-def _topics_of(chosen: Settings) -> dict[str, tuple[int, ...]]:
-    """Ask the broker first: that it does not answer is known before Spark has started."""
+def _run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool) -> None:
+    """Run the jobs in a Spark session of their own, and end with the exit code of the first failure."""
     from lakehouse.kafka import partitions
 
-    return dict(partitions(chosen.brokers()))
-
-
-def _in_session(job: Callable[[SparkSession, Contracts, Steps, str], Sequence[LakehouseError]]) -> None:
-    """Run the job in a Spark session of its own, and end with the exit code of its first failure."""
-    from lakehouse.session import spark_session
-
-    contracts = load_contracts()
+    # The broker first: that it does not answer is known before Spark has started.
+    known = partitions(chosen.settings.kafka()) if not {"bronze", "publish"}.isdisjoint(names) else {}
     steps = Steps(wide_console(stderr=True))
-    with steps.step("session", "starting Spark") as note:
-        spark = spark_session()
-        note(f"Spark {spark.version}")
-    if threading.current_thread() is threading.main_thread():
-        # Spark's own handler of Ctrl-C raises, and the exception is lost when Python runs a finalizer just then. The
-        # system's way ends the process, and Spark's Java with it; the next run resumes.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    failures = job(spark, contracts, steps, uuid4().hex)
-    for failure in failures:
-        _say(failure)
-    if failures:
-        raise typer.Exit(failures[0].exit_code)
+    warehouse = opened(chosen, steps)
+    from cli.jobs import Work, run_jobs
 
-
-def _say(error: LakehouseError) -> None:
-    wide_console(stderr=True).print(f"[red]Error:[/] {error}", highlight=False, soft_wrap=True)
+    work = Work(warehouse.spark, chosen.settings, chosen.contracts, steps, known, chosen.run_id)
+    with ExitStack() as stack:
+        lease = None if dry_run else stack.enter_context(at_work(chosen, warehouse, steps))
+        outcome = run_jobs(names, work, dry_run=dry_run, before_each=lease.check if lease else None)
+    for failure in outcome.failures:
+        say(failure)
+    if chosen.as_json:
+        answer(chosen.command, outcome.results, outcome.failures, run=chosen.run_id, dry_run=dry_run)
+    if outcome.failures:
+        raise typer.Exit(outcome.failures[0].exit_code)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -245,10 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Returns when all went well: Databricks takes every SystemExit of a wheel task for a failure, that with 0 too.
     """
+    given = list(arguments) if arguments is not None else sys.argv[1:]
     try:
-        app(args=list(arguments) if arguments is not None else None)
+        app(args=given)
     except LakehouseError as error:
-        _say(error)
+        say(error)
+        if "--json" in given:
+            answer(next((word for word in given if not word.startswith("-")), ""), {}, [error])
         sys.exit(error.exit_code)
     except SystemExit as end:
         if end.code:

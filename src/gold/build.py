@@ -1,8 +1,9 @@
 """The gold job: gate 2 on every source that has news, then `gold.unified_orders` brought up to silver.
 
 Only keys that changed since the silver versions gold took last are computed again, from silver as it is at the versions
-taken now; so a repeated run, or one after a crash, ends the same. A source that its gate holds keeps its place and is
-taken whole when the gate lets it pass.
+taken now; so a repeated run, or one after a crash, ends the same. Where there is nothing to go on from (a first run, a
+table made anew, another contract) a source is taken whole, and what gold has of it beyond that goes. A source that its
+gate holds keeps its place until the gate lets it pass.
 """
 
 from __future__ import annotations
@@ -10,43 +11,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from gold.columns import UNIFIED, compared, order_columns, unified
 from gold.enrich import with_fulfillment
-from gold.unify import highest_feed_that_knows, orders_of_feed, with_source
+from gold.unify import deleted_orders, highest_feed_that_knows, orders_of_feed, with_source
 from lakehouse.checkpoint import validate_tables
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts, GoldSource
-from lakehouse.progress import PROGRESS, Version, current, record, taken
+from lakehouse.contracts import Contracts, GoldSource, GoldTables
+from lakehouse.progress import PROGRESS, Version, current, forget_others, record, taken
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
-
-UNIFIED = TableSpec(
-    name="gold.unified_orders",
-    columns="""
-        order_id BIGINT, customer_id BIGINT, product_id BIGINT, status STRING, total_amount DECIMAL(10,2),
-        created_at TIMESTAMP, source_database STRING, fulfillment_status STRING, composite_key STRING,
-        processed_at TIMESTAMP
-    """,
-    properties=UPSERTED,
-)
-CONSUMER = "gold.unified_orders"
-# What a change of an order is: any of these, not the time of the refresh.
-COMPARED = (
-    "customer_id",
-    "product_id",
-    "status",
-    "total_amount",
-    "created_at",
-    "source_database",
-    "fulfillment_status",
-)
 
 
 @dataclass(frozen=True)
@@ -60,22 +42,77 @@ class Outcome:
 def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id: str) -> Outcome:
     """Bring `gold.unified_orders` up to the silver tables of every source that passes gate 2."""
     warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
-    for spec in (UNIFIED, PROGRESS, RESULTS):
+    for spec in (unified_table(contracts.gold), PROGRESS, RESULTS):
         warehouse.ensure(spec)
-    already = taken(warehouse, CONSUMER)
-    news = {}
-    for name, source in contracts.gold.sources.items():
-        now = {feed: current(warehouse, f"silver.{feed}") for feed in source.feeds}
-        if any(already.get(version.table) != version for version in now.values()):
-            news[name] = now
+    made_by = consumer(contracts.gold, created_ms=warehouse.created_at_ms(UNIFIED))
+    already = taken(warehouse, made_by)
+    if not already:
+        forget_others(warehouse, made_by, like=f"{UNIFIED} ")
+    news = sources_with_news(warehouse, contracts.gold, already=already)
     held_sources = gate(warehouse, contracts, news, run_id=run_id) if news else ()
     changed = 0
     for name, now in news.items():
         if name not in held_sources:
-            orders = desired_orders(warehouse, contracts, contracts.gold.sources[name], now=now, already=already)
-            changed += merge_orders(warehouse.delta(UNIFIED.name), orders)
-            record(warehouse, CONSUMER, list(now.values()))
+            source = contracts.gold.sources[name]
+            whole = not goes_on(now, already)
+            since = None if whole else already
+            orders = desired_orders(warehouse, contracts.gold, source, now=now, since=since)
+            beyond = not_of_other_sources(source, contracts.gold) if whole else None
+            changed += merge_orders(warehouse.delta(UNIFIED), orders, tables=contracts.gold, delete_beyond=beyond)
+            record(warehouse, made_by, list(now.values()))
     return Outcome(changed_rows=changed, held_sources=held_sources)
+
+
+def waiting(warehouse: Warehouse, contracts: Contracts) -> dict[str, int]:
+    """Of every source, how many orders the next run would compute again. Changes nothing.
+
+    Raises TableError when a silver table is not there yet.
+    """
+    tables = contracts.gold
+    already = {}
+    if warehouse.exists(UNIFIED):
+        already = taken(warehouse, consumer(tables, created_ms=warehouse.created_at_ms(UNIFIED)))
+    counts = dict.fromkeys(tables.sources, 0)
+    for name, now in sources_with_news(warehouse, tables, already=already).items():
+        since = already if goes_on(now, already) else None
+        counts[name] = desired_orders(warehouse, tables, tables.sources[name], now=now, since=since).count()
+    return counts
+
+
+def sources_with_news(
+    warehouse: Warehouse, tables: GoldTables, *, already: Mapping[str, Version]
+) -> dict[str, dict[str, Version]]:
+    """The sources of which a silver table has commits that gold has not taken: source, feed, and its last commit."""
+    news = {}
+    for name, source in tables.sources.items():
+        now = {feed: current(warehouse, f"silver.{feed}") for feed in source.feeds}
+        if any(already.get(version.table) != version for version in now.values()):
+            news[name] = now
+    return news
+
+
+def unified_table(tables: GoldTables) -> TableSpec:
+    """`gold.unified_orders`, with the columns of the contract and those that gold adds."""
+    declared = ", ".join(f"{name} {type_name}" for name, type_name in unified(tables).items())
+    return TableSpec(name=UNIFIED, columns=declared, properties=UPSERTED)
+
+
+def consumer(tables: GoldTables, *, created_ms: int) -> str:
+    """This gold table, made by this contract: what another one has taken says nothing about its rows."""
+    contract = tables.model_dump_json(exclude={"publication"})
+    return f"{UNIFIED} {created_ms} {sha256(contract.encode()).hexdigest()[:16]}"
+
+
+def goes_on(now: Mapping[str, Version], already: Mapping[str, Version]) -> bool:
+    """Whether gold has taken an earlier commit of each of these very tables."""
+    before = [already.get(version.table) for version in now.values()]
+    return [taken and taken.created_ms for taken in before] == [version.created_ms for version in now.values()]
+
+
+def not_of_other_sources(source: GoldSource, tables: GoldTables) -> str:
+    """A condition on gold's rows: those of this source, and those of a source that the contract no longer names."""
+    others = [f"'{other.name}'" for other in tables.sources.values() if other.name != source.name]
+    return f"target.source_database NOT IN ({', '.join(others)})" if others else "true"
 
 
 def gate(
@@ -114,48 +151,50 @@ def gate(
 
 def desired_orders(
     warehouse: Warehouse,
-    contracts: Contracts,
+    tables: GoldTables,
     source: GoldSource,
     *,
     now: Mapping[str, Version],
-    already: Mapping[str, Version],
+    since: Mapping[str, Version] | None,
 ) -> DataFrame:
-    """What gold must hold for every key of the source that changed: its order, or `is_deleted`."""
-    keys = [changed_keys(warehouse, version, already.get(version.table)) for version in now.values()]
-    touched = reduce(lambda left, right: left.unionByName(right), keys).distinct()
-    feeds = [
-        orders_of_feed(warehouse.read(version.table, version=version.number)).join(
-            touched, on="order_id", how="left_semi"
-        )
-        for version in now.values()
-    ]
-    orders = with_source(highest_feed_that_knows(feeds), source)
-    return with_fulfillment(
-        orders, by_status=contracts.gold.fulfillment.values, otherwise=contracts.gold.fulfillment.otherwise
-    )
+    """What gold must hold for every key of the source: its order, or `is_deleted`.
+
+    With `since`, the versions taken before, only for keys that changed after it in one of the feeds.
+    """
+    columns = order_columns(tables)
+    silver = [warehouse.read(version.table, version=version.number) for version in now.values()]
+    feeds = [orders_of_feed(table, columns=columns) for table in silver]
+    if since is not None:
+        keys = [changed_keys(warehouse, version, since[version.table], key=tables.key) for version in now.values()]
+        touched = reduce(lambda left, right: left.unionByName(right), keys).distinct()
+        feeds = [feed.join(touched, on=tables.key, how="left_semi") for feed in feeds]
+        feeds.append(deleted_orders(touched, columns=columns))  # keys that no feed has any more
+    orders = with_source(highest_feed_that_knows(feeds, key=tables.key), source, key=tables.key)
+    return with_fulfillment(orders, tables.fulfillment)
 
 
-def changed_keys(warehouse: Warehouse, now: Version, before: Version | None) -> DataFrame:
-    """`order_id` of every silver row that changed after `before`; of every row when gold never took this table."""
-    if before is None or before.created_ms != now.created_ms:
-        return warehouse.read(now.table, version=now.number).select("order_id")
+def changed_keys(warehouse: Warehouse, now: Version, before: Version, *, key: str) -> DataFrame:
+    """The key of every silver row that changed after `before`, an earlier commit of the same table."""
     if before.number == now.number:
-        return warehouse.read(now.table, version=now.number).select("order_id").limit(0)
-    return warehouse.changes(now.table, first=before.number + 1, last=now.number).select("order_id")
+        return warehouse.read(now.table, version=now.number).select(key).limit(0)
+    return warehouse.changes(now.table, first=before.number + 1, last=now.number).select(key)
 
 
-def merge_orders(table: DeltaTable, orders: DataFrame) -> int:
-    """Make gold hold these orders; the number of rows that changed. A row that stays the same keeps `processed_at`."""
-    differs = " OR ".join(f"NOT (target.{column} <=> orders.{column})" for column in COMPARED)
-    columns = ("order_id", *COMPARED, "composite_key")
-    values: dict[str, str | Column] = {column: f"orders.{column}" for column in columns}
+def merge_orders(table: DeltaTable, orders: DataFrame, *, tables: GoldTables, delete_beyond: str | None) -> int:
+    """Make gold hold these orders; the number of rows that changed. A row that stays the same keeps `processed_at`.
+
+    `delete_beyond`: which of gold's other rows (`target`) have to go; none of them when it is None.
+    """
+    differs = " OR ".join(f"NOT (target.{column} <=> orders.{column})" for column in compared(tables))
+    values: dict[str, str | Column] = {column: f"orders.{column}" for column in unified(tables)}
     values["processed_at"] = "current_timestamp()"
-    result = (
+    merge = (
         table.alias("target")
         .merge(orders.alias("orders"), "target.composite_key = orders.composite_key")
         .whenMatchedDelete(condition="orders.is_deleted")
         .whenMatchedUpdate(condition=differs, set=values)
         .whenNotMatchedInsert(condition="NOT orders.is_deleted", values=values)
-        .execute()
     )
-    return int(result.collect()[0]["num_affected_rows"])
+    if delete_beyond is not None:
+        merge = merge.whenNotMatchedBySourceDelete(condition=delete_beyond)
+    return int(merge.execute().collect()[0]["num_affected_rows"])

@@ -7,100 +7,181 @@ with the same sequence numbers.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from gold.bigquery import last_change_per_key, records
-from gold.build import UNIFIED
+from gold.columns import UNIFIED, unified
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import KafkaError
-from lakehouse.kafka import client_config, ensure_compacted_topic
+from lakehouse.kafka import (
+    client_config,
+    ensure_compacted_topic,
+    may_not_write,
+    raise_if_refused,
+    stopped_answering,
+)
+from lakehouse.kafka_client import KafkaConnection
+from lakehouse.patience import Patience
 from lakehouse.progress import PROGRESS, Version, current, record, taken
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError as ClientError
-    from confluent_kafka import Message
+    from confluent_kafka import Message, Producer
     from pyspark.sql import DataFrame, SparkSession
 
+MOST_IN_FLIGHT = 50_000
 
-def run(spark: SparkSession, settings: Settings, contracts: Contracts) -> int:
+
+def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, patience: Patience | None = None) -> int:
     """Publish what is new in gold; the number of records sent. Creates the topic when it is absent.
 
-    Raises TableError when there is no gold table yet, KafkaError when the broker does not take every record; what it
-    took is sent again by the next run.
+    A broker that stops answering is waited for as `patience` says. Raises TableError when there is no gold table yet,
+    KafkaError when the broker does not take every record; what it took is sent again by the next run.
     """
+    connection = settings.kafka()
     warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
     publication = contracts.gold.publication
     warehouse.ensure(PROGRESS)
-    consumer = f"topic {publication.topic}"
-    now = current(warehouse, UNIFIED.name)
-    before = taken(warehouse, consumer).get(UNIFIED.name)
+    consumer = _consumer(contracts)
+    now = current(warehouse, UNIFIED)
+    before = taken(warehouse, consumer).get(UNIFIED)
     ensure_compacted_topic(
-        settings.brokers(),
+        connection,
         publication.topic,
         partitions=publication.partitions,
         replication_factor=publication.replication_factor,
     )
     if before == now:
         return 0
+    columns = unified(contracts.gold)
+    states = states_since(warehouse, now, before, columns=columns)
     sent = send(
-        records(states_since(warehouse, now, before), generation=now.created_ms),
-        bootstrap_servers=settings.brokers(),
+        records(states, columns=columns, generation=now.created_ms),
+        connection=connection,
         topic=publication.topic,
+        patience=patience,
     )
     record(warehouse, consumer, [now])
     return sent
 
 
-def states_since(warehouse: Warehouse, now: Version, before: Version | None) -> DataFrame:
+def waiting(warehouse: Warehouse, contracts: Contracts) -> int:
+    """How many records the next run would send. Changes nothing. Raises TableError when there is no gold table yet."""
+    now = current(warehouse, UNIFIED)
+    known = warehouse.exists(PROGRESS.name)
+    before = taken(warehouse, _consumer(contracts)).get(UNIFIED) if known else None
+    return 0 if before == now else states_since(warehouse, now, before, columns=unified(contracts.gold)).count()
+
+
+def _consumer(contracts: Contracts) -> str:
+    return f"topic {contracts.gold.publication.topic}"
+
+
+def states_since(warehouse: Warehouse, now: Version, before: Version | None, *, columns: Collection[str]) -> DataFrame:
     """The last state of every key that changed after `before`; of every key when nothing was ever published."""
     if before is None or before.created_ms != now.created_ms:
         everything = warehouse.read(now.table, version=now.number)
         return everything.withColumns({"is_deleted": F.lit(False), "version": F.lit(now.number)})
-    return last_change_per_key(warehouse.changes(now.table, first=before.number + 1, last=now.number))
+    return last_change_per_key(warehouse.changes(now.table, first=before.number + 1, last=now.number), columns=columns)
 
 
-def send(rows: DataFrame, *, bootstrap_servers: str, topic: str) -> int:
-    """Produce every row and wait for the broker to have them all; their number. Raises KafkaError when one fails.
+def send(rows: DataFrame, *, connection: KafkaConnection, topic: str, patience: Patience | None = None) -> int:
+    """Produce every row and wait for the broker to have them all; their number.
 
-    The partitioner is Java's default, so any other producer of the same keys finds the same partitions.
+    The partitioner is Java's default, so any other producer of the same keys finds the same partitions. Raises
+    KafkaError when the broker refuses one, BrokerGoneError when it does not answer any more.
     """
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaException, Producer
 
-    failures: list[str] = []
+    refusals: list[ClientError] = []
 
     def delivered(error: ClientError | None, _message: Message) -> None:
         if error is not None:
-            failures.append(error.name())
+            refusals.append(error)
+
+    def troubled(error: ClientError) -> None:
+        if error.fatal() or error.name() == "_AUTHENTICATION":  # the others pass when the broker is back
+            refusals.append(error)
 
     producer = Producer(
         {
-            **client_config(bootstrap_servers),
+            **client_config(connection),
+            "error_cb": troubled,
             "enable.idempotence": True,
+            # A record is waited for as long as we wait, not as long as librdkafka would.
+            "message.timeout.ms": 0,
             "partitioner": "murmur2_random",
             "compression.type": "zstd",
             "linger.ms": 20,
-            "queue.buffering.max.messages": 50_000,
+            "queue.buffering.max.messages": MOST_IN_FLIGHT,
         }
     )
     sent = 0
-    for row in rows.toLocalIterator():
-        headers = [("change_type", row["change_type"]), ("change_sequence", row["change_sequence"])]
-        while True:
-            try:
-                producer.produce(topic, key=row["key"], value=row["value"], headers=headers, on_delivery=delivered)
+    try:
+        for row in rows.toLocalIterator():
+            headers = [("change_type", row["change_type"]), ("change_sequence", row["change_sequence"])]
+            if len(producer) >= MOST_IN_FLIGHT // 2:
+                _wait(producer, refusals, until=MOST_IN_FLIGHT // 4, connection=connection, patience=patience)
+            producer.produce(topic, key=row["key"], value=row["value"], headers=headers, on_delivery=delivered)
+            producer.poll(0)
+            sent += 1
+            if refusals:
                 break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-        sent += 1
-    left = producer.flush(60)
-    if failures or left:
-        raise KafkaError(
-            f"{len(failures) + left} of {sent} records did not reach topic {topic} ({', '.join(sorted({*failures}))}).",
-            remedy="Run `lakehouse publish` again: it sends the same changes once more.",
-        )
+        _wait(producer, refusals, until=0, connection=connection, patience=patience)
+    except KafkaException as error:
+        refusals.append(error.args[0])
+    finally:
+        producer.purge()  # nothing goes out any more after an error
+    if refusals:
+        raise _refused(connection, topic, refusals)
     return sent
+
+
+def _wait(
+    producer: Producer,
+    refusals: Sequence[ClientError],
+    *,
+    until: int,
+    connection: KafkaConnection,
+    patience: Patience | None,
+) -> None:
+    """Wait until at most so many records are under way, or the broker has refused one.
+
+    librdkafka itself connects again and sends again, each record once. Raises BrokerGoneError when for
+    `timeout_seconds`, and then for as long as `patience` says, no record arrived.
+    """
+    waits = patience.waits if patience is not None else ()
+    under_way, attempt = len(producer), 0
+    deadline = time.monotonic() + connection.timeout_seconds
+    while len(producer) > until and not refusals:
+        producer.poll(0.2)
+        if len(producer) < under_way:
+            under_way, attempt = len(producer), 0
+            deadline = time.monotonic() + connection.timeout_seconds
+        elif time.monotonic() >= deadline:
+            if patience is None or attempt == len(waits):
+                raise stopped_answering(connection, "publish")
+            patience.announce(connection.bootstrap_servers, attempt)
+            deadline = time.monotonic() + waits[attempt]
+            attempt += 1
+
+
+def _refused(connection: KafkaConnection, topic: str, refusals: Sequence[ClientError]) -> KafkaError:
+    from confluent_kafka import KafkaError as ClientError
+
+    for refusal in refusals:
+        raise_if_refused(connection, refusal)
+    forbidden = {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.CLUSTER_AUTHORIZATION_FAILED}
+    if any(refusal.code() in forbidden for refusal in refusals):
+        return may_not_write(connection, topic)
+    names = ", ".join(sorted({refusal.name() for refusal in refusals}))
+    return KafkaError(
+        f"Not every record reached topic {topic} ({names}).",
+        remedy="Run `lakehouse publish` again: it sends the same changes once more.",
+    )

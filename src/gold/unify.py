@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -13,40 +13,36 @@ from lakehouse.contracts import GoldSource
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# What gold takes from a feed, with its type; a feed without the column gives NULL.
-ORDER_COLUMNS = {
-    "order_id": "BIGINT",
-    "customer_id": "BIGINT",
-    "product_id": "BIGINT",
-    "status": "STRING",
-    "total_amount": "DECIMAL(10,2)",
-    "created_at": "TIMESTAMP",
-}
 
-
-def orders_of_feed(silver: DataFrame) -> DataFrame:
-    """A silver table in gold's columns, deleted rows included: ORDER_COLUMNS and `is_deleted`."""
-    columns = [
-        (F.col(name) if name in silver.columns else F.lit(None)).cast(type_name.lower()).alias(name)
-        for name, type_name in ORDER_COLUMNS.items()
+def orders_of_feed(silver: DataFrame, *, columns: Mapping[str, str]) -> DataFrame:
+    """A silver table's rows, deleted ones included: `columns` (NULL where silver lacks one), and `is_deleted`."""
+    present = silver.columns
+    typed = [
+        (F.col(name) if name in present else F.lit(None)).cast(type_name).alias(name)
+        for name, type_name in columns.items()
     ]
-    return silver.select(*columns, F.col("_is_deleted").alias("is_deleted"))
+    return silver.select(*typed, F.col("_is_deleted").alias("is_deleted"))
 
 
-def highest_feed_that_knows(feeds: Sequence[DataFrame]) -> DataFrame:
+def deleted_orders(keys: DataFrame, *, columns: Mapping[str, str]) -> DataFrame:
+    """Every key as a deleted order: as the last feed, it tells of the keys that no other feed has."""
+    return orders_of_feed(keys.withColumn("_is_deleted", F.lit(True)), columns=columns)
+
+
+def highest_feed_that_knows(feeds: Sequence[DataFrame], *, key: str) -> DataFrame:
     """One row a key: that of the first feed that has the key at all, deleted or not."""
 
     def add(higher: DataFrame, lower: DataFrame) -> DataFrame:
-        return higher.unionByName(lower.join(higher, on="order_id", how="left_anti"))
+        return higher.unionByName(lower.join(higher, on=key, how="left_anti"))
 
     return reduce(add, feeds)
 
 
-def with_source(orders: DataFrame, source: GoldSource) -> DataFrame:
+def with_source(orders: DataFrame, source: GoldSource, *, key: str) -> DataFrame:
     """The orders with `source_database` and `composite_key`: both databases number their orders from one."""
-    return orders.withColumns({"source_database": F.lit(source.name), "composite_key": composite_key(source)})
+    return orders.withColumns({"source_database": F.lit(source.name), "composite_key": composite_key(source, key=key)})
 
 
-def composite_key(source: GoldSource) -> Column:
+def composite_key(source: GoldSource, *, key: str) -> Column:
     """`PG-1001`: unique over all sources."""
-    return F.concat(F.lit(f"{source.prefix}-"), F.col("order_id").cast("string"))
+    return F.concat(F.lit(f"{source.prefix}-"), F.col(key).cast("string"))

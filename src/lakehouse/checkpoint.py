@@ -101,7 +101,7 @@ def _expectation(rule: Expectation) -> GreatExpectation:
     except (TypeError, ValueError) as error:
         problem = f"Great Expectations refuses the arguments: {str(error).splitlines()[-1].strip()}"
         where = f"expectations.{rule.name}.kwargs"
-        raise ContractError([ContractProblem("gold/gate.yaml", 1, where, problem)]) from None
+        raise ContractError([ContractProblem("gold/gate.yaml", None, where, problem)]) from None
 
 
 def _verdict(rule: Expectation, outcome: object) -> Verdict:

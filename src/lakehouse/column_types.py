@@ -40,6 +40,9 @@ class SimpleType:
         return self.name
 
 
+STRING = SimpleType("STRING")
+
+
 def parse_type(text: Any) -> DecimalType | SimpleType:
     """The type that a contract means. Raises ValueError, with what it may say, for anything else."""
     if isinstance(text, DecimalType | SimpleType):
@@ -47,6 +50,8 @@ def parse_type(text: Any) -> DecimalType | SimpleType:
     if isinstance(text, str) and text in SIMPLE_NAMES:
         return SimpleType(text)
     decimal = re.fullmatch(_DECIMAL, text) if isinstance(text, str) else None
+    if isinstance(text, str) and re.fullmatch(r"DECIMAL\(\d+", text):
+        raise ValueError(f'{text!r} is cut off at its comma: between {{ }} write "DECIMAL(10,2)", in quotes')
     if decimal is None:
         close = get_close_matches(str(text).upper(), SIMPLE_NAMES, n=1)
         hint = f" did you mean {close[0]!r}?" if close else ""

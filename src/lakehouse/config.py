@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from lakehouse.errors import SettingsError
+from lakehouse.kafka_client import KafkaConnection, load_connection
 
 TARGETS = ("local", "dev", "staging", "prod")
 
@@ -17,17 +19,26 @@ class Settings:
     checkpoints: str
     target: str = "local"
     bootstrap_servers: str | None = None
+    # The file that says how Kafka is reached; None: without security.
+    kafka_config: Path | None = None
     # The most records that bronze takes into one batch; None: all there are.
     max_offsets_per_trigger: int | None = None
 
-    def brokers(self) -> str:
-        """The Kafka bootstrap servers. Raises SettingsError when none were given."""
-        if not self.bootstrap_servers:
-            raise SettingsError(
-                "No Kafka broker was given.",
-                remedy="Pass --bootstrap-servers HOST:PORT or set LAKEHOUSE_BOOTSTRAP_SERVERS.",
-            )
-        return self.bootstrap_servers
+    def kafka(self) -> KafkaConnection:
+        """How Kafka is reached. Raises SettingsError when no broker was given, and for every mistake in the file."""
+        return connection(bootstrap_servers=self.bootstrap_servers, kafka_config=self.kafka_config)
+
+
+def connection(*, bootstrap_servers: str | None, kafka_config: Path | None) -> KafkaConnection:
+    """How Kafka is reached. Raises SettingsError when no broker was given, and for every mistake in the file."""
+    if kafka_config is not None:
+        return load_connection(kafka_config, bootstrap_servers=bootstrap_servers)
+    if not bootstrap_servers:
+        raise SettingsError(
+            "No Kafka broker was given.",
+            remedy="Pass --bootstrap-servers HOST:PORT or --kafka-config FILE, or set LAKEHOUSE_BOOTSTRAP_SERVERS.",
+        )
+    return KafkaConnection(bootstrap_servers=bootstrap_servers)
 
 
 def settings(
@@ -36,6 +47,7 @@ def settings(
     checkpoints: str | None = None,
     target: str = "local",
     bootstrap_servers: str | None = None,
+    kafka_config: Path | None = None,
     max_offsets_per_trigger: int | None = None,
 ) -> Settings:
     """Settings with every default filled in.
@@ -61,5 +73,6 @@ def settings(
         checkpoints=(checkpoints or f"{location}/_checkpoints").rstrip("/"),
         target=target,
         bootstrap_servers=bootstrap_servers,
+        kafka_config=kafka_config,
         max_offsets_per_trigger=max_offsets_per_trigger,
     )

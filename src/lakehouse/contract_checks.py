@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from lakehouse.column_types import STRING
 from lakehouse.contracts import Contracts, FeedTopics, Gate, GoldTables, SilverTable, Source, StartAtOffsets
 from lakehouse.rule_arguments import ROW_RULES, Arguments, argument_mistakes, table_rules
 
@@ -165,9 +166,12 @@ def _gate(
 def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
     if gold.key not in gold.columns:
         yield Mistake(GOLD, ("key",), _unknown("column", gold.key, gold.columns, where="columns"))
-    if gold.fulfillment.column not in gold.columns:
-        what = _unknown("column", gold.fulfillment.column, gold.columns, where="columns")
-        yield Mistake(GOLD, ("fulfillment", "column"), what)
+    if gold.fulfillment is not None:
+        column, here = gold.fulfillment.column, ("fulfillment", "column")
+        if column not in gold.columns:
+            yield Mistake(GOLD, here, _unknown("column", column, gold.columns, where="columns"))
+        elif gold.columns[column] != STRING:
+            yield Mistake(GOLD, here, f"{column} is {gold.columns[column].ddl}, and only text can be looked up")
     for attribute in ("name", "prefix"):
         seen: dict[str, str] = {}
         for source, given in gold.sources.items():

@@ -80,10 +80,19 @@ def read_documents(folder: Traversable | None) -> Mapping[str, Document]:
         )
     documents = {}
     for name, model in MODELS.items():
-        layer, file = name.split("/")
-        path = files(layer) / file if folder is None else folder / layer / file
+        path = _packaged(name) if folder is None else folder.joinpath(*name.split("/"))
         documents[name] = read_document(path, model, name=name if folder is None else str(path))
     return documents
+
+
+def packaged_text(name: str) -> str:
+    """The text of a contract that the wheel carries, by its key in MODELS."""
+    return _packaged(name).read_text(encoding="utf-8")
+
+
+def _packaged(name: str) -> Traversable:
+    layer, file = name.split("/")
+    return files(layer) / file
 
 
 def read_document(path: Traversable, model: type[Model], *, name: str) -> Document:
@@ -109,7 +118,7 @@ def read_document(path: Traversable, model: type[Model], *, name: str) -> Docume
     except ValidationError as error:
         schema = model.model_json_schema()
         problems += [document.problem(path, what) for path, what in _refusals(error, schema)]
-    problems.sort(key=lambda problem: problem.line)
+    problems.sort(key=lambda problem: problem.line or 0)
     return Document(name, root, None if problems else contract, tuple(problems))
 
 

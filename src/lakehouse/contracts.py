@@ -103,10 +103,13 @@ class Source(Model):
         """The topics that the feeds name."""
         return tuple(topic for feed in self.feeds.values() for topic in feed.topics)
 
+    def names(self, topic: str) -> bool:
+        """Whether the contract gives this topic to the source."""
+        return topic in self.ignored_topics or any(feed.has_topic(topic) for feed in self.feeds.values())
+
     def assigned(self, known: Iterable[str]) -> tuple[str, ...]:
         """Of the topics that a broker has, those that this source reads."""
-        wanted = (topic for topic in known if any(feed.has_topic(topic) for feed in self.feeds.values()))
-        return tuple(sorted({*wanted, *self.ignored_topics}.intersection(known)))
+        return tuple(sorted(topic for topic in known if self.names(topic)))
 
 
 class Topics(Model):
@@ -234,7 +237,8 @@ class GoldTables(Model):
     columns: dict[Name, ColumnType] = Field(min_length=1)
     """The columns that gold takes from the feeds, in the type they have there; NULL where a feed has no such column."""
     sources: dict[Name, GoldSource] = Field(min_length=1)
-    fulfillment: Fulfillment
+    fulfillment: Fulfillment | None = None
+    """Without it, `fulfillment_status` is NULL."""
     publication: Publication
 
 

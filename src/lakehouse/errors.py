@@ -29,15 +29,16 @@ class SettingsError(LakehouseError):
 
 @dataclass(frozen=True)
 class ContractProblem:
-    """One mistake in a contract (YAML): where it is, and what is wrong."""
+    """One mistake in a contract (YAML): where it is, and what is wrong. `line` None: found when the file was closed."""
 
     file: str
-    line: int
+    line: int | None
     key: str
     what: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.key}: {self.what}{'' if self.what.endswith(('.', '?')) else '.'}"
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place}: {self.key}: {self.what}{'' if self.what.endswith(('.', '?')) else '.'}"
 
 
 class ContractError(LakehouseError):
@@ -46,12 +47,10 @@ class ContractError(LakehouseError):
     exit_code = 2
 
     def __init__(self, problems: Sequence[ContractProblem]) -> None:
-        super().__init__(
-            "\n".join(str(problem) for problem in problems),
-            remedy="Mend it there, then: lakehouse validate."
-            if len(problems) == 1
-            else "\nMend them, then: lakehouse validate.",
-        )
+        sentences = [str(problem) for problem in problems]
+        remedy = f"Mend {'it' if len(problems) == 1 else f'these {len(problems)}'}, then: lakehouse validate."
+        super().__init__("\n".join(sentences), remedy=remedy)
+        self.args = ("\n".join([*sentences, remedy]),)
         self.problems = tuple(problems)
 
 
@@ -67,8 +66,20 @@ class KafkaError(LakehouseError):
     exit_code = 4
 
 
+class BrokerGoneError(KafkaError):
+    """The broker at `servers` does not answer: it may be back soon, and to try again is of use."""
+
+    def __init__(self, what: str, *, servers: str, remedy: str) -> None:
+        super().__init__(what, remedy=remedy)
+        self.servers = servers
+
+
 class TopicMissingError(KafkaError):
     """A topic that a contract names is not on the broker."""
+
+
+class TopicChangedError(KafkaError):
+    """A topic that was read before is another one now, or not there any more."""
 
 
 class RetentionGapError(KafkaError):
@@ -85,3 +96,9 @@ class InstallationError(LakehouseError):
     """Something this machine needs is not installed: Java, a jar, a Python package."""
 
     exit_code = 6
+
+
+class WarehouseBusyError(TableError):
+    """Another run works on the warehouse: this one may not begin, or may not go on."""
+
+    exit_code = 7

@@ -1,69 +1,246 @@
-"""What the jobs ask a broker before they start: is it there, and does it have the topics?"""
+"""What the jobs ask a broker before they start: is it there, does it let us in, and does it have the topics?"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
 
-from lakehouse.errors import KafkaError, TopicMissingError
+from lakehouse.contracts import Source
+from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
+from lakehouse.kafka_client import KafkaConnection, credentials, librdkafka_settings
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError as ClientError
+    from confluent_kafka.admin import AdminClient
 
 TIMEOUT_SECONDS = 10.0
+# A refusal is known long before the time is over, and ends the waiting.
+FIRST_LOOK_SECONDS = 2.0
+# Spark's readers name their consumer groups so: rights can be granted for all that begin with it.
+GROUP_PREFIX = "orders-lakehouse"
 
 
-def client_config(bootstrap_servers: str) -> dict[str, Any]:
-    """Settings that every librdkafka client here has: its own log lines would only repeat our errors."""
-    return {"bootstrap.servers": bootstrap_servers, "log_level": 0, "error_cb": lambda _error: None}
+def client_config(connection: KafkaConnection) -> dict[str, Any]:
+    """Settings that every librdkafka client here has: its own log lines would only repeat our errors.
+
+    They hold the secrets: hand them to a client and nothing else.
+    """
+    return {
+        **librdkafka_settings(connection, credentials(connection)),
+        "log_level": 0,
+        "error_cb": lambda _error: None,
+    }
 
 
-def partitions(bootstrap_servers: str) -> Mapping[str, tuple[int, ...]]:
-    """Every topic of the broker with its partitions. Raises KafkaError when the broker does not answer in 10 s."""
+def partitions(connection: KafkaConnection) -> Mapping[str, tuple[int, ...]]:
+    """Every topic that this client may see, with its partitions.
+
+    Raises KafkaError when the broker does not let this client in or its certificates do not fit, BrokerGoneError when
+    it does not answer in 10 s.
+    """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    try:
-        metadata = AdminClient(client_config(bootstrap_servers)).list_topics(timeout=TIMEOUT_SECONDS)
-    except KafkaException:
-        raise KafkaError(
-            f"No Kafka broker answers at {bootstrap_servers} (waited {TIMEOUT_SECONDS:.0f} s).",
-            remedy="Check --bootstrap-servers and that the broker is up and reachable from here.",
-        ) from None
-    return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items()}
+    troubles: list[ClientError] = []
+    config: dict[str, Any] = {**client_config(connection), "error_cb": troubles.append}
+    admin = AdminClient(config)
+    for seconds in (FIRST_LOOK_SECONDS, TIMEOUT_SECONDS - FIRST_LOOK_SECONDS):
+        try:
+            topics = admin.list_topics(timeout=seconds).topics
+        except KafkaException:
+            admin.poll(0)  # hands over what went wrong
+            for trouble in troubles:
+                raise_if_refused(connection, trouble)
+        else:
+            return {name: tuple(sorted(topic.partitions)) for name, topic in topics.items()}
+    raise BrokerGoneError(
+        f"No Kafka broker answers at {connection.bootstrap_servers} (waited {TIMEOUT_SECONDS:.0f} s).",
+        servers=connection.bootstrap_servers,
+        remedy="Check --bootstrap-servers, that the broker is up and reachable from here, and that it speaks "
+        f"{connection.security_protocol} there (security_protocol of --kafka-config).",
+    )
 
 
-def require_topics(bootstrap_servers: str, topics: Iterable[str], *, known: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise TopicMissingError, naming every topic of `topics` that is not among the `known` ones of the broker."""
-    missing = sorted(set(topics) - set(known))
+def require_topics(connection: KafkaConnection, source: Source, *, known: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise TopicMissingError, naming all that the source's feeds name and the broker lacks, with what it has alike.
+
+    A topic that this client may not see is not among the `known` ones either: then KafkaError says so.
+    """
+    missing = sorted(set(source.topic_names) - set(known))
+    patterns = {pattern for feed in source.feeds.values() for pattern in feed.topic_patterns}
+    idle = [
+        f"a topic that matches {pattern!r}"
+        for pattern in sorted(patterns)
+        if not any(re.fullmatch(pattern, topic) for topic in known)
+    ]
     if missing:
-        one = len(missing) == 1
+        require_visible(connection, missing)
+    if missing or idle:
+        absent = "; ".join([*(_absent(topic, known) for topic in missing), *idle])
         raise TopicMissingError(
-            f"{'Topic' if one else 'Topics'} {', '.join(missing)} {'is' if one else 'are'} not on {bootstrap_servers}.",
-            remedy="Start the connector that publishes there, create the topic, or take it out of bronze/topics.yaml.",
+            f"The broker at {connection.bootstrap_servers} does not have: {absent}.",
+            remedy="Start the connector that publishes there, create the topic, or mend bronze/topics.yaml.",
         )
 
 
-def ensure_compacted_topic(bootstrap_servers: str, topic: str, *, partitions: int, replication_factor: int) -> bool:
+def _absent(topic: str, known: Iterable[str]) -> str:
+    close = get_close_matches(topic, list(known), n=1)
+    return f"topic {topic} (did you mean {close[0]}?)" if close else f"topic {topic}"
+
+
+def require_visible(connection: KafkaConnection, topics: Iterable[str]) -> None:
+    """Raise KafkaError, naming every topic that the broker does not let this client see."""
+    from confluent_kafka import KafkaError as ClientError
+
+    found = _describe(connection, topics)
+    hidden = [topic for topic, error in found.items() if error == ClientError.TOPIC_AUTHORIZATION_FAILED]
+    if hidden:
+        raise may_not_read(connection, ", ".join(hidden))
+
+
+def ensure_compacted_topic(
+    connection: KafkaConnection, topic: str, *, partitions: int, replication_factor: int
+) -> bool:
     """Create the topic with `cleanup.policy=compact` unless it is there; whether it was created.
 
-    Raises KafkaError when the broker refuses.
+    One that is there needs no right to create topics. Raises KafkaError when the broker refuses, BrokerGoneError when
+    it does not answer.
     """
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import NewTopic
 
+    found = _describe(connection, [topic])[topic]
+    if found is None:
+        return False
+    if found == ClientError.TOPIC_AUTHORIZATION_FAILED:
+        raise may_not_write(connection, topic)
     new = NewTopic(
         topic,
         num_partitions=partitions,
         replication_factor=replication_factor,
         config={"cleanup.policy": "compact"},
     )
-    admin = AdminClient(client_config(bootstrap_servers))  # named: its requests end with it
+    admin = _admin(connection)  # named: its requests end with it
     try:
         admin.create_topics([new], request_timeout=TIMEOUT_SECONDS)[topic].result()
     except KafkaException as error:
-        if error.args[0].code() == ClientError.TOPIC_ALREADY_EXISTS:
+        refusal = error.args[0]
+        if refusal.code() == ClientError.TOPIC_ALREADY_EXISTS:
             return False
+        raise_if_refused(connection, refusal)
+        raise_if_gone(connection, refusal)
         raise KafkaError(
-            f"The broker at {bootstrap_servers} did not create topic {topic}: {error.args[0].str()}.",
-            remedy="Create it by hand (compacted), or give this client the right to create it.",
+            f"The broker at {connection.bootstrap_servers} did not create topic {topic}: {refusal.str()}.",
+            remedy=f"Create it by hand (compacted), or grant {connection} Create on it.",
         ) from None
     return True
+
+
+def may_not_read(connection: KafkaConnection, topics: str) -> KafkaError:
+    """The error of a client without the rights that bronze needs."""
+    return KafkaError(
+        f"At {connection.bootstrap_servers}, {connection} has no right to read {topics}.",
+        remedy="Grant Describe and Read on each topic.",
+    )
+
+
+def may_not_join(connection: KafkaConnection, group: str) -> KafkaError:
+    """The error of a client whose broker wants a right on consumer groups, too."""
+    return KafkaError(
+        f"At {connection.bootstrap_servers}, {connection} has no right to read as consumer group {group}.",
+        remedy=f"Grant Read on the consumer groups that begin with {GROUP_PREFIX}.",
+    )
+
+
+def may_not_write(connection: KafkaConnection, topic: str) -> KafkaError:
+    """The error of a client without the rights that publishing needs."""
+    return KafkaError(
+        f"At {connection.bootstrap_servers}, {connection} has no right to write to {topic}.",
+        remedy=f"Grant Describe and Write on topic {topic}; also Create, if it is not there yet.",
+    )
+
+
+def not_let_in(connection: KafkaConnection) -> KafkaError:
+    """The error of a client that the broker does not believe."""
+    how = f" with the password in {connection.password}" if connection.password is not None else ""
+    return KafkaError(
+        f"The broker at {connection.bootstrap_servers} does not let in {connection}{how}: not authenticated.",
+        remedy=f"Check both, and that the broker knows this user by {connection.sasl_mechanism or 'its certificate'}.",
+    )
+
+
+def no_tls(connection: KafkaConnection) -> KafkaError:
+    """The error of a TLS connection that does not come about."""
+    return KafkaError(
+        f"No TLS connection to {connection.bootstrap_servers} as {connection}: one side does not trust the other.",
+        remedy="Check ca_file, client_certificate_file and the names in the broker's certificate, and that the broker "
+        f"speaks {connection.security_protocol} there.",
+    )
+
+
+def raise_if_refused(connection: KafkaConnection, error: ClientError) -> None:
+    """Raise KafkaError when the error means that this client is not let in: to try again is of no use."""
+    from confluent_kafka import KafkaError as ClientError
+
+    if error.code() in {ClientError._AUTHENTICATION, ClientError.SASL_AUTHENTICATION_FAILED}:
+        raise not_let_in(connection)
+    # The broker's own refusal of a certificate comes as a loss of the connection (TLS 1.3): only its text tells.
+    if error.code() == ClientError._SSL or "SSL alert" in error.str():
+        raise no_tls(connection)
+
+
+def raise_if_gone(connection: KafkaConnection, error: ClientError) -> None:
+    """Raise BrokerGoneError when the error means that no broker answers: it may be back soon."""
+    from confluent_kafka import KafkaError as ClientError
+
+    gone = {ClientError._TRANSPORT, ClientError._TIMED_OUT, ClientError._ALL_BROKERS_DOWN, ClientError._RESOLVE}
+    if error.code() in gone:
+        raise stopped_answering(connection, "Kafka")
+
+
+def stopped_answering(connection: KafkaConnection, job: str) -> BrokerGoneError:
+    """The error of a job whose broker is gone in the middle of it."""
+    return BrokerGoneError(
+        f"{job}: the broker at {connection.bootstrap_servers} stopped answering.",
+        servers=connection.bootstrap_servers,
+        remedy="Run the job again when it is back: it resumes where it stopped.",
+    )
+
+
+def _describe(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, int | None]:
+    """Of each topic the broker's error code, None for one that this client sees. Asks for each by name.
+
+    A list of all topics leaves out what this client may not see; and unlike other questions for one topic, this one
+    never creates it.
+    """
+    from confluent_kafka import KafkaError as ClientError
+    from confluent_kafka import KafkaException, TopicCollection
+
+    admin = _admin(connection)
+    found: dict[str, int | None] = {}
+    described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_SECONDS)
+    for topic, future in described.items():
+        try:
+            future.result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code not in {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.UNKNOWN_TOPIC_OR_PART}:
+                raise_if_refused(connection, error.args[0])
+                raise_if_gone(connection, error.args[0])
+                raise KafkaError(
+                    f"The broker at {connection.bootstrap_servers} does not describe {topic}: {error.args[0].str()}.",
+                    remedy="Check the broker's log.",
+                ) from None
+            found[topic] = code
+        else:
+            found[topic] = None
+    return found
+
+
+def _admin(connection: KafkaConnection) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient(client_config(connection))

@@ -52,3 +52,9 @@ def record(warehouse: Warehouse, consumer: str, versions: list[Version]) -> None
         .whenNotMatchedInsertAll()
         .execute()
     )
+
+
+def forget_others(warehouse: Warehouse, consumer: str, *, like: str) -> None:
+    """Take back what every other consumer whose name begins with `like` has written down."""
+    is_other = F.col("consumer").startswith(like) & (F.col("consumer") != consumer)
+    warehouse.delta(PROGRESS.name).delete(is_other)

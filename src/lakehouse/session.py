@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def spark_session(*, extra: Mapping[str, str] | None = None) -> SparkSession:
-    """The session that jobs run in; `extra` settings are for tests.
+def spark_session(*, extra: Mapping[str, str] | None = None, java_options: Sequence[str] = ()) -> SparkSession:
+    """The session that jobs run in; `extra` settings and `java_options` are for tests.
 
     Raises InstallationError when Java or one of the pinned jars is missing (local sessions only).
     """
@@ -29,15 +29,22 @@ def spark_session(*, extra: Mapping[str, str] | None = None) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("orders-lakehouse").master("local[*]")
-    for key, value in {**_LOCAL, "spark.jars": ",".join(str(jar) for jar in spark_jars()), **(extra or {})}.items():
+    settings = {
+        **_LOCAL,
+        _JAVA_OPTIONS: " ".join([_LOCAL[_JAVA_OPTIONS], *java_options]),
+        "spark.jars": ",".join(str(jar) for jar in spark_jars()),
+        **(extra or {}),
+    }
+    for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL = {
     # Spark's start-up notices would stand between our own lines; its errors still come.
-    "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{_LOG_CONFIG}"',
+    _JAVA_OPTIONS: f'-Dlog4j2.configurationFile="{_LOG_CONFIG}"',
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Times without a zone are UTC in every contract, wherever the machine stands.
@@ -62,6 +69,9 @@ SMALL_DATA = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
+# For a process of minutes that runs a thousand different plans (tests): without these, most of its time goes into
+# optimising code that runs a few times, and there is no room for all of the code.
+QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:MetaspaceSize=400m")
 
 
 @contextmanager

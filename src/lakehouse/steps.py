@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 
 WIDTH = 120
+QUIET_SECONDS = 10.0
 Note = Callable[[str], None]
 
 
@@ -18,27 +20,68 @@ def wide_console(*, stderr: bool = False) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, width=WIDTH)
 
 
+class Show(Protocol):
+    """Shows a line about what is being done."""
+
+    def __call__(self, text: str, *, urgent: bool = False) -> None:
+        """Show it."""
+
+
+class Step:
+    """What a step says of itself: call it with what came of it, or `now` with what is being done."""
+
+    def __init__(self, show: Show) -> None:
+        self.came_of_it: list[str] = []
+        self._show = show
+
+    def __call__(self, text: str) -> None:
+        """Something that came of the step: said when it has ended."""
+        self.came_of_it.append(text)
+
+    def now(self, text: str) -> None:
+        """What is being done now: shown at once on a terminal, elsewhere as a line, at most one in QUIET_SECONDS."""
+        self._show(text)
+
+    def say(self, text: str) -> None:
+        """Something that a person must see now, wherever."""
+        self._show(text, urgent=True)
+
+
 class Steps:
     """Says what is being done, and what came of it: with a spinner on a terminal, as plain lines elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
+    def say(self, text: str) -> None:
+        """Print a line at once, beside the step that is running."""
+        self._console.print(f"  … {text}", highlight=False, markup=False, soft_wrap=True)
+
     @contextmanager
-    def step(self, name: str, doing: str) -> Iterator[Note]:
-        """One step. Inside the block, call the yielded function with what came of it. A failed step says so."""
-        started = time.monotonic()
-        came_of_it: list[str] = []
+    def step(self, name: str, doing: str) -> Iterator[Step]:
+        """One step. Inside the block, call the yielded object with what came of it. A failed step says so."""
+        started = last_line = time.monotonic()
         label = f"{name:<9}"
         if not self._console.is_terminal:
-            self._console.print(f"  … {label} {doing}", highlight=False)
+            self._line(f"  … {label} {doing}")
         try:
-            with self._console.status(f"{label} {doing}"):
-                yield came_of_it.append
+            with self._console.status(f"{label} {doing}") as status:
+
+                def show(text: str, *, urgent: bool = False) -> None:
+                    nonlocal last_line
+                    passed = time.monotonic() - last_line
+                    status.update(f"{label} {text}")
+                    if urgent or (not self._console.is_terminal and passed >= QUIET_SECONDS):
+                        last_line = time.monotonic()
+                        self._line(f"  … {label} {text} ({last_line - started:.0f} s)")
+
+                step = Step(show)
+                yield step
         except BaseException:
-            self._console.print(
-                f"  [red]✗[/] {label} stopped after {time.monotonic() - started:.1f} s", highlight=False
-            )
+            self._line(f"  [red]✗[/] {label} stopped after {time.monotonic() - started:.1f} s")
             raise
-        said = "; ".join(came_of_it) or doing
-        self._console.print(f"  [green]✓[/] {label} {said} ({time.monotonic() - started:.1f} s)", highlight=False)
+        said = "; ".join(step.came_of_it) or doing
+        self._line(f"  [green]✓[/] {label} {said} ({time.monotonic() - started:.1f} s)")
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)

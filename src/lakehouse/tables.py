@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class TableSpec:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+# Properties of a table that are ours begin so: they say how its rows were made.
+OWN_PROPERTY = "orders-lakehouse."
 # Row-level changes without rewriting files, and the feed that the next layer reads.
 UPSERTED = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
 
@@ -65,6 +68,11 @@ class Warehouse:
         """Where the table lies: its path, or its three-level name."""
         return f"{self.location}.{name}" if self.in_catalog else f"{self.location}/{name.replace('.', '/')}"
 
+    def sql_name(self, name: str) -> str:
+        """The table as it is called in a SQL statement."""
+        path = self.path(name)
+        return path if self.in_catalog else "delta.`{}`".format(path.replace("`", "``"))
+
     def exists(self, name: str) -> bool:
         """Whether the table has been created."""
         from delta.tables import DeltaTable
@@ -74,10 +82,14 @@ class Warehouse:
         return DeltaTable.isDeltaTable(self.spark, self.path(name))
 
     def ensure(self, spec: TableSpec) -> None:
-        """Create the table (and on Databricks its schema) unless it is there. Changes nothing that exists."""
+        """Create the table (and on Databricks its schema) unless it is there. Changes nothing that exists.
+
+        Raises TableError when what exists has other columns than the spec, or has one with another type.
+        """
         from delta.tables import DeltaTable
 
         if self.exists(spec.name):
+            self.require_columns(spec)
             return
         columns = self.spark.createDataFrame([], spec.columns).schema
         builder = DeltaTable.createIfNotExists(self.spark).addColumns(columns)
@@ -91,6 +103,34 @@ class Warehouse:
         for key, value in spec.properties.items():
             builder = builder.property(key, value)
         builder.execute()
+
+    def require_columns(self, spec: TableSpec) -> None:
+        """Raise TableError, naming every column in which the table and the spec differ: missing, more, another type.
+
+        So do properties of ours (OWN_PROPERTY…), which say what else the rows were made by. Reads no rows. The order of
+        columns and whether values may be NULL are not compared. A column too many counts, since a MERGE of whole rows
+        would not know what to put there.
+        """
+        wanted = _types(self.spark.createDataFrame([], spec.columns).schema)
+        found = _types(self.read(spec.name).schema)
+        differences = [
+            f"{name} should be {kind} and is {found.get(name, 'missing')}"
+            for name, kind in wanted.items()
+            if found.get(name) != kind
+        ]
+        differences += [f"{name} ({kind}) should not be there" for name, kind in found.items() if name not in wanted]
+        own = {key: value for key, value in spec.properties.items() if key.startswith(OWN_PROPERTY)}
+        made_by = self.delta(spec.name).detail().select("properties").collect()[0]["properties"] if own else {}
+        differences += [
+            f"its {key.removeprefix(OWN_PROPERTY)} should be {value} and is {made_by.get(key, 'not known')}"
+            for key, value in own.items()
+            if made_by.get(key) != value
+        ]
+        if differences:
+            raise TableError(
+                f"The table {spec.name} at {self.location} is not what the contract says: {'; '.join(differences)}.",
+                remedy=_MADE_ANEW if spec.name.startswith("silver.") else _CHANGED_CONTRACT,
+            )
 
     def delta(self, name: str) -> DeltaTable:
         """The table as a target of MERGE. Raises TableError when there is no such table."""
@@ -186,6 +226,16 @@ class Warehouse:
             ) from None
 
 
+def _types(schema: StructType) -> dict[str, str]:
+    """The type of every column, in Spark SQL, by its name in lower case: Spark tells no case apart."""
+    return {column.name.lower(): column.dataType.simpleString() for column in schema}
+
+
+_CHANGED_CONTRACT = "The contract changed after the table was made: take the change back, or start a new warehouse."
+_MADE_ANEW = (
+    "The contract changed after the table was made: take the change back, or delete all silver tables of the source "
+    "and its checkpoint folder silver/<source>, and run silver: it makes them anew from bronze."
+)
 _NO_TABLE = (
     "PATH_NOT_FOUND",
     "TABLE_OR_VIEW_NOT_FOUND",

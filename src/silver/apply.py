@@ -6,10 +6,11 @@ coordinates, the ledger by the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial, reduce
+from difflib import get_close_matches
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -17,13 +18,22 @@ from pyspark.sql import functions as F
 
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, Expectation, Feed
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import ContractError, ContractProblem, LakehouseError
+from lakehouse.failures import storage_error, storage_errors
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.session import held
+from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse, small_table
-from silver.changelog import first_occurrences, judged, keys_across_partitions, latest_per_key
-from silver.envelope import changes
+from silver.cells import latest_cells, merge_cells
+from silver.changelog import (
+    first_occurrences,
+    judged,
+    keys_across_partitions,
+    latest_per_key,
+    rows_of_other_partitions,
+)
+from silver.envelope import changes, fields_of_events
 from silver.ledger import (
     CONNECTOR_RUNS,
     COUNT_NAMES,
@@ -34,6 +44,7 @@ from silver.ledger import (
     TABLES,
     connector_run_rows,
     counts,
+    ever_present,
     ignored_counts,
     ledger_rows,
     quarantine_rows,
@@ -50,6 +61,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SAMPLE_KEYS = 5
+MOST_FIELDS = 200
+EVENTS_THAT_TELL = 100
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,9 @@ class Job:
         return self.contracts.silver_gate.rules(feed)
 
 
-def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id: str) -> None:
+def run(
+    spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id: str, progress: Note | None = None
+) -> None:
     """Bring silver up to what bronze holds, and stop.
 
     A source that fails does not keep the others from being applied; its error is raised at the end. Raises TableError
@@ -86,11 +101,28 @@ def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id
     warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
     ensure_tables(warehouse, contracts)
 
+    places = (warehouse.location, warehouse.checkpoints)
+    said: dict[str, LakehouseError] = {}
+
     def start(source: str) -> StreamingQuery:
-        return _start(warehouse, Job(source, contracts, warehouse.location, warehouse.checkpoints, run_id))
+        job = Job(source, contracts, warehouse.location, warehouse.checkpoints, run_id)
+
+        def apply(batch: DataFrame, batch_id: int) -> None:
+            try:
+                apply_batch(batch, batch_id, job=job)
+            except LakehouseError as error:
+                said[source] = error
+                raise
+
+        with storage_errors(job=f"silver: {source}", places=places):
+            return _start(warehouse, job, apply)
+
+    def explain(source: str, error: StreamingQueryException) -> LakehouseError:
+        storage = storage_error(error, job=f"silver: {source}", places=places)
+        return said.get(source) or storage or _explained(source, error)
 
     try:
-        run_until_done(contracts.topics.sources, start=start, explain=_explained)
+        run_until_done(contracts.topics.sources, start=start, explain=explain, progress=progress)
     finally:
         _store_rule_results(warehouse, contracts, run_id)
 
@@ -116,24 +148,33 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
             name: stack.enter_context(held(_judged_records(batch, topics, feed, job))) for name, feed in feeds.items()
         }
         rows = _counted(batch, topics, records, job)
+        for feed in feeds.values():
+            of_feed = [row for row in rows if row["feed"] == feed.name]
+            _require_fields(warehouse, _records_of(batch, topics, feed), feed, of_feed)
         counted = small_table(warehouse.spark, [row.asDict() for row in rows], COUNTS)
         for name in feeds:
-            if any(row["feed"] == name and row["changes"] for row in rows):
-                _apply_feed(warehouse, name, records[name], counted, job)
+            places = {(row["topic"], row["partition"]) for row in rows if row["feed"] == name and row["changes"]}
+            if places:
+                _apply_feed(warehouse, name, records[name], counted, job, places=places)
             if any(row["feed"] == name and row["quarantined"] for row in rows):
                 _quarantine(warehouse, quarantine_rows(records[name], source=job.source, feed=name), job.source)
         _write_down(warehouse, rows, counted, batch_id, job)
 
 
 def _judged_records(batch: DataFrame, topics: set[str], feed: Feed, job: Job) -> DataFrame:
-    records = batch.where(F.col("topic").isin(*[topic for topic in topics if feed.has_topic(topic)]))
+    records = _records_of(batch, topics, feed)
     return judged(changes(records, feed), job.rules(feed.name), has_position=has_position(feed))
 
 
 def _counted(batch: DataFrame, topics: set[str], records: Mapping[str, DataFrame], job: Job) -> list[Row]:
     """The counts of the whole batch, those of topics without a feed included: a few rows, in the columns of COUNTS."""
     parts = [
-        counts(judged_records, feed=name, rules=[rule.name for rule in job.rules(name)])
+        counts(
+            judged_records,
+            feed=name,
+            rules=[rule.name for rule in job.rules(name)],
+            columns=[column for column in job.feeds[name].columns if column not in job.feeds[name].keys],
+        )
         for name, judged_records in records.items()
     ]
     without_feed = {topic for topic in topics if not any(feed.has_topic(topic) for feed in job.feeds.values())}
@@ -142,8 +183,52 @@ def _counted(batch: DataFrame, topics: set[str], records: Mapping[str, DataFrame
     return reduce(DataFrame.unionByName, parts).select(*COUNT_NAMES).collect()
 
 
-def _apply_feed(warehouse: Warehouse, name: str, records: DataFrame, counted: DataFrame, job: Job) -> None:
-    """Merge a feed's changes into its table."""
+def _records_of(batch: DataFrame, topics: set[str], feed: Feed) -> DataFrame:
+    """The records of the batch that tell of this feed."""
+    return batch.where(F.col("topic").isin(*[topic for topic in topics if feed.has_topic(topic)]))
+
+
+def _require_fields(warehouse: Warehouse, records: DataFrame, feed: Feed, rows: Sequence[Row]) -> None:
+    """Raise ContractError when a column that is not `optional` has never had a field in any event of the feed.
+
+    `rows`: the counts of these records. Debezium's rows have all fields. The payloads of an outbox may leave out what
+    is null: there it takes EVENTS_THAT_TELL of them; partial payloads tell nothing.
+    """
+    judged = sum(row["judged"] for row in rows)
+    lacking = [
+        column
+        for column, declared in feed.columns.items()
+        if column not in feed.keys
+        and not declared.optional
+        and judged
+        and judged == sum(row["absent_columns"].get(column, 0) for row in rows)
+    ]
+    if not lacking or feed.payload == "partial":
+        return
+    before = ever_present(warehouse.read(LEDGER.name), feed=feed.name, columns=lacking).collect()[0]
+    never = [column for column in lacking if not before[column]]
+    judged += before["judged"]
+    if not never or (feed.envelope == "outbox" and judged < EVENTS_THAT_TELL):
+        return
+    fields = sorted(row["field"] for row in fields_of_events(records, feed).limit(MOST_FIELDS).collect())
+    raise ContractError([_never_had(feed, column, fields, events=judged) for column in never])
+
+
+def _never_had(feed: Feed, column: str, fields: Sequence[str], *, events: int) -> ContractProblem:
+    wanted = feed.fields_of(column)
+    close = get_close_matches(wanted[0], fields, n=1)
+    hint = f" did you mean {close[0]!r}?" if close else ""
+    what = (
+        f"not one of {events:,} events has a field {' or '.join(wanted)};{hint} They have: {', '.join(fields)}."
+        " A column that may be absent needs `optional: true`"
+    )
+    return ContractProblem("silver/tables.yaml", None, f"tables.{feed.name}.columns.{column}", what)
+
+
+def _apply_feed(
+    warehouse: Warehouse, name: str, records: DataFrame, counted: DataFrame, job: Job, *, places: set[tuple[str, int]]
+) -> None:
+    """Merge a feed's changes, which come from these topic-partitions, into its table."""
     feed = job.feeds[name]
     seen = warehouse.read(CONNECTOR_RUNS.name).where(F.col("source") == job.source)
     of_batch = connector_run_rows(counted, source=job.source, timed_feeds=())
@@ -159,8 +244,13 @@ def _apply_feed(warehouse: Warehouse, name: str, records: DataFrame, counted: Da
         return
     known = warehouse.read(OUTBOX_EVENTS.name).where((F.col("source") == job.source) & (F.col("feed") == name))
     with held(first_occurrences(placed, known=known)) as events:
-        _report_strays(warehouse, name, keys_across_partitions(events, table.toDF(), feed), job)
-        merge_latest(table, latest_per_key(events, feed), feed)
+        # Most outboxes have one partition; then there is nothing to look for key by key.
+        if len(places) > 1 or not rows_of_other_partitions(table.toDF(), places).isEmpty():
+            _report_strays(warehouse, name, keys_across_partitions(events, table.toDF(), feed), job)
+        if feed.payload == "partial":
+            merge_cells(table, latest_cells(events, feed), feed)
+        else:
+            merge_latest(table, latest_per_key(events, feed), feed)
         _remember_events(warehouse, name, events, job.source)
 
 
@@ -235,10 +325,10 @@ def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str)
         warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))
 
 
-def _start(warehouse: Warehouse, job: Job) -> StreamingQuery:
+def _start(warehouse: Warehouse, job: Job, apply: Callable[[DataFrame, int], None]) -> StreamingQuery:
     return (
         warehouse.stream(f"bronze.{job.source}_events")
-        .writeStream.foreachBatch(partial(apply_batch, job=job))
+        .writeStream.foreachBatch(apply)
         .option("checkpointLocation", warehouse.checkpoint(job.checkpoint))
         .trigger(availableNow=True)
         .queryName(f"silver {job.source}")

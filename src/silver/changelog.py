@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -82,6 +84,12 @@ def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
             F.col("last.offset").alias("_offset"),
         )
     )
+
+
+def rows_of_other_partitions(table: DataFrame, places: Iterable[tuple[str, int]]) -> DataFrame:
+    """The rows of a silver table whose last change came from none of these topic-partitions."""
+    is_of_one = [(F.col("_topic") == topic) & (F.col("_partition") == partition) for topic, partition in places]
+    return table.where(~reduce(operator.or_, is_of_one, F.lit(False)))
 
 
 def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:

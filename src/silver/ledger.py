@@ -20,7 +20,7 @@ LEDGER = TableSpec(
         run STRING, source STRING, batch BIGINT, feed STRING, topic STRING, partition INT, run_id STRING,
         first_offset BIGINT, last_offset BIGINT,
         read BIGINT, changes BIGINT, tombstones BIGINT, ignored BIGINT, quarantined BIGINT,
-        judged BIGINT, failed_rules MAP<STRING, BIGINT>, written_at TIMESTAMP
+        judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>, written_at TIMESTAMP
     """,
 )
 
@@ -57,19 +57,20 @@ KINDS = ("read", "changes", "tombstones", "ignored", "quarantined")
 COUNTS = """
     feed STRING, topic STRING, partition INT, run_id STRING, first_offset BIGINT, last_offset BIGINT,
     read BIGINT, changes BIGINT, tombstones BIGINT, ignored BIGINT, quarantined BIGINT,
-    judged BIGINT, failed_rules MAP<STRING, BIGINT>,
+    judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
     first_snapshot_offset BIGINT, snapshot_lsn BIGINT, highest_timestamp_ms BIGINT
 """
 COUNT_NAMES = (
     *("feed", "topic", "partition", "run_id", "first_offset", "last_offset"),
     *KINDS,
-    *("judged", "failed_rules", "first_snapshot_offset", "snapshot_lsn", "highest_timestamp_ms"),
+    *("judged", "failed_rules", "absent_columns", "first_snapshot_offset", "snapshot_lsn", "highest_timestamp_ms"),
 )
 
 
-def counts(judged: DataFrame, *, feed: str, rules: Sequence[str]) -> DataFrame:
+def counts(judged: DataFrame, *, feed: str, rules: Sequence[str], columns: Sequence[str]) -> DataFrame:
     """One row (COUNTS) a topic-partition and connector run: its records by kind, its snapshot, how often rules failed.
 
+    `absent_columns`: how many of the judged rows had no field for each of `columns`, where some had none.
     Small: its size does not grow with the number of records.
     """
     is_snapshot = F.col("source.snapshot").isin(*FULL_SNAPSHOT)
@@ -78,6 +79,12 @@ def counts(judged: DataFrame, *, feed: str, rules: Sequence[str]) -> DataFrame:
         for rule in rules
         for part in (F.lit(rule), F.count_if(F.array_contains("failed_rules", rule)).cast("bigint"))
     ]
+    absent = [
+        part
+        for column in columns
+        for part in (F.lit(column), F.count_if(F.array_contains("absent", column)).cast("bigint"))
+    ]
+    some = F.map_filter(F.create_map(*absent).cast("map<string,bigint>"), lambda _column, times: times > 0)
     return judged.groupBy(*RUN).agg(
         F.lit(feed).alias("feed"),
         F.min("offset").alias("first_offset"),
@@ -89,6 +96,7 @@ def counts(judged: DataFrame, *, feed: str, rules: Sequence[str]) -> DataFrame:
         _of_kind("quarantined").alias("quarantined"),
         F.count_if("is_judged").alias("judged"),
         F.create_map(*failed).cast("map<string,bigint>").alias("failed_rules"),
+        some.alias("absent_columns"),
         F.min(F.when(is_snapshot, F.col("offset"))).alias("first_snapshot_offset"),
         F.max(F.when(is_snapshot, F.col("source.lsn"))).alias("snapshot_lsn"),
         F.max(F.unix_millis("timestamp")).alias("highest_timestamp_ms"),
@@ -109,6 +117,7 @@ def ignored_counts(records: DataFrame) -> DataFrame:
         zero.alias("quarantined"),
         zero.alias("judged"),
         F.create_map().cast("map<string,bigint>").alias("failed_rules"),
+        F.create_map().cast("map<string,bigint>").alias("absent_columns"),
         none.alias("first_snapshot_offset"),
         none.alias("snapshot_lsn"),
         none.alias("highest_timestamp_ms"),
@@ -128,6 +137,7 @@ def ledger_rows(counted: DataFrame, *, run: str, source: str, batch_id: int) -> 
         *KINDS,
         "judged",
         "failed_rules",
+        "absent_columns",
         F.current_timestamp().alias("written_at"),
     )
 
@@ -163,6 +173,19 @@ def timestamps_before(seen: DataFrame, counted: DataFrame) -> DataFrame:
         .groupBy("topic", "partition")
         .agg(F.max("highest_timestamp_ms").alias("highest_timestamp_ms"))
     )
+
+
+def ever_present(ledger: DataFrame, *, feed: str, columns: Sequence[str]) -> DataFrame:
+    """One row: `judged`, the rows of the feed so far, and of each column how many of them had a field for it."""
+    present = [
+        F.coalesce(
+            F.sum(F.col("judged") - F.coalesce(F.try_element_at("absent_columns", F.lit(c)), F.lit(0))), F.lit(0)
+        )
+        for c in columns
+    ]
+    judged = F.coalesce(F.sum("judged"), F.lit(0)).alias("judged")
+    named = [count.alias(column) for column, count in zip(columns, present, strict=True)]
+    return ledger.where(F.col("feed") == feed).agg(judged, *named)
 
 
 def rule_counts(ledger: DataFrame, *, run: str) -> DataFrame:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from lakehouse.tables import UPSERTED, TableSpec
+from lakehouse.tables import OWN_PROPERTY, UPSERTED, TableSpec
+from silver.cells import cell_columns
 from silver.position import position_type
 
 if TYPE_CHECKING:
@@ -27,8 +28,15 @@ def silver_table(feed: Feed) -> TableSpec:
         "_partition INT",
         "_offset BIGINT",
         "_applied_at TIMESTAMP",
+        *(cell_columns(feed, position_type(feed)) if feed.payload == "partial" else ()),
     ]
-    return TableSpec(name=f"silver.{feed.name}", columns=", ".join([*columns, *technical]), properties=UPSERTED)
+    made_by = {
+        f"{OWN_PROPERTY}source": feed.source,
+        f"{OWN_PROPERTY}keys": ", ".join(feed.keys),
+        f"{OWN_PROPERTY}payload": feed.payload,
+    }
+    properties = {**UPSERTED, **made_by}
+    return TableSpec(name=f"silver.{feed.name}", columns=", ".join([*columns, *technical]), properties=properties)
 
 
 def merge_latest(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:

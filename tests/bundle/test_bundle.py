@@ -236,7 +236,7 @@ def test_the_command_takes_the_parameters(task: str, target: str, monkeypatch: p
     assert chosen.checkpoints == f"/Volumes/{chosen.warehouse}/ops/checkpoints"
     assert chosen.target == target
     if task in {"bronze", "publish"}:
-        assert chosen.brokers() == PASSED["bootstrap_servers"]
+        assert chosen.kafka().bootstrap_servers == PASSED["bootstrap_servers"]
     assert bool(chosen.max_offsets_per_trigger) == (task == "bronze")
 
 

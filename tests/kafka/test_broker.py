@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 
 from demo import broker
-from demo.broker import embedded_broker
+from demo.broker import embedded_broker, restartable_broker
 from lakehouse.errors import KafkaError
-from lakehouse.kafka import client_config
+from tests.support.brokers import READER, READER_PASSWORD, SecuredBroker, plain_config
 
 pytestmark = pytest.mark.kafka
 
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 HOLDER = """
 import signal, sys, time
 from pathlib import Path
-from demo.broker import embedded_broker
+from demo.broker import embedded_broker, restartable_broker
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with embedded_broker(Path(sys.argv[1])):
@@ -51,10 +52,10 @@ def java_processes(home: Path) -> list[int]:
 
 
 def test_it_serves_ordinary_compacted_and_transactional_records(bootstrap_servers: str) -> None:
-    admin = AdminClient(client_config(bootstrap_servers))
+    admin = AdminClient(plain_config(bootstrap_servers))
     topic = NewTopic("served", num_partitions=2, replication_factor=1, config={"cleanup.policy": "compact"})
     admin.create_topics([topic])["served"].result()
-    producer = Producer({**client_config(bootstrap_servers), "transactional.id": "writer"})
+    producer = Producer({**plain_config(bootstrap_servers), "transactional.id": "writer"})
     producer.init_transactions()
     for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
         producer.begin_transaction()
@@ -62,7 +63,7 @@ def test_it_serves_ordinary_compacted_and_transactional_records(bootstrap_server
         producer.flush()
         end()
     settings = {"group.id": "readers", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-    consumer = Consumer({**client_config(bootstrap_servers), **settings})
+    consumer = Consumer({**plain_config(bootstrap_servers), **settings})
     consumer.subscribe(["served"])
     message = consumer.poll(30)
     assert message is not None
@@ -73,7 +74,7 @@ def test_it_serves_ordinary_compacted_and_transactional_records(bootstrap_server
 
 
 def test_a_topic_nobody_created_does_not_appear(bootstrap_servers: str) -> None:
-    admin = AdminClient(client_config(bootstrap_servers))
+    admin = AdminClient(plain_config(bootstrap_servers))
     admin.list_topics("never-created", timeout=10)
     assert "never-created" not in admin.list_topics(timeout=10).topics
 
@@ -126,3 +127,64 @@ def test_a_broker_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path, m
     with pytest.raises(KafkaError, match=r"(?s)does not answer.*meta\.properties"), embedded_broker(tmp_path):
         pass
     assert java_processes(tmp_path) == []
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_it_starts_again_at_the_same_address_with_the_same_data(end: str, tmp_path: Path) -> None:
+    with restartable_broker(tmp_path) as running:
+        address = running.bootstrap_servers
+        admin = AdminClient(plain_config(address))
+        admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result()
+        producer = Producer({**plain_config(address), "acks": "all"})
+        producer.produce("kept", value=b"before")
+        assert producer.flush(20) == 0
+        getattr(running, end)()
+        assert java_processes(tmp_path) == []
+        running.start()
+        assert running.bootstrap_servers == address
+        assert len(java_processes(tmp_path)) == 1
+        consumer = Consumer({**plain_config(address), "group.id": "readers", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["kept"])
+        message = consumer.poll(30)
+        consumer.close()
+        assert message is not None
+        assert message.value() == b"before"
+        with pytest.raises(RuntimeError, match="runs already"):
+            running.start()
+    assert java_processes(tmp_path) == []
+
+
+def test_a_broker_that_is_stopped_may_stay_so(tmp_path: Path) -> None:
+    with restartable_broker(tmp_path) as running:
+        running.kill()
+        running.stop()
+    assert java_processes(tmp_path) == []
+
+
+def test_one_that_was_started_again_ends_with_its_parent_too(tmp_path: Path) -> None:
+    program = HOLDER.replace("embedded_broker", "restartable_broker").replace("])):", "])) as broker:")
+    program = program.replace("    print(", "    broker.kill()\n    broker.start()\n    print(")
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"running\n"
+        parent.kill()
+    deadline = time.monotonic() + 5
+    while java_processes(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert java_processes(tmp_path) == []
+
+
+def test_the_secured_broker_asks_who_and_lets_do_what_was_granted(secured: SecuredBroker) -> None:
+    admin = secured.admin()
+    admin.create_topics([NewTopic("guarded", 1, 1)])["guarded"].result()
+    as_reader = {"sasl.username": READER, "sasl.password": READER_PASSWORD}
+    config = {**plain_config(secured.bootstrap_servers), **secured.admin_config()}
+    reader = AdminClient({**config, **as_reader})
+    assert "guarded" not in reader.list_topics(timeout=10).topics
+    with pytest.raises(KafkaException) as refused:
+        reader.describe_topics(TopicCollection(["guarded"]))["guarded"].result()
+    assert refused.value.args[0].code() == ClientError.TOPIC_AUTHORIZATION_FAILED
+    secured.grant(ResourceType.TOPIC, "guarded", AclOperation.DESCRIBE)
+    assert "guarded" in reader.list_topics(timeout=10).topics
+    with pytest.raises(KafkaException):
+        AdminClient({**config, **as_reader, "sasl.password": "wrong"}).list_topics(timeout=3)

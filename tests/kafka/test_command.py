@@ -32,7 +32,8 @@ def test_missing_topics_are_one_sentence_that_names_them(tmp_path: Path) -> None
     with embedded_broker() as empty:
         done = lakehouse("bronze", "--bootstrap-servers", empty, "--warehouse", str(tmp_path / "w"))
     assert done.returncode == 4
-    assert "postgres_prod.public.orders are not on" in done.stderr
+    assert f"The broker at {empty} does not have: topic " in done.stderr
+    assert "topic postgres_prod.public.orders" in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
 
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.replay import replay
 from lakehouse.errors import KafkaError, SettingsError
-from lakehouse.kafka import client_config
+from tests.support.brokers import plain_config
 
 pytestmark = pytest.mark.kafka
 
@@ -52,14 +52,14 @@ def target(bootstrap_servers: str) -> Iterator[str]:
     """The name of a topic that does not exist yet, and does not afterwards."""
     name = f"replayed-{uuid4()}"
     yield name
-    admin = AdminClient(client_config(bootstrap_servers))
+    admin = AdminClient(plain_config(bootstrap_servers))
     for deleted in admin.delete_topics([name]).values():
         deleted.exception()
 
 
 def records_of(bootstrap_servers: str, topic: str) -> list[dict[str, Any]]:
     """Every record of the topic, by partition and offset, in the form of a recording."""
-    consumer = Consumer({**client_config(bootstrap_servers), "group.id": "none", "enable.partition.eof": False})
+    consumer = Consumer({**plain_config(bootstrap_servers), "group.id": "none", "enable.partition.eof": False})
     partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
     expected = 0
     for partition in partitions:
@@ -95,7 +95,7 @@ def test_every_record_comes_back_as_it_was_recorded(bootstrap_servers: str, capt
 
 def test_the_target_gets_the_partitions_of_the_recording(bootstrap_servers: str, capture: Path, target: str) -> None:
     replay(bootstrap_servers, capture, topics={SOURCE: target})
-    topics = AdminClient(client_config(bootstrap_servers)).list_topics(timeout=10).topics
+    topics = AdminClient(plain_config(bootstrap_servers)).list_topics(timeout=10).topics
     assert sorted(topics[target].partitions) == [0, 1, 2]
     assert SOURCE not in topics
 
@@ -113,7 +113,7 @@ def test_a_topic_that_was_not_recorded_is_named(bootstrap_servers: str, capture:
 
 
 def test_a_record_that_is_not_taken_is_an_error(bootstrap_servers: str, capture: Path, target: str) -> None:
-    admin = AdminClient(client_config(bootstrap_servers))
+    admin = AdminClient(plain_config(bootstrap_servers))
     admin.create_topics([NewTopic(target, num_partitions=1, replication_factor=1)])[target].result()
     with pytest.raises(KafkaError, match=f"{target}, partition 2: .*Unknown partition"):
         replay(bootstrap_servers, capture, topics={SOURCE: target})

@@ -16,7 +16,7 @@ from rich.console import Console
 from bronze import ingest
 from bronze.events import events_table
 from bronze.ingest import append_batch
-from cli.jobs import all_jobs
+from cli.jobs import JOBS, Outcome, Work, run_jobs
 from demo.__main__ import DATA, RECORDINGS
 from demo.check import compacted_view, read_topic, topic_differences
 from demo.replay import replay
@@ -37,7 +37,7 @@ TABLES = (
     *("bronze.postgres_events", "bronze.mysql_events"),
     *("silver.postgres_orders", "silver.mysql_orders", "silver.postgres_outbox_orders", "silver.mysql_outbox_orders"),
     *("gold.unified_orders", "quality.quarantine", "quality.results"),
-    *("ops.ledger", "ops.connector_runs", "ops.outbox_events", "ops.progress"),
+    *("ops.ledger", "ops.connector_runs", "ops.outbox_events", "ops.progress", "ops.offsets"),
 )
 FIRST = 250  # records a partition that are there for the first run; as many come later
 
@@ -51,22 +51,18 @@ class Flow:
     contracts: Contracts
     sent: Counter[str]
 
-    def run(self, run_id: str) -> None:
-        failures = all_jobs(
-            self.warehouse.spark,
-            self.chosen,
-            self.contracts,
-            Steps(Console(quiet=True)),
-            known=partitions(self.chosen.brokers()),
-            run_id=run_id,
-        )
-        assert failures == []
+    def run(self, run_id: str, *, dry_run: bool = False) -> Outcome:
+        known = partitions(self.chosen.kafka())
+        work = Work(self.warehouse.spark, self.chosen, self.contracts, Steps(Console(quiet=True)), known, run_id)
+        outcome = run_jobs(tuple(JOBS), work, dry_run=dry_run)
+        assert outcome.failures == []
+        return outcome
 
     def versions(self) -> dict[str, int]:
         return {table: self.warehouse.version(table) for table in TABLES}
 
     def topic(self) -> list[tuple[bytes, bytes | None]]:
-        return list(read_topic(self.chosen.brokers(), self.contracts.gold.publication.topic))
+        return list(read_topic(self.chosen.kafka().bootstrap_servers, self.contracts.gold.publication.topic))
 
 
 def produce(bootstrap_servers: str, folder: Path, *, first: bool) -> Counter[str]:
@@ -102,7 +98,7 @@ def test_bronze_holds_every_record_as_kafka_has_it(flow: Flow) -> None:
         rows = flow.warehouse.read(f"bronze.{source}_events")
         for topic in contract.topic_names:
             stored = rows.where(F.col("topic") == topic).select("key", "value", "offset", "partition").collect()
-            in_kafka = list(read_topic(flow.chosen.brokers(), topic))
+            in_kafka = list(read_topic(flow.chosen.kafka().bootstrap_servers, topic))
             assert len(stored) == len(in_kafka) == flow.sent[topic]
             ordered = sorted(stored, key=lambda row: (row["partition"], row["offset"]))
             assert [(bytes(row["key"]), _bytes(row["value"])) for row in ordered] == in_kafka
@@ -124,8 +120,8 @@ def test_every_record_read_is_accounted_for(flow: Flow) -> None:
 
 def test_the_topic_is_gold(flow: Flow) -> None:
     topic = flow.contracts.gold.publication.topic
-    assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.brokers(), topic=topic) == []
-    assert len(compacted_view(flow.chosen.brokers(), topic)) > 0
+    assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.kafka().bootstrap_servers, topic=topic) == []
+    assert len(compacted_view(flow.chosen.kafka().bootstrap_servers, topic)) > 0
 
 
 def test_a_second_run_changes_no_table_and_publishes_nothing(flow: Flow) -> None:
@@ -133,6 +129,18 @@ def test_a_second_run_changes_no_table_and_publishes_nothing(flow: Flow) -> None
     flow.run("second")
     assert flow.versions() == versions
     assert flow.topic() == topic
+
+
+def test_a_dry_run_changes_nothing_and_says_what_waits(flow: Flow) -> None:
+    versions, topic = flow.versions(), flow.topic()
+    results = flow.run("dry", dry_run=True).results
+    assert flow.versions() == versions
+    assert flow.topic() == topic
+    assert set(results) == {"bronze", "silver", "gold", "publish"}
+    assert sum(results["bronze"]["waiting_records"].values()) == 0
+    assert results["silver"]["waiting_records"] == {"postgres": 0, "mysql": 0}
+    assert results["gold"]["waiting_orders"] == {"postgres": 0, "mysql": 0}
+    assert results["publish"]["waiting_records"] == 0
 
 
 def test_without_its_checkpoint_bronze_reads_nothing_twice(flow: Flow) -> None:
@@ -146,14 +154,23 @@ def test_a_repeated_batch_is_appended_once(flow: Flow, warehouse: Warehouse) -> 
     batch = flow.warehouse.read("bronze.mysql_events").limit(3).withColumnRenamed("timestamp_type", "timestampType")
     warehouse.ensure(events_table("mysql"))
     for _ in range(2):
-        append_batch(batch, 0, source="mysql", location=warehouse.location, checkpoints=warehouse.checkpoints)
+        append_batch(
+            batch,
+            0,
+            source="mysql",
+            job="bronze/mysql",
+            topic_ids={},
+            read_again={},
+            location=warehouse.location,
+            checkpoints=warehouse.checkpoints,
+        )
     assert warehouse.read("bronze.mysql_events").count() == 3
 
 
 def test_a_missing_topic_stops_its_source_alone(flow: Flow, tmp_path: Path) -> None:
-    known = dict(partitions(flow.chosen.brokers()))
+    known = dict(partitions(flow.chosen.kafka()))
     del known["outbox.event.mysql.orders"]
-    elsewhere = settings(warehouse=str(tmp_path / "warehouse"), bootstrap_servers=flow.chosen.brokers())
+    elsewhere = settings(warehouse=str(tmp_path / "warehouse"), bootstrap_servers=flow.chosen.kafka().bootstrap_servers)
     warehouse = Warehouse(flow.warehouse.spark, elsewhere.warehouse, elsewhere.checkpoints)
     with pytest.raises(TopicMissingError, match=r"outbox\.event\.mysql\.orders"):
         ingest.run(warehouse.spark, elsewhere, flow.contracts.topics, known=known)
@@ -163,14 +180,16 @@ def test_a_missing_topic_stops_its_source_alone(flow: Flow, tmp_path: Path) -> N
 
 def test_news_reach_the_topic_once(flow: Flow, tmp_path: Path) -> None:
     versions, before = flow.versions(), flow.topic()
-    produce(flow.chosen.brokers(), tmp_path, first=False)
-    flow.run("news")
+    produce(flow.chosen.kafka().bootstrap_servers, tmp_path, first=False)
+    waiting = flow.run("dry", dry_run=True).results["bronze"]["waiting_records"]
+    new = flow.run("news").results["bronze"]["new_records"]
+    assert sum(new.values()) == sum(waiting.values()) > 0
     news = Counter(flow.topic()) - Counter(before)
     keys = [key for key, _value in news.elements()]
     assert 0 < len(keys) == len(set(keys))
     assert flow.versions()["gold.unified_orders"] > versions["gold.unified_orders"]
     topic = flow.contracts.gold.publication.topic
-    assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.brokers(), topic=topic) == []
+    assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.kafka().bootstrap_servers, topic=topic) == []
 
 
 def _bytes(value: bytearray | None) -> bytes | None:

@@ -47,7 +47,7 @@ def feed(spark: SparkSession, *changes: tuple[str, int, dict[str, Any]]) -> Data
 
 
 def sent(changes: DataFrame) -> dict[str, dict[str, Any]]:
-    rows = records(last_change_per_key(changes), generation=0x19ABC).collect()
+    rows = records(last_change_per_key(changes, columns=ORDER), columns=ORDER, generation=0x19ABC).collect()
     found = {json.loads(row["key"])["composite_key"]: row.asDict() for row in rows}
     assert len(found) == len(rows), "at most one record a key"
     return found
@@ -94,12 +94,13 @@ def test_a_deleted_order_is_a_null_value(spark: SparkSession) -> None:
 
 def test_sequences_grow_with_the_version_and_the_generation(spark: SparkSession) -> None:
     states = last_change_per_key(
-        feed(spark, *[("insert", version, {"composite_key": f"PG-{version}"}) for version in (9, 10, 255, 256)])
+        feed(spark, *[("insert", version, {"composite_key": f"PG-{version}"}) for version in (9, 10, 255, 256)]),
+        columns=ORDER,
     )
     sequences = [
         row["change_sequence"]
         for generation in (9, 10)
-        for row in records(states.orderBy("version"), generation=generation).collect()
+        for row in records(states.orderBy("version"), columns=ORDER, generation=generation).collect()
     ]
     assert sequences == sorted(sequences)
     assert len(set(sequences)) == 8

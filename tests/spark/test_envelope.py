@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,8 @@ def test_damaged_records_of_a_table_are_unreadable(spark: SparkSession, contract
         (GOOD, "change", []),
         (None, "tombstone", []),
         (b"", "tombstone", []),
-        (b" ", "unreadable", ["The value is not a change event: it has no op."]),
+        (b" ", "unreadable", [NOT_JSON]),
+        (b"{}", "unreadable", ["The value is not a change event: it has no op."]),
         (b"\xff" + GOOD, "unreadable", [NOT_TEXT]),
         (GOOD.replace(b'"pending"', b'"pend\xe9"'), "unreadable", [NOT_TEXT]),
         (GOOD[:-1], "unreadable", [NOT_JSON]),
@@ -136,14 +138,15 @@ def test_damaged_outbox_events_are_unreadable(spark: SparkSession, contracts: Co
     def event(payload: str) -> bytes:
         return compact({"payload": payload, "timestamp": 1_767_225_600_000_000}).encode()
 
+    no_amount = "total_amount: the value does not fit DECIMAL(10,2)."
     no_object = "The payload is not a JSON object of the declared shape."
     expected = [
         (event('{"order_id":1,"amount":1}'), "change", []),
         (None, "tombstone", []),
         (event('{"order_id":1,"amount":1}')[:-1], "unreadable", ["The value is not JSON text."]),
         (event('{"note":"é"}').decode().encode("latin-1"), "unreadable", ["The value is not JSON text."]),
-        (event('{"order_id":1,"amount":"abc"}'), "unreadable", [no_object]),
-        (event('{"order_id":1,"amount":1e400}'), "unreadable", [no_object]),
+        (event('{"order_id":1,"amount":"abc"}'), "change", [no_amount]),
+        (event('{"order_id":1,"amount":1e400}'), "change", [no_amount]),
         (event('{"order_id":1,"amount":1' + "0" * 2000 + "}"), "unreadable", [no_object]),
         (event("[1]"), "unreadable", [no_object]),
         (event(""), "unreadable", [no_object]),
@@ -161,3 +164,32 @@ def test_a_time_of_the_source_beyond_all_years_does_not_stop_the_batch(
     event = compact({"op": "c", "after": postgres_image(order(1)), "source": {"lsn": 1, **times}}).encode()
     found = read(spark, contracts.feeds["postgres_orders"], (KEY, event), (KEY, GOOD))
     assert [row["source_ts"] for row in found] == [None, SOURCE["ts_us"]]
+
+
+def test_a_record_of_more_than_one_json_value_is_unreadable(spark: SparkSession, contracts: Contracts) -> None:
+    outbox = json.dumps({"payload": '{"order_id":1,"amount":1}'}).encode()
+    tables = read(spark, contracts.feeds["postgres_orders"], (KEY, GOOD + GOOD), (KEY, GOOD + b" and more"))
+    events = read(spark, contracts.feeds["postgres_outbox_orders"], (b'"1"', outbox + outbox))
+    assert [row["kind"] for row in (*tables, *events)] == ["unreadable"] * 3
+
+
+def test_half_a_surrogate_pair_is_no_text(spark: SparkSession, contracts: Contracts) -> None:
+    halved = GOOD.replace(b'"pending"', b'"\\ud83d"')
+    paired = GOOD.replace(b'"pending"', b'"\\ud83d\\ude80"')
+    assert halved != GOOD
+    one_half, both = read(spark, contracts.feeds["postgres_orders"], (KEY, halved), (KEY, paired))
+    assert (one_half["kind"], both["kind"]) == ("unreadable", "change")
+    assert "one half of a surrogate pair" in one_half["problems"][0]
+    assert both["row"]["status"] == "🚀"
+
+
+def test_a_field_that_is_absent_is_told_from_one_that_is_null(spark: SparkSession, contracts: Contracts) -> None:
+    event = json.loads(GOOD)
+    event["after"]["note"] = None
+    del event["after"]["updated_at"], event["after"]["order_id"]
+    (found,) = read(spark, contracts.feeds["postgres_orders"], (KEY, json.dumps(event).encode()))
+    # The key has its value in the record's key.
+    assert (found["kind"], found["absent"]) == ("change", ["updated_at"])
+    delete = json.dumps({**event, "op": "d", "after": None}).encode()
+    (found,) = read(spark, contracts.feeds["postgres_orders"], (KEY, delete))
+    assert (found["is_delete"], found["absent"]) == (True, [])

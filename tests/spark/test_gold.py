@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,14 @@ import pytest
 from pyspark.sql import functions as F
 
 from gold import build
+from gold.columns import order_columns
 from gold.enrich import with_fulfillment
 from gold.unify import highest_feed_that_knows, orders_of_feed
 from lakehouse.config import Settings, settings
 from lakehouse.contracts import Contracts
 from lakehouse.results import RESULTS, held_sources
 from lakehouse.tables import Warehouse, small_table
+from silver.apply import ensure_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +40,7 @@ def by_id(orders: DataFrame) -> dict[int, dict[str, Any]]:
     return {row["order_id"]: row.asDict() for row in orders.collect()}
 
 
-def test_the_highest_feed_that_knows_a_key_decides(spark: SparkSession) -> None:
+def test_the_highest_feed_that_knows_a_key_decides(spark: SparkSession, contracts: Contracts) -> None:
     table = silver(spark, {"order_id": 1, "status": "paid"}, {"order_id": 2, "_is_deleted": True})
     outbox = silver(
         spark,
@@ -45,15 +48,16 @@ def test_the_highest_feed_that_knows_a_key_decides(spark: SparkSession) -> None:
         {"order_id": 2, "status": "told by the outbox"},
         {"order_id": 3, "status": "told by the outbox"},
     )
-    orders = by_id(highest_feed_that_knows([orders_of_feed(table), orders_of_feed(outbox)]))
+    feeds = [orders_of_feed(feed, columns=order_columns(contracts.gold)) for feed in (table, outbox)]
+    orders = by_id(highest_feed_that_knows(feeds, key="order_id"))
     assert orders[1]["status"] == "paid"
     assert orders[2]["is_deleted"]
     assert orders[3]["status"] == "told by the outbox"
     assert len(orders) == 3
 
 
-def test_a_column_that_a_feed_lacks_is_null(spark: SparkSession) -> None:
-    (order,) = orders_of_feed(silver(spark, {"order_id": 1})).collect()
+def test_a_column_that_a_feed_lacks_is_null(spark: SparkSession, contracts: Contracts) -> None:
+    (order,) = orders_of_feed(silver(spark, {"order_id": 1}), columns=order_columns(contracts.gold)).collect()
     assert order["product_id"] is None
     assert order["created_at"] is None
 
@@ -61,11 +65,11 @@ def test_a_column_that_a_feed_lacks_is_null(spark: SparkSession) -> None:
 def test_fulfillment_of_every_status(spark: SparkSession, contracts: Contracts) -> None:
     statuses = ["completed", "cancelled", "pending", "refunded", "COMPLETED", None]
     rows = silver(spark, *[{"order_id": number, "status": status} for number, status in enumerate(statuses)])
-    enriched = with_fulfillment(
-        rows, by_status=contracts.gold.fulfillment.values, otherwise=contracts.gold.fulfillment.otherwise
-    )
+    enriched = with_fulfillment(rows, contracts.gold.fulfillment)
     found = [order["fulfillment_status"] for _number, order in sorted(by_id(enriched).items())]
     assert found == ["FULFILLED", "CANCELLED", "PENDING", "PENDING", "PENDING", "PENDING"]
+    without = with_fulfillment(rows, None).collect()
+    assert {order["fulfillment_status"] for order in without} == {None}
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,11 @@ class Shop:
             .whenNotMatchedInsertAll()
             .execute()
         )
+
+    def make_anew(self, feed: str) -> None:
+        """Delete the feed's silver table and create it again, empty."""
+        shutil.rmtree(self.warehouse.path(f"silver.{feed}"))
+        ensure_tables(self.warehouse, self.contracts)
 
     def run(self, run_id: str, contracts: Contracts | None = None) -> build.Outcome:
         return build.run(self.warehouse.spark, self.chosen, contracts or self.contracts, run_id=run_id)
@@ -138,6 +147,74 @@ def test_gold_follows_silver_and_touches_only_what_changed(shop: Shop) -> None:
     shop.warehouse.spark.sql(f"DELETE FROM delta.`{shop.warehouse.path('gold.unified_orders')}`")
     shop.run("everything again")
     assert {key: _without_time(row) for key, row in shop.gold().items()} == incremental
+
+
+def test_keys_that_no_feed_has_any_more_leave_gold(shop: Shop) -> None:
+    shop.write("postgres_orders", {"order_id": 1}, {"order_id": 2}, {"order_id": 3, "status": "paid"})
+    shop.write("postgres_outbox_orders", {"order_id": 3, "status": "told by the outbox"}, {"order_id": 4})
+    shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2})
+    shop.run("first")
+    before = shop.gold()
+    assert set(before) == {"PG-1", "PG-2", "PG-3", "PG-4", "MY-1", "MY-2"}
+
+    shop.make_anew("postgres_orders")
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.warehouse.delta("silver.mysql_orders").delete("order_id = 2")
+    assert shop.run("a table made anew, and a row removed").changed_rows == 3
+    after = shop.gold()
+    assert set(after) == {"PG-1", "PG-3", "PG-4", "MY-1"}
+    assert after["PG-3"]["status"] == "told by the outbox"
+    for same in ("PG-1", "PG-4", "MY-1"):
+        assert after[same] == before[same]
+
+    shutil.rmtree(shop.warehouse.path("gold.unified_orders"))
+    assert shop.run("gold made anew").changed_rows == 4
+    assert set(shop.gold()) == set(after)
+
+
+def test_gold_is_what_the_contract_says_now(shop: Shop) -> None:
+    shop.write("postgres_orders", {"order_id": 1, "status": "paid"}, {"order_id": 2, "_is_deleted": True})
+    shop.write("postgres_outbox_orders", {"order_id": 1}, {"order_id": 2}, {"order_id": 3})
+    shop.write("mysql_orders", {"order_id": 1, "status": "refunded"})
+    table, outbox = shop.contracts.gold.sources["postgres"].feeds
+    shop.run("both feeds")
+    assert found(shop) == {"PG-1": ("paid", "PENDING"), "PG-3": ("pending", "PENDING"), "MY-1": ("refunded", "PENDING")}
+
+    only_table = with_gold(shop.contracts, postgres={"feeds": (table,)}, mysql=None)
+    shop.run("one feed less, and one source less", only_table)
+    assert found(shop) == {"PG-1": ("paid", "PENDING")}
+
+    only_outbox = with_gold(
+        shop.contracts, postgres={"feeds": (outbox,)}, mysql={"prefix": "MA"}, fulfillment={"refunded": "CANCELLED"}
+    )
+    shop.run("another feed, another prefix, another fulfillment", only_outbox)
+    assert found(shop) == {
+        **dict.fromkeys(("PG-1", "PG-2", "PG-3"), ("pending", "PENDING")),
+        "MA-1": ("refunded", "CANCELLED"),
+    }
+
+    shop.run("as it was before, of the same silver", only_table)
+    assert found(shop) == {"PG-1": ("paid", "PENDING")}
+
+
+def found(shop: Shop) -> dict[str, tuple[str, str]]:
+    """Gold's `status` and `fulfillment_status`, by `composite_key`."""
+    return {key: (row["status"], row["fulfillment_status"]) for key, row in shop.gold().items()}
+
+
+def with_gold(
+    contracts: Contracts, *, fulfillment: Mapping[str, str] | None = None, **sources: Mapping[str, Any] | None
+) -> Contracts:
+    """The contracts with other gold sources: what changes of each, None for one that is left out."""
+    changed = {
+        name: source.model_copy(update=sources.get(name) or {})
+        for name, source in contracts.gold.sources.items()
+        if sources.get(name, {}) is not None
+    }
+    assert contracts.gold.fulfillment is not None
+    by_status = contracts.gold.fulfillment.model_copy(update={"values": fulfillment} if fulfillment else {})
+    update = {"sources": changed, "fulfillment": by_status}
+    return contracts.model_copy(update={"gold": contracts.gold.model_copy(update=update)})
 
 
 def test_gate_2_holds_one_source_and_lets_the_other_go_on(shop: Shop) -> None:

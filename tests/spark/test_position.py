@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Contracts
+from lakehouse.contracts import Contracts, SourceKind
 from lakehouse.tables import small_table
 from silver.envelope import SOURCE
 from silver.position import has_position, position_type, with_position
@@ -35,9 +35,12 @@ def positioned(
     *,
     runs: Sequence[Change] = (),
     read: Sequence[Change] = (),
+    kind: SourceKind | None = None,
 ) -> DataFrame:
     """The changes in some other order than history's, with their positions."""
     declared = contracts.feeds[feed]
+    if kind is not None:
+        declared = declared.model_copy(update={"kind": kind})
     defaults = {"topic": "t", "partition": 0, "offset": 0, "timestamp_ms": 0, "run_id": "run"}
     rows = [{**defaults, "label": str(number), **change} for number, change in enumerate(history)]
     changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumn(
@@ -103,7 +106,10 @@ def test_an_incremental_snapshot_row_loses_at_an_equal_position(spark: SparkSess
     assert order(positioned(spark, contracts, "postgres_orders", history)) == ["0", "1"]
 
 
-def test_mysql_goes_by_file_number_then_pos_then_row(spark: SparkSession, contracts: Contracts) -> None:
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_mysql_and_mariadb_go_by_file_number_then_pos_then_row(
+    spark: SparkSession, contracts: Contracts, kind: SourceKind
+) -> None:
     history = [
         mysql(2, 4_294_967_295, offset=90),
         mysql(999_999, 900, offset=80),
@@ -117,7 +123,7 @@ def test_mysql_goes_by_file_number_then_pos_then_row(spark: SparkSession, contra
         mysql(1_000_000, 1570, offset=1),
         mysql(1_000_001, 4, offset=0),
     ]
-    changes = positioned(spark, contracts, "mysql_orders", history)
+    changes = positioned(spark, contracts, "mysql_orders", history, kind=kind)
     assert order(changes) == [str(number) for number in range(len(history))]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Context, Decimal
@@ -17,7 +19,7 @@ from pyspark.sql import functions as F
 from lakehouse.column_types import DecimalType, SimpleType
 from lakehouse.contracts import Column
 from lakehouse.tables import small_table
-from silver.values import JSON_OPTIONS, json_type, typed
+from silver.values import parsed, typed
 from tests.support.events import EPOCH, base64_decimal
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def read(spark: SparkSession, fragments: Sequence[str], *columns: Column, precis
     rows = [{"number": number, "json": f'{{"v":{fragment}}}'} for number, fragment in enumerate(fragments)]
     cells = []
     for column in columns:
-        field = F.from_json("json", f"v {json_type(column, precise=precise)}", JSON_OPTIONS)["v"]
+        field = parsed(F.col("json"), "MAP<STRING, STRING>")["json"]["v"]
         value = typed(field, column, precise=precise)
         cells.append(F.unix_micros(value) if column.type.ddl == "TIMESTAMP" else value)
     table = small_table(spark, rows, "number BIGINT, json STRING")
@@ -174,6 +176,67 @@ def test_a_double_in_full_length_is_its_shortest_number(
     assert one(spark, list(full), AMOUNT) == full
 
 
+def test_a_number_near_a_fitting_one_is_null(spark: SparkSession) -> None:
+    near = [
+        *("12.340000000000000001", "99999999.990000001", "12.33999999999999999"),
+        *("1e-40", "10.00000000000000000000000000000000001"),
+    ]
+    assert one(spark, near, AMOUNT) == dict.fromkeys(near)
+
+
+def test_a_double_in_full_length_is_its_shortest_number_and_its_neighbours_are_null(spark: SparkSession) -> None:
+    full = {
+        f"{sign}{Decimal(float(text))}": Decimal(f"{sign}{text}")
+        for text in ("12.34", "99999999.99", "1000.01", "2.01")
+        for sign in ("", "-")
+    }
+    # One more or less in the last digit is another number, which has the same nearest double.
+    near = [f"{number[:-1]}{digit}" for number in full for digit in "46"]
+    assert one(spark, [*full, *near], AMOUNT) == {**full, **dict.fromkeys(near)}
+
+
+def test_huge_exponents_are_refused_at_once(spark: SparkSession) -> None:
+    huge = ["1e16000000", "-1E999999999", "1e-16000000", '"1e16000000"', "1e99999999999999999999"]
+    started = time.monotonic()
+    for column in (AMOUNT, Column(type=SimpleType("BIGINT")), Column(type=SimpleType("DOUBLE")), MICROS):
+        assert one(spark, huge, column) == dict.fromkeys(huge), column
+    assert time.monotonic() - started < 60
+
+
+def test_dates(spark: SparkSession) -> None:
+    fitting = {
+        "0": "1970-01-01",
+        "-1": "1969-12-31",
+        "19782": "2024-02-29",
+        '"2024-02-29"': "2024-02-29",
+        '"2024-02-29Z"': "2024-02-29",
+        "-719162": "0001-01-01",
+        "2932896": "9999-12-31",
+    }
+    misfits = [
+        "-719163",
+        "2932897",
+        '"0000-00-00"',
+        '"0000-12-31"',
+        '"2023-02-29"',
+        "1.0",
+        '"2024-2-9"',
+        "true",
+        "null",
+    ]
+    found = one(spark, [*fitting, *misfits], Column(type=SimpleType("DATE")))
+    assert {text: day and day.isoformat() for text, day in found.items()} == {**fitting, **dict.fromkeys(misfits)}
+
+
+def test_doubles_and_booleans(spark: SparkSession) -> None:
+    doubles = {"0.1": 0.1, "-5e-324": -5e-324, "1": 1.0, "1.7976931348623157e308": 1.7976931348623157e308, '"0.5"': 0.5}
+    misfits = ["1e400", "-1e400", '"x"', "true", '""']
+    assert one(spark, [*doubles, *misfits], Column(type=SimpleType("DOUBLE"))) == {**doubles, **dict.fromkeys(misfits)}
+    assert math.isnan(one(spark, ['"NaN"'], Column(type=SimpleType("DOUBLE")))['"NaN"'])
+    truths = {"true": True, "1": True, "false": False, "0": False, "2": None, '"yes"': None, "1.0": None}
+    assert one(spark, list(truths), Column(type=SimpleType("BOOLEAN"))) == truths
+
+
 def test_whole_numbers_are_exact_or_null(spark: SparkSession) -> None:
     expected = {
         **{str(number): number for number in (0, 1, -1, 2**53 + 1, 2**63 - 1, -(2**63))},
@@ -214,6 +277,12 @@ def test_text_is_as_it_was(spark: SparkSession) -> None:
     fragments = {json.dumps(text): text for text in texts}
     assert one(spark, list(fragments), STRING) == fragments
     assert one(spark, ["null"], STRING) == {"null": None}
+
+
+def test_a_number_in_a_text_column_keeps_its_value(spark: SparkSession) -> None:
+    numbers = ["1", "1.10", "-0.5", "12345678901234567890.123456789012345678901"]
+    found = one(spark, numbers, STRING)
+    assert {number: Decimal(text) for number, text in found.items()} == {number: Decimal(number) for number in numbers}
 
 
 INSTANTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))

@@ -26,4 +26,4 @@ def test_nothing_is_guessed() -> None:
     with pytest.raises(SettingsError, match="local, dev, staging, prod"):
         settings(warehouse="/data", target="production")
     with pytest.raises(SettingsError, match="--bootstrap-servers"):
-        settings(warehouse="/data").brokers()
+        settings(warehouse="/data").kafka()

@@ -12,10 +12,11 @@ from cli import main
 @pytest.mark.parametrize("job", ["bronze", "silver", "gold", "publish"])
 def test_a_job_that_went_well_returns(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Databricks takes every SystemExit of a wheel task for a failure."""
-    monkeypatch.setattr(main, "_in_session", lambda _job: None)
-    monkeypatch.setattr(main, "_topics_of", lambda _settings: {})
+    ran: list[tuple[object, ...]] = []
+    monkeypatch.setattr(main, "_run_jobs", lambda _chosen, names, *, dry_run: ran.append((*names, dry_run)))
     monkeypatch.setattr(sys, "argv", [job, "--warehouse=./w", "--bootstrap-servers=127.0.0.1:1"])
     assert getattr(main, f"{job}_job")() is None
+    assert ran == [(job, False)]
 
 
 def test_a_mistake_ends_with_its_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,3 +23,24 @@ def test_a_failed_step_says_so_and_lets_the_error_through() -> None:
     with pytest.raises(ValueError, match="no"), Steps(Console(file=out, width=100)).step("gold", "merging"):
         raise ValueError("no")
     assert "✗ gold      stopped after" in out.getvalue()
+
+
+def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    clock = iter(range(0, 100, 4))
+    monkeypatch.setattr("lakehouse.steps.time.monotonic", lambda: float(next(clock)))
+    with Steps(Console(file=out, width=100)).step("silver", "merging") as step:
+        for batch in range(4):
+            step.now(f"batch {batch}")
+        step.say("trying again in 2 s")
+    lines = out.getvalue().splitlines()
+    # A line at most every ten seconds, but at once what a person must see.
+    assert [line.split("silver    ")[1].split(" (")[0] for line in lines[1:-1]] == ["batch 2", "trying again in 2 s"]
+
+
+def test_what_cannot_wait_is_said_at_once() -> None:
+    out = io.StringIO()
+    steps = Steps(Console(file=out, width=40))
+    with steps.step("bronze", "reading"):
+        steps.say("bronze postgres: the broker at [::1]:9092 does not answer; trying again in 4 s (2 of 5)")
+        assert "the broker at [::1]:9092 does not answer; trying again in 4 s (2 of 5)\n" in out.getvalue()

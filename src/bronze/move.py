@@ -1,0 +1,129 @@
+"""Moving a source on its topics by command: forward past records, or back to read some again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from bronze.events import events_table
+from bronze.offsets import OFFSETS, Step, at_time, stored, within, write_down
+from bronze.standing import Known, Standing, standing_of
+from lakehouse.contracts import Source
+from lakehouse.errors import SettingsError
+from lakehouse.kafka_client import KafkaConnection
+from lakehouse.kafka_offsets import Partition
+from lakehouse.tables import Warehouse
+
+
+@dataclass(frozen=True)
+class Move:
+    """What is asked for. `to`: earliest, latest, a time (ISO 8601), or an offset.
+
+    `topic` and `partition` narrow it down; `only_gaps` to the partitions whose next record is gone from the broker.
+    """
+
+    to: str
+    topic: str | None = None
+    partition: int | None = None
+    only_gaps: bool = False
+    reason: str = ""
+
+
+def planned(
+    warehouse: Warehouse, connection: KafkaConnection, source: str, contract: Source, *, known: Known, move: Move
+) -> list[Step]:
+    """The steps that the move would make: one for every partition of the source, moved or not. Changes nothing.
+
+    Raises SettingsError when the move means no partition, or an offset that a partition does not have.
+    """
+    accepted = known if move.topic is None else (move.topic,)
+    standing = standing_of(warehouse, connection, source, contract, known=known, accepted=accepted)
+    meant = _meant(source, standing, move)
+    targets = _targets(connection, standing, meant, move)
+    highest = stored(warehouse.read(events_table(source).name)) if warehouse.exists(events_table(source).name) else {}
+    return [
+        replace(
+            step, change=standing.change + 1, to_offset=targets.get(step.place, step.from_offset), reason=move.reason
+        )
+        for step in _standing_steps(standing, highest)
+    ]
+
+
+def forgotten(
+    warehouse: Warehouse, connection: KafkaConnection, source: str, contract: Source, *, known: Known, topic: str
+) -> list[Step]:
+    """The steps after which the source has never read the topic; its records stay in bronze. Changes nothing.
+
+    Raises SettingsError when the contract still names the topic, and the broker has it.
+    """
+    if contract.names(topic) and topic in known:
+        raise SettingsError(
+            f"The contract gives topic {topic} to source {source}, and the broker has it.",
+            remedy="Take it out of bronze/topics.yaml first.",
+        )
+    standing = standing_of(warehouse, connection, source, contract, known=known, accepted=(topic,))
+    highest = stored(warehouse.read(events_table(source).name)) if warehouse.exists(events_table(source).name) else {}
+    reason = f"topic {topic} was given up"
+    return [
+        replace(step, change=standing.change + 1, to_offset=step.from_offset, reason=reason)
+        for step in _standing_steps(standing, highest)
+    ]
+
+
+def carry_out(warehouse: Warehouse, steps: list[Step]) -> None:
+    """Write the steps down: the next run of bronze begins there, under a checkpoint of its own."""
+    warehouse.ensure(OFFSETS)
+    write_down(warehouse, steps)
+
+
+def _standing_steps(standing: Standing, highest: Mapping[tuple[str, str, int], int]) -> list[Step]:
+    """Every partition with where it stands. What bronze has of a batch that has not ended counts as read."""
+    reread = standing.read_again
+    return [
+        replace(
+            step,
+            from_offset=standing.following[step.place]
+            if step.place in reread
+            else max(standing.following[step.place], highest.get((step.topic, step.topic_id, step.partition), -1) + 1),
+        )
+        for step in standing.steps
+    ]
+
+
+def _meant(source: str, standing: Standing, move: Move) -> list[Partition]:
+    meant = [
+        place
+        for place, offset in standing.following.items()
+        if move.topic in {None, place.topic}
+        and move.partition in {None, place.number}
+        and (not move.only_gaps or offset < standing.ends[place].earliest)
+    ]
+    if not meant:
+        topics = ", ".join(sorted({place.topic for place in standing.following}))
+        what = "has a gap" if move.only_gaps else f"is topic {move.topic} partition {move.partition}"
+        raise SettingsError(f"No partition of source {source} {what}.", remedy=f"Its topics are: {topics}.")
+    return meant
+
+
+def _targets(
+    connection: KafkaConnection, standing: Standing, meant: list[Partition], move: Move
+) -> dict[Partition, int]:
+    if move.to == "earliest":
+        return {place: standing.ends[place].earliest for place in meant}
+    if move.to == "latest":
+        return {place: standing.ends[place].latest for place in meant}
+    if move.to.isdigit():
+        if len(meant) > 1:
+            raise SettingsError(
+                f"An offset is of one partition, and this means {len(meant)}.", remedy="Give --topic and --partition."
+            )
+        return {place: within(int(move.to), standing.ends[place], place) for place in meant}
+    try:
+        moment = datetime.fromisoformat(move.to)
+    except ValueError:
+        raise SettingsError(
+            f"{move.to!r} is no place on a topic.",
+            remedy="Give earliest, latest, a time as 2026-01-31T12:00:00, or an offset.",
+        ) from None
+    return at_time(connection, moment, meant, standing.ends)

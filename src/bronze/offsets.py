@@ -1,0 +1,193 @@
+"""Where every source stands on its topics, where a run begins, and what was skipped or read again on command.
+
+`ops.offsets` has a row for every topic-partition and change: change 0 is the first start, each `lakehouse offsets set`
+is one more. A change gives the stream a checkpoint of its own (`bronze/<source>`, then `bronze/<source>.1`, …), so
+nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Source, Start, StartAtOffsets, StartAtTimestamp
+from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError
+from lakehouse.kafka_client import KafkaConnection
+from lakehouse.kafka_offsets import Ends, Partition, offsets_at_time
+from lakehouse.tables import TableSpec, Warehouse, small_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_VALUES = """
+    source STRING, change BIGINT, topic STRING, topic_id STRING, partition INT,
+    from_offset BIGINT, to_offset BIGINT, skipped BIGINT, read_again BIGINT, reason STRING
+"""
+OFFSETS = TableSpec(name="ops.offsets", columns=f"{_VALUES}, changed_at TIMESTAMP")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where one partition is read from after a change: it stood at `from_offset`, and goes on at `to_offset`.
+
+    Of a first start, `from_offset` is the earliest offset that the broker had. `skipped` records lie between and are
+    not read; of `read_again` records those that bronze lacks are stored.
+    """
+
+    source: str
+    change: int
+    topic: str
+    topic_id: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    reason: str
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets are passed over."""
+        return max(self.to_offset - self.from_offset, 0)
+
+    @property
+    def read_again(self) -> int:
+        """How many offsets are read a second time."""
+        return max(self.from_offset - self.to_offset, 0)
+
+    @property
+    def place(self) -> Partition:
+        """Topic and partition."""
+        return Partition(self.topic, self.partition)
+
+
+def steps_of(warehouse: Warehouse, source: str) -> list[Step]:
+    """The steps of the source's last change; none before its first run."""
+    if not warehouse.exists(OFFSETS.name):
+        return []
+    rows = warehouse.read(OFFSETS.name).where(F.col("source") == source)
+    last = rows.join(rows.agg(F.max("change").alias("change")), on="change", how="inner")
+    names = list(Step.__dataclass_fields__)
+    # One row a partition: a partition that came later has its own, under the same change.
+    return [Step(**row.asDict()) for row in last.select(*names).orderBy("topic", "partition").collect()]
+
+
+def write_down(warehouse: Warehouse, steps: Sequence[Step]) -> None:
+    """Append the steps to `ops.offsets`."""
+    if steps:
+        rows = [{**asdict(step), "skipped": step.skipped, "read_again": step.read_again} for step in steps]
+        written = small_table(warehouse.spark, rows, _VALUES).withColumn("changed_at", F.current_timestamp())
+        warehouse.append(OFFSETS.name, written)
+
+
+def job_name(source: str, change: int) -> str:
+    """The name of the stream's checkpoint after so many changes."""
+    return f"bronze/{source}" if change == 0 else f"bronze/{source}.{change}"
+
+
+def committed(warehouse: Warehouse, job: str) -> dict[Partition, int]:
+    """The next offset of every partition after the stream's last finished batch; empty before the first.
+
+    Structured Streaming writes the end of batch N to `offsets/N` when it begins, and `commits/N` when it has ended.
+    """
+    finished = _numbers(warehouse, f"{warehouse.checkpoint(job)}/commits")
+    if not finished:
+        return {}
+    lines = warehouse.spark.read.text(f"{warehouse.checkpoint(job)}/offsets/{max(finished)}").collect()
+    ends: Mapping[str, Mapping[str, int]] = json.loads(lines[-1]["value"])
+    return {
+        Partition(topic, int(number)): offset for topic, offsets in ends.items() for number, offset in offsets.items()
+    }
+
+
+def _numbers(warehouse: Warehouse, folder: str) -> list[int]:
+    from pyspark.errors import AnalysisException
+
+    try:
+        paths = warehouse.spark.read.format("binaryFile").load(folder).select("path").collect()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return []
+        raise
+    return [int(name) for name in (row["path"].rsplit("/", 1)[1] for row in paths) if name.isdigit()]
+
+
+def stored(events: DataFrame) -> dict[tuple[str, str, int], int]:
+    """The highest offset in bronze of every topic, topic id and partition."""
+    rows = events.groupBy("topic", "_topic_id", "partition").agg(F.max("offset").alias("offset")).collect()
+    return {(row["topic"], row["_topic_id"], row["partition"]): row["offset"] for row in rows}
+
+
+def require_same_topics(source: str, steps: Iterable[Step], *, topic_ids: Mapping[str, str], named: Source) -> None:
+    """Raise TopicChangedError when the source has read a topic that is another one now, or is no longer its own."""
+    for topic, topic_id in sorted({(step.topic, step.topic_id) for step in steps}):
+        if topic not in topic_ids:
+            where = "on the broker" if named.names(topic) else "in the contract"
+            raise TopicChangedError(
+                f"bronze: source {source} has read topic {topic}, which is not {where} any more.",
+                remedy="Put it back; or give it up: "
+                f"lakehouse offsets forget {source} --topic {topic}. What was read of it stays.",
+            )
+        if topic_ids[topic] != topic_id:
+            raise TopicChangedError(
+                f"bronze: topic {topic} was deleted and made again since source {source} read it "
+                f"(topic id {topic_id}, now {topic_ids[topic]}). Nothing was read.",
+                remedy=f"To read the new one: lakehouse offsets set {source} --topic {topic} --to earliest.",
+            )
+
+
+def require_no_gap(source: str, following: Mapping[Partition, int], ends: Mapping[Partition, Ends]) -> None:
+    """Raise RetentionGapError when records that were never read are gone from the broker, naming each range."""
+    gaps = [
+        f"{place.topic} partition {place.number}: offsets {offset} to {ends[place].earliest - 1}"
+        for place, offset in sorted(following.items())
+        if offset < ends[place].earliest
+    ]
+    if gaps:
+        raise RetentionGapError(
+            f"bronze: source {source}: records that were never read are gone from the broker: {'; '.join(gaps)}.",
+            remedy="Nothing was skipped. To go on without them, and have that written down: "
+            f"lakehouse offsets set {source} --to earliest --only-gaps.",
+        )
+
+
+def first_offsets(
+    connection: KafkaConnection, start: Start, places: Iterable[Partition], ends: Mapping[Partition, Ends]
+) -> dict[Partition, int]:
+    """Where the very first run begins, by the contract's `start`."""
+    places = list(places)
+    if isinstance(start, StartAtOffsets):
+        given = {
+            Partition(topic, number): offset
+            for topic, numbers in start.offsets.items()
+            for number, offset in numbers.items()
+        }
+        return {place: within(given.get(place, ends[place].earliest), ends[place], place) for place in places}
+    if isinstance(start, StartAtTimestamp):
+        return at_time(connection, start.timestamp, places, ends)
+    return {place: ends[place].earliest if start == "earliest" else ends[place].latest for place in places}
+
+
+def at_time(
+    connection: KafkaConnection, moment: datetime, places: Sequence[Partition], ends: Mapping[Partition, Ends]
+) -> dict[Partition, int]:
+    """The first record of every partition that is not older than the moment; the end where all are older.
+
+    Without a zone the moment is UTC.
+    """
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    found = offsets_at_time(connection, places, timestamp_ms=int(aware.timestamp() * 1000))
+    return {place: ends[place].latest if found[place] is None else (found[place] or 0) for place in places}
+
+
+def within(offset: int, ends: Ends, place: Partition) -> int:
+    """The offset. Raises SettingsError when the partition has no such place."""
+    if not ends.earliest <= offset <= ends.latest:
+        raise SettingsError(
+            f"Topic {place.topic}, partition {place.number} has no offset {offset}.",
+            remedy=f"It has {ends.earliest} to {ends.latest} (the end).",
+        )
+    return offset

@@ -1,0 +1,51 @@
+"""A command's Spark session and its warehouse: looked at by any, worked on by one at a time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cli.options import Chosen
+from lakehouse.steps import Steps
+
+if TYPE_CHECKING:
+    from lakehouse.lease import Lease
+    from lakehouse.tables import Warehouse
+
+
+def opened(chosen: Chosen, steps: Steps) -> Warehouse:
+    """The warehouse, in a Spark session of its own. Raises TableError when it was written by a newer release."""
+    from lakehouse.marker import check_format
+    from lakehouse.session import spark_session
+    from lakehouse.tables import Warehouse
+
+    with steps.step("session", "starting Spark") as note:
+        spark = spark_session()
+        note(f"Spark {spark.version}")
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler of Ctrl-C raises, and the exception is lost when Python runs a finalizer just then. The
+        # system's way ends the process, and Spark's Java with it; the next run resumes.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    warehouse = Warehouse(spark, chosen.settings.warehouse, chosen.settings.checkpoints)
+    check_format(warehouse)
+    return warehouse
+
+
+@contextmanager
+def at_work(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Iterator[Lease]:
+    """Inside the block this command alone works on the warehouse. Raises WarehouseBusyError when another one does."""
+    from lakehouse.failures import storage_errors
+    from lakehouse.lease import held_lease, this_process
+    from lakehouse.marker import mark_format
+
+    holder = this_process(run_id=chosen.run_id, command=f"lakehouse {chosen.command}")
+    places = (warehouse.location, warehouse.checkpoints)
+    with (
+        storage_errors(job=chosen.command, places=places),
+        held_lease(warehouse, holder=holder, say=steps.say) as lease,
+    ):
+        mark_format(warehouse)
+        yield lease

@@ -1,0 +1,121 @@
+"""The options that the jobs share, declared once, and what a command makes of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast
+from uuid import uuid4
+
+import typer
+
+from lakehouse.config import TARGETS, Settings, settings
+from lakehouse.contract_files import load_contracts
+from lakehouse.contracts import Contracts
+
+ContractsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--contracts",
+        envvar="LAKEHOUSE_CONTRACTS",
+        help="A folder of contracts in place of the packaged ones; `lakehouse init` begins one.",
+        show_default=False,
+    ),
+]
+BootstrapServers = Annotated[
+    str | None,
+    typer.Option(
+        envvar="LAKEHOUSE_BOOTSTRAP_SERVERS", help="Kafka brokers, HOST:PORT[,HOST:PORT…].", show_default=False
+    ),
+]
+KafkaConfig = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="LAKEHOUSE_KAFKA_CONFIG",
+        help="A file that says how Kafka is reached: security, user, references to secrets (docs/kafka.md).",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+MaxOffsets = Annotated[
+    int | None,
+    typer.Option(
+        envvar="LAKEHOUSE_MAX_OFFSETS_PER_TRIGGER",
+        min=1,
+        help="The most records that bronze takes into one batch. [default: all there are]",
+        show_default=False,
+    ),
+]
+
+_OF_EVERY_JOB: dict[str, tuple[object, object]] = {
+    "bootstrap_servers": (BootstrapServers, None),
+    "kafka_config": (KafkaConfig, None),
+    "warehouse": (
+        Annotated[
+            str | None,
+            typer.Option(
+                envvar="LAKEHOUSE_WAREHOUSE",
+                help="Where the tables are: a path or URI, or the name of a catalog on Databricks.",
+                show_default=False,
+            ),
+        ],
+        None,
+    ),
+    "checkpoints": (
+        Annotated[
+            str | None,
+            typer.Option(
+                envvar="LAKEHOUSE_CHECKPOINTS",
+                help="Where the streams keep their checkpoints: a path. [default: WAREHOUSE/_checkpoints]",
+                show_default=False,
+            ),
+        ],
+        None,
+    ),
+    "contracts": (ContractsFolder, None),
+    "target": (
+        Annotated[str, typer.Option(envvar="LAKEHOUSE_TARGET", help=f"The environment: {', '.join(TARGETS)}.")],
+        "local",
+    ),
+    "as_json": (AsJson, False),
+}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a command was given, checked: where the tables are, which contracts, and how to answer."""
+
+    command: str
+    settings: Settings
+    contracts: Contracts
+    as_json: bool
+    run_id: str
+
+
+def with_job_options(body: Callable[..., None]) -> Callable[..., None]:
+    """The command `body(chosen, **own)`, with the options that every job has before its own."""
+    signature = inspect.signature(body, eval_str=True)
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in list(signature.parameters.values())[1:]
+    ]
+
+    def command(*, context: typer.Context, **given: Any) -> None:
+        shared = {name: given.pop(name) for name in _OF_EVERY_JOB}
+        as_json, folder = shared.pop("as_json"), shared.pop("contracts")
+        more = {name: given[name] for name in ("max_offsets_per_trigger",) if name in given}
+        chosen = settings(**shared, **more)
+        name = context.command_path.split(" ", 1)[1]
+        body(Chosen(name, chosen, load_contracts(folder), as_json, uuid4().hex), **given)
+
+    command.__name__ = body.__name__
+    command.__doc__ = body.__doc__
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in _OF_EVERY_JOB.items()
+    ]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    cast(Any, command).__signature__ = inspect.Signature([context, *shared, *own])
+    return command

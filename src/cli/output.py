@@ -1,0 +1,46 @@
+"""How a command answers: sentences and tables for people on standard error and output, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import typer
+
+from lakehouse.errors import ContractError, LakehouseError
+from lakehouse.steps import wide_console
+
+
+def answer(
+    command: str, results: Mapping[str, object], failures: Sequence[LakehouseError] = (), **more: object
+) -> None:
+    """Print the command's result as JSON: `command`, `ok`, `exit_code`, `errors`, and what the command has to say."""
+    said = {
+        "command": command,
+        **more,
+        "ok": not failures,
+        "exit_code": failures[0].exit_code if failures else 0,
+        **results,
+        "errors": [as_json(failure) for failure in failures],
+    }
+    typer.echo(json.dumps(said, ensure_ascii=False, default=str))
+
+
+def as_json(error: LakehouseError) -> dict[str, object]:
+    """The error in parts: its kind, what happened, what to do; of contracts every mistake with its place."""
+    parts: dict[str, object] = {
+        "kind": type(error).__name__.removesuffix("Error"),
+        "exit_code": error.exit_code,
+        "what": error.what,
+        "remedy": error.remedy.strip(),
+    }
+    if isinstance(error, ContractError):
+        parts["problems"] = [vars(problem) for problem in error.problems]
+    return parts
+
+
+def say(error: LakehouseError) -> None:
+    """The error as a sentence for a person."""
+    console = wide_console(stderr=True)
+    console.print("[red]Error:[/]", end=" ")
+    console.print(str(error), highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,142 @@
+"""What a failure of the store means: one sentence for a full disk and one for a missing right, whoever raised what.
+
+Spark reports both as errors of many kinds (a stream that stopped, a task that failed, a commit that could not be
+written), with the reason somewhere in a Java trace.
+"""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from lakehouse.errors import LakehouseError, TableError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+# An exception at the start of a line, as Java's traces and Spark's sentences have it. Nothing else of a text is looked
+# at: further inside it can quote rows.
+_RAISED = r"^(?:.* terminated with exception: |[\s:]*)(?:(?:Caused by|Suppressed): )?(?:[\w$]+\.)*"
+_REASON = "(?:Permission denied|Operation not permitted|Read-only file system)"
+_IS_FULL = re.compile(
+    rf"{_RAISED}(?:(?:IOException|FSError|FileSystemException|FileNotFoundException): (?:java\.\S+ )?(?:/.*)?)?"
+    r"\(?(?:No space left on device|Disk quota exceeded)\b",
+    re.MULTILINE,
+)
+_IS_DENIED = tuple(
+    re.compile(_RAISED + pattern, re.MULTILINE)
+    for pattern in (
+        rf"FileNotFoundException: (?P<path>/.+) \({_REASON}\)",
+        rf"FileSystemException: (?P<path>/.+): {_REASON}",
+        r"AccessDeniedException: (?P<path>\w*:?/[^\s:]*)",
+        r"AccessDeniedException: ",
+        r"AccessControlException: ",
+        rf"(?:IOException: |FSError: java\.io\.IOException: )?{_REASON}\b",
+        r"(?:\w+: )?\[INSUFFICIENT_PERMISSIONS\]",
+    )
+)
+# What Hadoop and Delta say of a folder that they could not create: they do not ask the system why.
+_IS_NOT_CREATED = tuple(
+    re.compile(_RAISED + pattern, re.MULTILINE)
+    for pattern in (
+        r"IOException: Mkdirs failed to create (?P<path>\S+) \(exists=false",
+        r"IOException: mkdir of (?P<path>\S+) failed",
+        r"(?:\w+: )?\[DELTA_CANNOT_CREATE_LOG_PATH\] Cannot create (?P<path>\S+)",
+    )
+)
+# A disk with less is full: a folder cannot be created there.
+_LEAST_ROOM = 100_000
+
+
+def storage_error(error: BaseException, *, job: str, places: Sequence[str]) -> TableError | None:
+    """The failure in our words when the store has no room or refuses this user; None when it has another reason.
+
+    `job` begins the sentence (`silver: postgres`), `places` are where it writes: the warehouse, the checkpoints. For
+    any exception of a job: StreamingQueryException, Py4JJavaError, what Spark Connect raises, OSError; each with its
+    causes. Nothing of the exception's text passes but the path.
+    """
+    for number, filename, text in _said(error):
+        denied = (filename or places[0]) if number in _DENIED else _path(_IS_DENIED, text, otherwise=places[0])
+        not_created = _path(_IS_NOT_CREATED, text, otherwise=places[0])
+        has_no_room = any(free < _LEAST_ROOM for free in _free(places).values())
+        if number in _FULL or _IS_FULL.search(text) or (not_created and has_no_room):
+            room = ", ".join(f"{free // 1_000_000:,} MB at {place}" for place, free in _free(places).items())
+            return TableError(
+                f"{job}: a disk that this job writes to is full (free now: {room}).",
+                remedy="Make room there, then run the job again: it resumes where it stopped.",
+            )
+        path = denied or not_created
+        if path:
+            return TableError(
+                f"{job}: the store refuses user {_user()} at {path.removeprefix('file:')}.",
+                remedy="Give this user the right to read and write there (is it mounted read-only?), then run the job "
+                "again: it resumes where it stopped.",
+            )
+    return None
+
+
+@contextmanager
+def storage_errors(*, job: str, places: Sequence[str]) -> Iterator[None]:
+    """Inside, a failure of the store is the TableError of `storage_error`; every other exception is itself."""
+    try:
+        yield
+    except LakehouseError:
+        raise
+    except Exception as error:
+        found = storage_error(error, job=job, places=places)
+        if found is None:
+            raise
+        raise found from None
+
+
+def _path(patterns: Sequence[re.Pattern[str]], text: str, *, otherwise: str) -> str | None:
+    """The path that the first pattern found in the text names; None when none is found."""
+    for pattern in patterns:
+        match = pattern.search(text)
+        if match:
+            return match.groupdict().get("path") or otherwise
+    return None
+
+
+def _said(error: BaseException) -> Iterator[tuple[int | None, str, str]]:
+    """Of the exception and all that led to it: the number and path of an OSError, and the text with Java's trace."""
+    led: BaseException | None = error
+    seen = set()
+    while led is not None and id(led) not in seen:
+        seen.add(id(led))
+        number, filename = (led.errno, str(led.filename or "")) if isinstance(led, OSError) else (None, "")
+        # Spark shows the trace only where a setting says so; it is there in any case.
+        trace = getattr(led, "_stackTrace", None) or getattr(led, "_stacktrace", None) or ""
+        yield number, filename, f"{led}\n{trace}"
+        led = led.__cause__ or led.__context__
+
+
+def _free(places: Sequence[str]) -> dict[str, int]:
+    """The free bytes in those places that are on this machine's disks, and where Spark keeps its temporary files."""
+    scratch = os.environ.get("SPARK_LOCAL_DIRS", "/tmp").split(",")[0]  # noqa: S108 - Spark's own default
+    free = {}
+    for place in (*places, scratch):
+        name = place.removeprefix("file:")
+        if ":" in name or "/" not in name:  # a store elsewhere, or a catalog
+            continue
+        path = Path(name).absolute()
+        for existing in (path, *path.parents):
+            try:
+                free[str(existing)] = shutil.disk_usage(existing).free
+                break
+            except OSError:  # not created yet, or not to be seen by this user
+                continue
+    return free
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return str(os.getuid())

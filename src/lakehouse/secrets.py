@@ -1,0 +1,136 @@
+"""Secrets: never a value in a file of ours, only a reference to the place that holds it. Imports without pyspark.
+
+{env: NAME}                                  the environment variable NAME
+{file: PATH}                                 the text of a file, without its last line break
+{databricks_secret: {scope: S, key: K}}      a secret of the workspace
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, SecretStr, StringConstraints
+
+from lakehouse.contracts import Model
+from lakehouse.errors import InstallationError, SettingsError
+
+REFERENCE_FORMS = "{env: NAME}, {file: PATH} or {databricks_secret: {scope: SCOPE, key: KEY}}"
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+
+
+class FromEnvironment(Model):
+    """The value of an environment variable."""
+
+    env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+    def __str__(self) -> str:
+        return f"the variable {self.env}"
+
+
+class FromFile(Model):
+    """The text of a file, without its last line break."""
+
+    file: Text
+
+    def __str__(self) -> str:
+        return f"the file {self.file}"
+
+
+class DatabricksSecretName(Model):
+    """Where a Databricks workspace keeps a secret."""
+
+    scope: Text
+    key: Text
+
+
+class FromDatabricks(Model):
+    """A secret of the Databricks workspace that the job runs in."""
+
+    databricks_secret: DatabricksSecretName
+
+    def __str__(self) -> str:
+        return f"the secret {self.databricks_secret.key} of the scope {self.databricks_secret.scope}"
+
+
+def _only_references(value: object) -> object:
+    """Refuses everything else before pydantic looks at it: its own messages would show a value."""
+    references = {"env": FromEnvironment, "file": FromFile, "databricks_secret": FromDatabricks}
+    if isinstance(value, tuple(references.values())):
+        return value
+    if isinstance(value, dict) and len(value) == 1 and value.keys() <= references.keys():
+        return value
+    raise ValueError(f"a secret is given by reference, never by value: {REFERENCE_FORMS}")
+
+
+SecretReference = Annotated[FromEnvironment | FromFile | FromDatabricks, BeforeValidator(_only_references)]
+
+
+def resolve(reference: FromEnvironment | FromFile | FromDatabricks) -> SecretStr:
+    """The secret itself, wrapped so that no repr, log line or message shows it.
+
+    Raises SettingsError, which names the reference, when there is nothing or only empty text; InstallationError for a
+    secret of a workspace where nothing can read those.
+    """
+    match reference:
+        case FromEnvironment():
+            text = _from_environment(reference)
+        case FromFile():
+            text = _from_file(reference)
+        case FromDatabricks():
+            text = _from_databricks(reference)
+    if not text:
+        raise SettingsError(f"A secret is empty: {reference}.", remedy="Put the secret there, or name another place.")
+    return SecretStr(text)
+
+
+def _from_environment(reference: FromEnvironment) -> str:
+    value = os.environ.get(reference.env)
+    if value is None:
+        raise SettingsError(
+            f"A secret is missing: {reference} is not set.", remedy=f"Set {reference.env} where the job runs."
+        )
+    return value
+
+
+def _from_file(reference: FromFile) -> str:
+    try:
+        text = Path(reference.file).read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SettingsError(
+            f"A secret cannot be read: {reference} ({why}).", remedy="Put it there, readable for the user of the job."
+        ) from None
+    return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def _from_databricks(reference: FromDatabricks) -> str:
+    name = reference.databricks_secret
+    utilities = _databricks_utilities()
+    try:
+        return str(utilities.secrets.get(scope=name.scope, key=name.key))
+    except Exception:  # whatever the runtime raises, its text is not ours to show
+        raise SettingsError(
+            f"A secret cannot be read: {reference}.",
+            remedy="Check the names with `databricks secrets list-secrets SCOPE`, and that the job's user may read it.",
+        ) from None
+
+
+def _databricks_utilities() -> Any:
+    try:
+        from databricks.sdk.runtime import dbutils  # type: ignore[import-not-found]
+    except ImportError:
+        pass
+    else:
+        return dbutils
+    try:
+        from pyspark.dbutils import DBUtils  # type: ignore[import-not-found]
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise InstallationError(
+            "Secrets of a Databricks workspace can be read on Databricks only.",
+            remedy="Elsewhere use {env: NAME} or {file: PATH}.",
+        ) from None
+    return DBUtils(SparkSession.builder.getOrCreate())

@@ -1,0 +1,340 @@
+"""One run at a time on a warehouse: refusal, takeover, renewal, loss."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse import lease as leases
+from lakehouse.errors import WarehouseBusyError
+from lakehouse.lease import LEASE, Holder, Lease, has_ended, held_lease, this_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakehouse.tables import Warehouse
+
+pytestmark = pytest.mark.spark
+
+SOON = timedelta(seconds=1)
+FIRST = "3f2a0000aaaa"
+SECOND = "77770000bbbb"
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture(scope="module")
+def empty_lease(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Warehouse]:
+    """Makes a warehouse whose lease was held once: a copy, since creating a table takes seconds."""
+    from lakehouse.tables import Warehouse
+
+    original = Warehouse(spark, str(tmp_path_factory.mktemp("lease") / "w"), "unused")
+    with held_lease(original, holder=this_process(run_id="0", command="lakehouse run"), say=fail):
+        pass
+
+    def copy() -> Warehouse:
+        location = tmp_path_factory.mktemp("lease") / "w"
+        shutil.copytree(original.location, location)
+        return Warehouse(spark, str(location), "unused")
+
+    return copy
+
+
+@pytest.fixture
+def warehouse(empty_lease: Callable[[], Warehouse]) -> Warehouse:
+    return empty_lease()
+
+
+def fail(line: str) -> None:
+    pytest.fail(f"nothing was to be said, but: {line}")
+
+
+def holder(run_id: str = FIRST) -> Holder:
+    return this_process(run_id=run_id, command="lakehouse run")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited a minute"
+        time.sleep(0.05)
+
+
+def token(warehouse: Warehouse) -> str | None:
+    (row,) = warehouse.read(LEASE.name).select("token").collect()
+    value: str | None = row["token"]
+    return value
+
+
+def abandon(warehouse: Warehouse, left_by: Holder, *, expire_after: timedelta) -> Lease:
+    """The lease as a process leaves it that dies: taken, never renewed, never released."""
+    return leases._taken(warehouse, left_by, say=fail, expire_after=expire_after)
+
+
+@pytest.fixture
+def ended() -> Holder:
+    """A process of this machine that has ended."""
+    process = subprocess.Popen(SLEEP)
+    started = leases._process_started(process.pid)
+    process.kill()
+    process.wait()
+    return replace(holder(), pid=process.pid, process_started=started)
+
+
+def test_a_second_run_is_refused_and_told_who_the_first_is(warehouse: Warehouse) -> None:
+    first, before = holder(), warehouse.version(LEASE.name)
+    with held_lease(warehouse, holder=first, say=fail) as held:
+        with pytest.raises(WarehouseBusyError) as refused, held_lease(warehouse, holder=holder(SECOND), say=fail):
+            pytest.fail("two runs at once")
+        held.check()
+        assert warehouse.version(LEASE.name) == before + 1, "who is refused writes nothing"
+    assert refused.value.exit_code == 7
+    assert refused.value.what == (
+        f"`lakehouse run` (run 3f2a0000, user {first.user} on host {first.host}, process {os.getpid()})"
+        f" has been working on this warehouse since {first.started_at:%Y-%m-%d %H:%M:%S} UTC."
+    )
+    assert refused.value.remedy.startswith("Wait until it ends, or stop it; if that machine is gone, the warehouse is")
+    with held_lease(warehouse, holder=holder(SECOND), say=fail):
+        assert token(warehouse) is not None
+
+
+def test_names_are_kept_as_they_are(warehouse: Warehouse) -> None:
+    odd = replace(holder(), command="lakehouse 'run' \\n `x` {y} :z é🚀", user="o'neil\\")
+    with (
+        held_lease(warehouse, holder=odd, say=fail),
+        pytest.raises(WarehouseBusyError) as refused,
+        held_lease(warehouse, holder=holder(SECOND), say=fail),
+    ):
+        pytest.fail("two runs at once")
+    assert str(odd) in refused.value.what
+
+
+def test_it_is_free_after_an_error_in_the_block(warehouse: Warehouse) -> None:
+    with pytest.raises(ZeroDivisionError), held_lease(warehouse, holder=holder(), say=fail):
+        raise ZeroDivisionError
+    assert token(warehouse) is None
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new warehouse", "used warehouse"])
+def test_of_two_that_begin_at_once_one_is_refused(
+    is_new: bool, spark: SparkSession, tmp_path: Path, empty_lease: Callable[[], Warehouse]
+) -> None:
+    from lakehouse.tables import Warehouse
+
+    warehouse = Warehouse(spark, str(tmp_path / "w"), "unused") if is_new else empty_lease()
+    start, done = threading.Barrier(2), threading.Barrier(2)
+    outcomes: list[str] = []
+
+    def work(run_id: str) -> None:
+        start.wait()
+        try:
+            with held_lease(warehouse, holder=holder(run_id), say=fail):
+                outcomes.append("held")
+                done.wait()
+        except WarehouseBusyError as error:
+            outcomes.append(str(error))
+            done.wait()
+
+    threads = [threading.Thread(target=work, args=(run_id,)) for run_id in (FIRST, SECOND)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    refused, held = sorted(outcomes)
+    assert held == "held"
+    assert "has been working on this warehouse since" in refused
+    assert token(warehouse) is None
+
+
+def test_two_first_rows_and_two_takeovers_conflict(warehouse: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
+    """What a race comes down to, in its narrowest form: both decided on the same row before either wrote."""
+    from lakehouse.tables import Warehouse
+
+    fresh = Warehouse(spark, str(tmp_path / "w"), "unused")
+    leases._ensure(fresh)
+    for table, condition in ((fresh, None), (warehouse, "token IS NULL")):
+        start = threading.Barrier(3)
+        written: list[bool] = []
+
+        def write(
+            name: str,
+            table: Warehouse = table,
+            condition: str | None = condition,
+            start: threading.Barrier = start,
+            written: list[bool] = written,
+        ) -> None:
+            start.wait()
+            row = leases._Held(name, holder(), datetime.now(UTC) + SOON)
+            written.append(leases._write(table, row, instead_of=condition))
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert sorted(written) == [False, False, True]
+        assert table.read(LEASE.name).count() == 1
+
+
+def test_the_lease_of_a_process_that_ended_here_is_taken_over_at_once(warehouse: Warehouse, ended: Holder) -> None:
+    abandon(warehouse, ended, expire_after=timedelta(hours=1))
+    said: list[str] = []
+    with held_lease(warehouse, holder=holder(SECOND), say=said.append):
+        pass
+    assert said == [f"took the warehouse over from {ended}: that process has ended"]
+
+
+def test_the_lease_of_another_machine_is_free_when_it_has_expired(warehouse: Warehouse, ended: Holder) -> None:
+    """Its process ids say nothing here."""
+    elsewhere = replace(ended, host="elsewhere", machine="elsewhere 1")
+    abandon(warehouse, elsewhere, expire_after=timedelta(hours=1))
+    with pytest.raises(WarehouseBusyError, match="on host elsewhere"):
+        leases._taken(warehouse, holder(SECOND), say=fail, expire_after=SOON)
+    row = leases._read(warehouse)
+    assert row is not None
+    past = leases._Held(row.token, elsewhere, datetime.now(UTC) - SOON)
+    assert leases._write(warehouse, past, instead_of="true")
+    said: list[str] = []
+    with held_lease(warehouse, holder=holder(SECOND), say=said.append):
+        pass
+    (line,) = said
+    assert line.startswith(f"took the warehouse over from {elsewhere}: its lease expired at ")
+
+
+def test_renewals_keep_it(warehouse: Warehouse) -> None:
+    with held_lease(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held:
+        first = leases._read(warehouse)
+        assert first is not None
+        wait_until(lambda: held._held.expires_at > first.expires_at)
+        second = leases._read(warehouse)
+        assert second is not None
+        wait_until(lambda: held._held.expires_at > second.expires_at)
+        held.check()
+    assert second.token == first.token
+    assert second.expires_at > first.expires_at
+    assert "lease" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_lost_lease_is_noticed_by_the_renewing_thread(warehouse: Warehouse) -> None:
+    with (
+        pytest.raises(WarehouseBusyError, match="This run has lost the warehouse") as lost,
+        held_lease(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held,
+    ):
+        held.check()
+        other = leases._Held("other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
+        while not leases._write(warehouse, other, instead_of="true"):
+            pass
+        wait_until(held.check)
+    assert f"{holder(SECOND)} has taken it over" in str(lost.value)
+    assert token(warehouse) == "other", "what is another's is not released"
+
+
+def test_a_lease_that_expired_is_renewed_or_lost_at_the_next_check(warehouse: Warehouse) -> None:
+    """A process that hung longer than its lease lasts: nobody came, or somebody did."""
+    held = abandon(warehouse, holder(), expire_after=timedelta(seconds=-1))
+    held._expire_after = timedelta(hours=1)
+    held.check()
+    row = leases._read(warehouse)
+    assert row is not None
+    assert row.expires_at > datetime.now(UTC)
+    held._held = replace(held._held, expires_at=datetime.now(UTC) - SOON)
+    assert leases._write(warehouse, leases._Held("other", holder(SECOND), row.expires_at), instead_of="true")
+    with pytest.raises(WarehouseBusyError, match="This run has lost the warehouse"):
+        held.check()
+
+
+def test_a_lease_lost_at_the_end_is_an_error(warehouse: Warehouse) -> None:
+    with (
+        pytest.raises(WarehouseBusyError, match="now nobody holds it"),
+        held_lease(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held,
+    ):
+        warehouse.delta(LEASE.name).delete()
+        wait_until(lambda: held._is_lost)
+
+
+def test_a_store_that_fails_for_a_while_does_not_end_the_run(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    renew, calls = Lease.renew, 0
+
+    def failing_once(self: Lease) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise OSError("gone for a while")
+        renew(self)
+
+    monkeypatch.setattr(Lease, "renew", failing_once)
+    with held_lease(warehouse, holder=holder(), say=said.append, renew_every=SOON / 4) as held:
+        before = held._held.expires_at
+        wait_until(lambda: held._held.expires_at > before)
+        held.check()
+    assert said == ["the lease of the warehouse was not renewed (OSError); trying again"]
+
+
+def test_a_process_is_told_from_a_later_one_with_its_id(ended: Holder) -> None:
+    assert has_ended(ended)
+    assert not has_ended(holder())
+    assert has_ended(replace(holder(), process_started="1"))
+    assert not has_ended(replace(ended, machine="elsewhere 1"))
+    assert not has_ended(replace(holder(), pid=1, process_started=leases._process_started(1)))
+
+
+def test_a_process_that_ended_and_was_not_waited_for_has_ended() -> None:
+    process = subprocess.Popen(SLEEP)
+    it = replace(holder(), pid=process.pid, process_started=leases._process_started(process.pid))
+    assert not has_ended(it)
+    process.kill()
+    wait_until(lambda: has_ended(it))
+    process.wait()
+
+
+HOLDS_AND_SLEEPS = """
+import sys, time
+from lakehouse.lease import held_lease, this_process
+from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.tables import Warehouse
+
+warehouse = Warehouse(spark_session(extra=SMALL_DATA), sys.argv[1], "unused")
+with held_lease(warehouse, holder=this_process(run_id="abc", command="lakehouse silver"), say=print):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def other_process(warehouse: Warehouse) -> Iterator[subprocess.Popen[str]]:
+    """A process of its own that holds the lease of the warehouse."""
+    command = [sys.executable, "-c", HOLDS_AND_SLEEPS, warehouse.location]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.slow
+def test_two_real_processes(warehouse: Warehouse, other_process: subprocess.Popen[str]) -> None:
+    with pytest.raises(WarehouseBusyError, match=rf"`lakehouse silver` \(run abc, .*process {other_process.pid}\)"):
+        leases._taken(warehouse, holder(), say=fail, expire_after=SOON)
+    other_process.send_signal(signal.SIGKILL)
+    other_process.wait()
+    said: list[str] = []
+    with held_lease(warehouse, holder=holder(), say=said.append):
+        pass
+    (line,) = said
+    assert "`lakehouse silver` (run abc, " in line
+    assert line.endswith("that process has ended")

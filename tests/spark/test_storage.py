@@ -1,0 +1,172 @@
+"""A disk that is full and a folder that may not be written: one sentence each, and afterwards the same batch again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.events import events_table
+from demo.__main__ import DATA, RECORDINGS
+from lakehouse.contracts import Contracts
+from lakehouse.errors import LakehouseError, TableError
+from lakehouse.failures import storage_error
+from lakehouse.streams import run_until_done
+from lakehouse.tables import Warehouse
+from silver.apply import Job, apply_batch
+from tests.support.bronze import bronze_rows
+from tests.support.recordings import read, write
+
+if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+TABLES = ("silver.postgres_orders", "quality.quarantine", "ops.connector_runs", "ops.ledger")
+ROOM = 60_000  # bytes: enough to begin the batch, not to end it
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        [shutil.which("mount") or "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        # Lazily: Spark may still have a file open.
+        subprocess.run([shutil.which("umount") or "umount", "-l", str(place)], check=True)
+
+
+def records(warehouse: Warehouse, folder: Path) -> DataFrame:
+    topics = RECORDINGS["pg_big_20k"]
+    some = [record for record in read(DATA / "pg_big_20k.jsonl.gz") if record["topic"] in topics][:2000]
+    return bronze_rows(warehouse.spark, write(folder / "some.jsonl.gz", some), topics=topics)
+
+
+def silver(warehouse: Warehouse, contracts: Contracts) -> None:
+    """Silver's stream of one source."""
+    job = Job("postgres", contracts, warehouse.location, warehouse.checkpoints, "run")
+
+    def start(source: str) -> StreamingQuery:
+        return (
+            warehouse.stream(f"bronze.{source}_events")
+            .writeStream.foreachBatch(partial(apply_batch, job=job))
+            .option("checkpointLocation", warehouse.checkpoint(job.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def explain(source: str, error: StreamingQueryException) -> LakehouseError:
+        places = (warehouse.location, warehouse.checkpoints)
+        explained = storage_error(error, job=f"silver: {source}", places=places)
+        assert explained is not None, str(error)
+        return explained
+
+    run_until_done(["postgres"], start=start, explain=explain)
+
+
+def fill(disk: Path, *, leave: int) -> Path:
+    """A file that takes all the room but so many bytes."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        file.write(bytes(shutil.disk_usage(disk).free - leave))
+    return filler
+
+
+def rows_of(warehouse: Warehouse, table: str) -> Counter[str]:
+    return Counter(map(str, warehouse.read(table).drop("_applied_at", "written_at", "quarantined_at").collect()))
+
+
+def test_a_full_disk_is_one_sentence_and_the_batch_is_applied_when_there_is_room(
+    small_disk: Path, empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
+) -> None:
+    elsewhere = empty_silver()
+    shutil.copytree(elsewhere.location, small_disk / "w")
+    warehouse = Warehouse(elsewhere.spark, str(small_disk / "w"), str(small_disk / "w" / "_checkpoints"))
+    for each in (elsewhere, warehouse):
+        each.ensure(events_table("postgres"))
+        each.append("bronze.postgres_events", records(each, tmp_path))
+    filler = fill(small_disk, leave=ROOM)
+    with pytest.raises(TableError) as stopped:
+        silver(warehouse, contracts)
+    assert stopped.value.what.startswith("silver: postgres: a disk that this job writes to is full (free now: 0 MB at ")
+    assert rows_of(warehouse, "ops.ledger").total() == 0, "the batch has not ended"
+
+    filler.unlink()
+    silver(warehouse, contracts)
+    silver(elsewhere, contracts)
+    assert rows_of(warehouse, "silver.postgres_orders").total() > 500
+    for table in TABLES:
+        assert rows_of(warehouse, table) == rows_of(elsewhere, table), table
+
+
+WRITES = """
+import sys
+from lakehouse.failures import storage_error
+from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.tables import TableSpec, Warehouse, small_table
+
+spark = spark_session(extra=SMALL_DATA)
+warehouse = Warehouse(spark, sys.argv[1], sys.argv[1] + "/_checkpoints")
+rows = small_table(spark, [{"name": "row"}], "name STRING")
+stream = lambda: (
+    warehouse.stream("ops.names").writeStream.foreachBatch(lambda batch, number: None)
+    .option("checkpointLocation", warehouse.checkpoint("names")).trigger(availableNow=True).start().awaitTermination()
+)
+for write in (
+    lambda: warehouse.ensure(TableSpec("ops.others", "name STRING")),
+    lambda: warehouse.append("ops.names", rows),
+    lambda: warehouse.delta("ops.names").delete(),
+    stream,
+):
+    try:
+        write()
+        print("written")
+    except Exception as error:
+        print(storage_error(error, job="job", places=(warehouse.location,)))
+"""
+
+
+def test_a_folder_that_may_not_be_written_is_one_sentence(warehouse: Warehouse) -> None:
+    command = [sys.executable, "-c", WRITES, warehouse.location]
+    if os.geteuid() == 0:  # modes say nothing to root as long as it may override them
+        setpriv = shutil.which("setpriv")
+        if setpriv is None:
+            pytest.skip("root may write anywhere, and without setpriv it cannot be kept from it")
+        command = [setpriv, "--bounding-set=-dac_override,-dac_read_search", *command]
+    from lakehouse.tables import TableSpec, small_table
+
+    warehouse.ensure(TableSpec("ops.names", "name STRING"))
+    warehouse.append("ops.names", small_table(warehouse.spark, [{"name": "row"}], "name STRING"))
+    folders = [Path(warehouse.location), *(path for path in Path(warehouse.location).rglob("*") if path.is_dir())]
+    try:
+        for folder in folders:
+            folder.chmod(0o555)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4, done.stdout + done.stderr
+    for line, place in zip(lines, ("/ops/others/_delta_log", "/ops/names", "/ops/names", "/_checkpoints"), strict=True):
+        assert line.startswith("job: the store refuses user "), lines
+        assert f" at {warehouse.location}{place}" in line, lines

@@ -1,0 +1,140 @@
+"""Tables that exist: refused when they are not what the contract says; silver can be made anew from bronze."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from bronze.events import events_table
+from demo.__main__ import DATA, RECORDINGS
+from lakehouse.config import Settings
+from lakehouse.contracts import Contracts
+from lakehouse.errors import TableError
+from lakehouse.tables import TableSpec, Warehouse
+from silver import apply
+from silver.ledger import snapshots
+from silver.merge import silver_table
+from tests.support.bronze import bronze_rows
+from tests.support.recordings import per_partition, read, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SPEC = TableSpec(
+    name="silver.orders",
+    columns="order_id BIGINT, total_amount DECIMAL(10,2), _position STRUCT<lsn: BIGINT, offset: BIGINT>",
+)
+PER_PARTITION = 60
+PASSES = 2
+
+
+def test_a_table_as_the_contract_says_passes(warehouse: Warehouse) -> None:
+    warehouse.ensure(SPEC)
+    version = warehouse.version(SPEC.name)
+    warehouse.ensure(SPEC)
+    warehouse.ensure(TableSpec(name=SPEC.name, columns=SPEC.columns.replace("order_id", "ORDER_ID")))
+    assert warehouse.version(SPEC.name) == version
+
+
+def test_every_column_that_is_missing_or_too_many_or_has_another_type_is_named(warehouse: Warehouse) -> None:
+    warehouse.ensure(SPEC)
+    changed = TableSpec(
+        name=SPEC.name,
+        columns="note STRING, total_amount DECIMAL(12,2), _position STRUCT<lsn: BIGINT, pos: BIGINT>",
+    )
+    with pytest.raises(TableError) as refused:
+        warehouse.ensure(changed)
+    assert refused.value.exit_code == 5
+    assert refused.value.what == (
+        f"The table silver.orders at {warehouse.location} is not what the contract says: "
+        "note should be string and is missing; total_amount should be decimal(12,2) and is decimal(10,2); "
+        "_position should be struct<lsn:bigint,pos:bigint> and is struct<lsn:bigint,offset:bigint>; "
+        "order_id (bigint) should not be there."
+    )
+    assert refused.value.remedy.endswith("and run silver: it makes them anew from bronze.")
+
+
+def test_a_table_whose_rows_were_made_by_another_key_is_refused(warehouse: Warehouse, contracts: Contracts) -> None:
+    feed = contracts.feeds["postgres_orders"]
+    warehouse.ensure(silver_table(feed))
+    warehouse.ensure(silver_table(feed))
+    with pytest.raises(TableError, match=r"its keys should be order_id, customer_id and is order_id\."):
+        warehouse.ensure(silver_table(feed.model_copy(update={"keys": ("order_id", "customer_id")})))
+
+
+@pytest.fixture(scope="module")
+def passed_over(spark: SparkSession, contracts: Contracts, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Bronze in several commits with a pass of silver after each: table feed, outbox, records that may not pass."""
+    folder = tmp_path_factory.mktemp("passes")
+    warehouse = Warehouse(spark, str(folder / "w"), str(folder / "w" / "_checkpoints"))
+    for source in contracts.topics.sources:
+        warehouse.ensure(events_table(source))
+    for number in range(PASSES):
+        for recording in ("pg_big_20k", "outbox_pg_envelope"):
+            records = [
+                record for record in read(DATA / f"{recording}.jsonl.gz") if record["topic"] in RECORDINGS[recording]
+            ]
+            part = per_partition(records, partial(is_read_in, number))
+            file = write(folder / f"{recording}-{number}.jsonl.gz", part)
+            warehouse.append("bronze.postgres_events", bronze_rows(spark, file, topics=RECORDINGS[recording]))
+        unreadable = Path(__file__).parent.parent / "scenarios" / "unreadable_records" / "events.jsonl"
+        rows = bronze_rows(spark, unreadable, topics={"postgres_prod.public.orders": "postgres_prod.public.orders"})
+        moved = rows.where(F.col("offset") % PASSES == number).withColumn("partition", F.col("partition") + 100)
+        warehouse.append("bronze.postgres_events", moved)
+        silver(warehouse, contracts, run_id=str(number))
+    return warehouse
+
+
+def is_read_in(number: int, at: int) -> bool:
+    """Whether the pass reads the record that is so many-th in its partition."""
+    return at * PASSES // PER_PARTITION == number
+
+
+def silver(warehouse: Warehouse, contracts: Contracts, *, run_id: str) -> None:
+    apply.run(warehouse.spark, Settings(warehouse.location, warehouse.checkpoints), contracts, run_id=run_id)
+
+
+def rows_of(warehouse: Warehouse, table: str, *dropped: str) -> Counter[str]:
+    """The rows as text, each as often as it is there."""
+    return Counter(str(row) for row in warehouse.read(table).drop(*dropped).collect())
+
+
+@pytest.mark.slow
+def test_silver_is_made_anew_from_bronze(passed_over: Warehouse, contracts: Contracts, tmp_path: Path) -> None:
+    """A person deletes every silver table of a source and its checkpoint, nothing else, and runs silver."""
+    feeds = sorted(contracts.of_source("postgres"))
+    shutil.copytree(passed_over.location, tmp_path / "w")
+    for feed in feeds:
+        shutil.rmtree(tmp_path / "w" / "silver" / feed)
+    shutil.rmtree(tmp_path / "w" / "_checkpoints" / "silver" / "postgres")
+    anew = Warehouse(passed_over.spark, str(tmp_path / "w"), str(tmp_path / "w" / "_checkpoints"))
+    silver(anew, contracts, run_id="anew")
+    for feed in feeds:
+        before = rows_of(passed_over, f"silver.{feed}", "_applied_at")
+        assert before.total() > 20
+        assert rows_of(anew, f"silver.{feed}", "_applied_at") == before
+    before = rows_of(passed_over, "quality.quarantine", "quarantined_at")
+    assert before.total() > 5
+    assert rows_of(anew, "quality.quarantine", "quarantined_at") == before
+    before = rows_of(passed_over, "ops.outbox_events")
+    assert before.total() > 20
+    assert rows_of(anew, "ops.outbox_events") == before
+    runs = [snapshots(warehouse.read("ops.connector_runs")).collect() for warehouse in (passed_over, anew)]
+    assert sorted(map(str, runs[0])) == sorted(map(str, runs[1]))
+    assert sums(anew, "anew") == sums(passed_over, "0", "1"), "the ledger has the records of both passes"
+    assert sums(anew, "0", "1") == sums(passed_over, "0", "1")
+
+
+def sums(warehouse: Warehouse, *runs: str) -> list[Any]:
+    kinds = ("read", "changes", "tombstones", "ignored", "quarantined")
+    ledger = warehouse.read("ops.ledger").where(F.col("source").eqNullSafe("postgres") & F.col("run").isin(*runs))
+    totals = ledger.groupBy("topic", "partition").agg(*[F.sum(kind).alias(kind) for kind in kinds])
+    return sorted(str(row) for row in totals.collect())

@@ -1,0 +1,100 @@
+"""Failures of the store, as Spark, Java and Python say them, in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lakehouse.failures import storage_error
+
+FULL = [
+    "An error occurred while calling o79.execute.\n"
+    ": org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat org.apache.hadoop.fs.Raw\n",
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: No space left on device SQLSTATE: XXKST",
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: An exception was raised.\n"
+    ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/w/x.\n"
+    "Caused by: org.apache.parquet.util.AutoCloseables$ParquetCloseResourceException: Unable to close resource\n"
+    "\tSuppressed: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n",
+    "Caused by: java.io.FileNotFoundException: /w/a b/x.parquet (No space left on device)",
+    "Caused by: java.nio.file.FileSystemException: /w/x.parquet: Disk quota exceeded",
+]
+DENIED = {
+    ": java.io.IOException: mkdir of file:/w/_checkpoints/silver/postgres failed": "/w/_checkpoints/silver/postgres",
+    "Caused by: java.io.IOException: Mkdirs failed to create file:/w/ops/t/source=a (exists=false, cwd=file:/h)": (
+        "/w/ops/t/source=a"
+    ),
+    ": delta.DeltaIOException: [DELTA_CANNOT_CREATE_LOG_PATH] Cannot create file:/w/x/_delta_log": ("/w/x/_delta_log"),
+    "Caused by: java.io.FileNotFoundException: /w/a b/x.parquet (Permission denied)": "/w/a b/x.parquet",
+    "Caused by: java.nio.file.AccessDeniedException: /w/x.parquet": "/w/x.parquet",
+    "Caused by: java.nio.file.AccessDeniedException: s3a://bucket/w: getFileStatus on s3a://bucket/w: com.amazonaws": (
+        "s3a://bucket/w"
+    ),
+    'java.nio.file.AccessDeniedException: Operation failed: "This request is not authorized", 403, HEAD': "/w",
+    "org.apache.hadoop.security.AccessControlException: Permission denied: user=x, access=WRITE": "/w",
+    "Caused by: java.nio.file.FileSystemException: /w/x.parquet: Operation not permitted": "/w/x.parquet",
+    "[INSUFFICIENT_PERMISSIONS] Insufficient privileges: User does not have MODIFY on Table 'x'.": "/w",
+}
+NEITHER = [
+    "[CAST_INVALID_INPUT] The value 'No space left on device' of the type \"STRING\" cannot be cast",
+    "Caused by: org.apache.spark.SparkRuntimeException: the value 'Permission denied' is not a number",
+    "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [x]",
+    "Caused by: java.io.IOException: Connection reset by peer",
+    "java.io.FileNotFoundException: File file:/w/x.parquet does not exist",
+]
+
+
+@pytest.mark.parametrize("text", FULL)
+def test_a_full_disk(text: str, tmp_path: Path) -> None:
+    error = storage_error(RuntimeError(text), job="silver: postgres", places=(str(tmp_path / "not" / "yet"), "main"))
+    assert error is not None
+    assert error.exit_code == 5
+    assert error.what.startswith("silver: postgres: a disk that this job writes to is full (free now: ")
+    assert f" MB at {tmp_path}, " in error.what
+    assert "device" not in str(error)
+
+
+@pytest.mark.parametrize(("text", "path"), DENIED.items())
+def test_a_missing_right(text: str, path: str) -> None:
+    error = storage_error(RuntimeError(text), job="gold", places=("/w",))
+    assert error is not None
+    assert error.exit_code == 5
+    assert error.what.startswith("gold: the store refuses user ")
+    assert error.what.endswith(f" at {path}.")
+
+
+def test_a_folder_that_a_full_disk_has_no_room_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Java does not say why it could not create one."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+    error = RuntimeError(f": java.io.IOException: mkdir of file:{tmp_path}/x failed")
+    explained = storage_error(error, job="gold", places=(str(tmp_path),))
+    assert explained is not None
+    assert f"is full (free now: 0 MB at {tmp_path}" in explained.what
+
+
+@pytest.mark.parametrize("text", NEITHER)
+def test_something_else(text: str) -> None:
+    assert storage_error(RuntimeError(text), job="gold", places=("/w",)) is None
+
+
+def test_it_is_found_behind_other_exceptions() -> None:
+    try:
+        try:
+            raise PermissionError(errno.EACCES, "Permission denied", "/w/_checkpoints")
+        except OSError as cause:
+            raise RuntimeError("the job failed") from cause
+    except RuntimeError as error:
+        explained = storage_error(error, job="bronze", places=("/w",))
+    assert explained is not None
+    assert explained.what.endswith(" at /w/_checkpoints.")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert storage_error(full, job="bronze", places=("s3://bucket/w",)) is not None
+
+
+def test_the_trace_that_spark_does_not_show_is_read() -> None:
+    error = RuntimeError("[STREAM_FAILED] Query terminated")
+    error._stackTrace = "Caused by: java.io.IOException: No space left on device"  # type: ignore[attr-defined]
+    assert storage_error(error, job="silver", places=("/w",)) is not None
