@@ -31,8 +31,8 @@ _SPACE = r"[ \t\n\r]*+"
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 # A JSON number with a fraction or an exponent, as a value: never the name of a field.
 _FRACTION = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?+|[eE][+-]?[0-9]++)" rf"(?={_SPACE}(?:[,}}\]]|\z))"
-# Finds one wherever there is one, and seldom elsewhere (in a string).
-_SOME_FRACTION = rf"(?:^|[\[,:]){_SPACE}{_FRACTION}"
+# The end of one: quick to look for, found wherever there is one, and seldom elsewhere (inside a string).
+_SOME_FRACTION = rf"[.eE][-+]?[0-9]++(?:[eE][-+]?[0-9]++)?+{_SPACE}(?:[,}}\]]|\z)"
 # From the end of the last match to the next such number. Possessive throughout: no backtracking, no deep recursion.
 _NEXT_FRACTION = rf'\G((?:[^"0-9-]++|{_STRING}|(?!{_FRACTION})[0-9-][0-9A-Za-z.+-]*+)*+)({_FRACTION})'
 _MARKED = rf'^{_MARK}|"{_MARK}([^"]*+)"'
@@ -143,7 +143,12 @@ def decimal_from_number(field: Column, declared: DecimalType) -> Column:
 
         return of
 
-    return F.when(field.rlike(_NUMBER), _let(_digits(field), value))
+    # Most numbers, quickly: as many digits as the column has, and no exponent.
+    whole = max(declared.precision - declared.scale, 1)
+    fraction = rf"(?:\.[0-9]{{1,{declared.scale}}})?" if declared.scale else ""
+    is_plain = field.rlike(rf"^{_MARK}?-?[0-9]{{1,{whole}}}{fraction}\z")
+    plain = F.when(is_plain, F.ltrim(field, F.lit(_MARK)).try_cast(decimal_type))
+    return F.coalesce(plain, F.when(field.rlike(_NUMBER), _let(_digits(field), value)))
 
 
 def _let(value: Column, body: Callable[[Column], Column]) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -193,3 +194,46 @@ def test_a_field_that_is_absent_is_told_from_one_that_is_null(spark: SparkSessio
     delete = json.dumps({**event, "op": "d", "after": None}).encode()
     (found,) = read(spark, contracts.feeds["postgres_orders"], (KEY, delete))
     assert (found["is_delete"], found["absent"]) == (True, [])
+
+
+def test_a_key_of_more_than_one_json_value_is_no_key(spark: SparkSession, contracts: Contracts) -> None:
+    delete = compact({"op": "d", "after": None, "source": SOURCE}).encode()
+    keys = [KEY, KEY + KEY, KEY + b"," + KEY, KEY + b"}", b'{"order_id":1},"json":{"order_id":2}']
+    found = read(spark, contracts.feeds["postgres_orders"], *[(key, delete) for key in keys])
+    assert [row["row"]["order_id"] for row in found] == [1, None, None, None, None]
+    assert said(found[1]) == ("change", ["order_id: the record has no value for this key."])
+    event = compact({"payload": '{"amount":1.5}'}).encode()
+    keys = [b'"1"', b"1", b'1,"id":2', b"1 2", b"1e16000000"]
+    found = read(spark, contracts.feeds["postgres_outbox_orders"], *[(key, event) for key in keys])
+    assert [row["row"]["order_id"] for row in found] == [1, 1, None, None, None]
+
+
+@pytest.mark.parametrize("number", ["1e16000000", "1e-16000000", "-1e16000000"])
+def test_a_vast_number_anywhere_holds_nobody_up(spark: SparkSession, contracts: Contracts, number: str) -> None:
+    vast = b":" + number.encode()
+    places = [
+        *(b'"customer_id":7', b'"total_amount":"A+g="', b'"created_at":1767225600000000', b'"note":null'),
+        *(b'"before":null', b'"lsn":100', b'"schema":"public"', b'"ts_ms":1767225600000', b'"op":"c"'),
+    ]
+    records = [GOOD.replace(place, place.split(b":")[0] + vast) for place in places]
+    assert GOOD not in records
+    feed = contracts.feeds["postgres_orders"]
+    read(spark, feed, (KEY, GOOD))
+    start = time.monotonic()
+    found = read(
+        spark, feed, *[(KEY, value) for value in records], (KEY, GOOD.replace(b'"op"', b'"other"' + vast + b',"op"'))
+    )
+    assert time.monotonic() - start < 10
+    assert [said(row) for row in found] == [
+        ("change", ["customer_id: the value does not fit BIGINT."]),
+        ("change", ["total_amount: the value does not fit DECIMAL(10,2)."]),
+        ("change", ["created_at: the value does not fit TIMESTAMP."]),
+        ("change", []),
+        ("change", []),
+        ("unreadable", [NOT_JSON]),
+        ("change", []),
+        ("unreadable", [NOT_JSON]),
+        ("unreadable", [NO_ROW]),
+        ("change", []),
+    ]
+    assert found[3]["row"]["note"] == number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import random
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 from lakehouse.column_types import DecimalType, SimpleType
 from lakehouse.contracts import Column
 from lakehouse.tables import small_table
-from silver.values import parsed, typed
+from silver.values import flaw, parsed, typed
 from tests.support.events import EPOCH, base64_decimal
 
 if TYPE_CHECKING:
@@ -361,3 +362,159 @@ def test_a_time_finer_than_microseconds_is_null(spark: SparkSession) -> None:
 def test_helpers_speak_as_connect_does() -> None:
     # Connect's documentation of Decimal: the unscaled number, big-endian two's complement.
     assert [base64_decimal(text) for text in ("1.00", "-0.01", "0.00", "327.68")] == ["ZA==", "/w==", "AA==", "AIAA"]
+
+
+PIECES = [
+    *'{}[],:"0159.-+eE\\ \n',
+    *('"a":', '"b"', "1.5", "-0.10", "2e3", "1E-7", "null", "true", "NaN", "'", '\\"', "\\u0041", "//"),
+]
+
+
+def test_a_number_beside_a_double_in_full_length_is_null(spark: SparkSession) -> None:
+    full = [format(Decimal(cents / 100), "f") for cents in (1, -29, 1234, 9_999_999_999)]
+    beside = [f"{number}{digit}" for number in full for digit in ("1", "0000000000000000000000000000000000000001")]
+    beside += [f"{number[:-1]}{digit}" for number in full for digit in "46"]
+    found = one(spark, [*full, *beside], AMOUNT)
+    assert [found[number] for number in full] == [Decimal(text) for text in ("0.01", "-0.29", "12.34", "99999999.99")]
+    assert [number for number in beside if found[number] is not None] == []
+
+
+def test_digits_far_behind_the_point_are_not_cut(spark: SparkSession) -> None:
+    column = Column(type=DecimalType(precision=38, scale=38))
+    numbers = [
+        f"0.{'0' * 37}1",
+        f"0.{'0' * 30}12345678",
+        f"-0.{'9' * 38}",
+        "1e-38",
+        "0.5",
+        f"0.{'0' * 38}1",
+        "1e-39",
+        "1",
+    ]
+    fit = [None if Decimal(number) == 1 else fitting(Decimal(number), column) for number in numbers]
+    assert fit[-3:] == [None] * 3
+    assert one(spark, numbers, column) == dict(zip(numbers, fit, strict=True))
+
+
+@given(
+    numbers=st.lists(
+        st.tuples(st.integers(-(10**40), 10**40), st.integers(-45, 10)).map(lambda pair: f"{pair[0]}E{pair[1]}"),
+        min_size=100,
+        max_size=150,
+    )
+)
+@few_large_examples
+def test_numbers_in_any_notation_are_exact_or_null(spark: SparkSession, numbers: list[str]) -> None:
+    numbers += [f"{number}E{unit}" for number in (0, 1, -10, 10**9, 12_340, 10**38 - 1) for unit in range(-40, 4, 3)]
+    plain = [format(Decimal(number), "f") for number in numbers]
+    found = read(spark, [*numbers, *plain], *DECIMALS)
+    for number, cells in zip([*numbers, *plain], found, strict=True):
+        for column, cell in zip(DECIMALS, cells, strict=True):
+            assert cell == fitting(Decimal(number), column), (number, column.type.ddl)
+
+
+def test_a_number_too_large_to_write_down_is_refused_at_once(spark: SparkSession) -> None:
+    vast = [f"{sign}1e{exponent}16000000" for sign in ("", "-") for exponent in ("", "-")] + ["1e99999999999999999999"]
+    numbers = [*vast, *(f'"{number}"' for number in vast)]
+    read(spark, ["1.5"], AMOUNT, BIGINT, MICROS)
+    start = time.monotonic()
+    found = read(spark, numbers, AMOUNT, *DECIMALS, BIGINT, MICROS)
+    assert time.monotonic() - start < 10
+    assert found == [[None] * 8] * len(numbers)
+    assert one(spark, numbers, STRING) == {number: number.strip('"') for number in numbers}
+
+
+def test_an_object_in_a_text_column_keeps_its_numbers(spark: SparkSession) -> None:
+    expected = {
+        '{"a": 1.10, "b" : [1e400,-0.50 , 7], "1.5": "2.5"}': '{"a":1.10,"b":[1e400,-0.50,7],"1.5":"2.5"}',
+        '[0.1000000000000000055, "\\"1.5,", {}]': '[0.1000000000000000055,"\\"1.5,",{}]',
+        '"{\\"a\\": 1.10}"': '{"a": 1.10}',
+        '"1.10"': "1.10",
+        '":1.5,"': ":1.5,",
+    }
+    assert one(spark, list(expected), STRING) == expected
+
+
+def test_a_long_text_is_read_beside_a_number(spark: SparkSession) -> None:
+    long = {json.dumps(part * 200_000): part * 200_000 for part in ('a"\\', "1.5,", "🚀é", '{"a":[')}
+    rows = [f'{{"w":{text},"v":1.50}}' for text in long]
+    json_text = small_table(spark, [{"json": row} for row in rows], "json STRING")
+    row = parsed(F.col("json"), "MAP<STRING, STRING>")
+    found = json_text.select(
+        typed(row["json"]["w"], STRING, precise=False), typed(row["json"]["v"], STRING, precise=False)
+    )
+    assert {tuple(cells) for cells in found.collect()} == {(text, "1.50") for text in long.values()}
+
+
+def strict_json(text: str) -> Any:
+    """What Python makes of the text, every number as it is written; raises ValueError when it is not JSON."""
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(constant)
+
+    return json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=refuse)
+
+
+def text_of(value: str | bool | None) -> str | None:
+    """A JSON value that is no number as a text column has it."""
+    return json.dumps(value) if isinstance(value, bool) else value
+
+
+@given(chance=st.randoms(use_true_random=True))
+@few_large_examples
+def test_what_is_json_and_what_is_not(spark: SparkSession, chance: random.Random) -> None:
+    texts = ["".join(chance.choices(PIECES, k=chance.randrange(9))) for _ in range(1000)]
+    texts = sorted({*texts, *(f'{{"a":{text}}}' for text in texts), *(f'{{"a":[{text}],"b":1.5}}' for text in texts)})
+    texts += [
+        "{}{}",
+        "{},{}",
+        "{}]",
+        "{}}",
+        '{},"json":{}',
+        '{}],"json":[{}',
+        "{} x",
+        " {}\n",
+        "\ufeff{}",
+        "1 2",
+        "1.5 2",
+    ]
+    table = small_table(spark, [{"text": text} for text in texts], "text STRING")
+    read_as_text = table.select("text", parsed(F.col("text"), "STRING").alias("found")).collect()
+    assert len(read_as_text) == len(texts)
+    for text, found in read_as_text:
+        try:
+            value = strict_json(text)
+        except ValueError:
+            assert found["malformed"] is not None, text
+            continue
+        assert found["malformed"] is None, text
+        if isinstance(value, Decimal):
+            assert Decimal(found["json"].removeprefix("\ufdd0")) == value, text
+        elif not isinstance(value, dict | list):
+            assert found["json"] == text_of(value), text
+
+
+def test_half_a_surrogate_pair_is_a_flaw(spark: SparkSession) -> None:
+    sound = [
+        '"\\ud83d\\ude80"',
+        '"\\uD83D\\uDE80 \\\\ud83d"',
+        '"\\\\ud83d"',
+        '"\\u00e9"',
+        '"ud83d"',
+        '"🚀"',
+        '"\\\\\\ud83d\\ude80"',
+    ]
+    halves = [
+        *('"\\ud83d"', '"\\ude80"', '"\\ud83d\\ud83d\\ude80"', '"\\ude80\\ud83d"', '"\\ud83d \\ude80"', '"\\uD83Dx"'),
+        *('"\\\\\\ud83d"', '"\\ud83d\\\\ude80"', '"\\ud83d🚀"', '{"\\ud83d":1}'),
+    ]
+    kept = ['"\ufdd0"', '"\\ufdd0"', '"a\\uFDD01.5"']
+    table = small_table(spark, [{"text": text} for text in [*sound, *halves, *kept]], "text STRING")
+    value = parsed(F.col("text"), "STRING")
+    rows = table.select("text", value["malformed"].isNull(), value["json"], flaw(F.col("text"), name="It")).collect()
+    found = {text: (is_read, cell, sentence) for text, is_read, cell, sentence in rows}
+    assert {text: found[text] for text in sound} == {text: (True, json.loads(text), None) for text in sound}
+    half = "It has one half of a surrogate pair, which is no text."
+    assert {text: found[text] for text in halves} == dict.fromkeys(halves, (False, None, half))
+    noncharacter = "It has the noncharacter U+FDD0, which cannot be kept."
+    assert {text: found[text] for text in kept} == dict.fromkeys(kept, (False, None, noncharacter))
