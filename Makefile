@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-unit test-slow generated lint format clean
+.PHONY: help setup demo playground test test-unit test-slow test-whole generated lint format clean
 
 BIN := .venv/bin
 SET_UP := .venv/.set-up
@@ -25,13 +25,16 @@ playground: setup ## A broker with recorded topics to try things on, until Ctrl-
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.playground
 
 test: lint ## Lint, then all tests but the slow ones
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not whole"
 
 test-unit: setup ## The tests without Spark and Kafka: seconds
 	$(BIN)/pytest tests/unit
 
 test-slow: setup ## The tests that take minutes; CI runs both
 	$(BIN)/pytest -m slow
+
+test-whole: setup ## The tests on the whole recordings
+	$(BIN)/pytest -m whole
 
 generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations
 	$(BIN)/python -m tools.generated

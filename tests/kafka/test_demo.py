@@ -83,7 +83,7 @@ def test_the_check_names_the_key_whose_last_event_was_changed(
     assert sentence == "silver.postgres_orders differs from its source in 1 of 11 keys: 3."
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_whole_demo_passes_and_fails_with_one_changed_value(tmp_path: Path) -> None:
     assert _run_demo(tmp_path, DATA).returncode == 0
     changed = tmp_path / "data"

@@ -72,7 +72,7 @@ def test_forty_batches_end_as_one(empty_silver: Callable[[], Warehouse], contrac
     assert tables(many, contracts) == tables(one, contracts)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_all_records_in_forty_batches_end_as_their_source(
     empty_silver: Callable[[], Warehouse], contracts: Contracts
 ) -> None:
