@@ -6,10 +6,11 @@ entry point or an option that the wheel does not have. These tests do.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from graphlib import TopologicalSorter
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -19,13 +20,13 @@ from zipfile import ZipFile
 from zoneinfo import ZoneInfo
 
 import pytest
-import typer
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import cli.main
-from lakehouse.config import TARGETS, Settings, settings
+from cli.options import Chosen
+from lakehouse.config import TARGETS, Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOYED = ("dev", "staging", "prod")
@@ -245,17 +246,20 @@ def settings_of(task: str, target: str, monkeypatch: pytest.MonkeyPatch) -> Sett
 
     The environment of whoever runs the tests must not fill in what the bundle forgot.
     """
-    given: list[list[str]] = []
-    monkeypatch.setattr(cli.main, "main", given.append)
+    ran: list[tuple[Settings, Sequence[str]]] = []
+
+    def run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool) -> None:
+        assert not dry_run
+        ran.append((chosen.settings, names))
+
+    monkeypatch.setattr(cli.main, "_run_jobs", run_jobs)
     monkeypatch.setattr(sys, "argv", [task, *parameters(task, target)])
-    for option in ("BOOTSTRAP_SERVERS", "WAREHOUSE", "CHECKPOINTS", "TARGET", "MAX_OFFSETS_PER_TRIGGER"):
-        monkeypatch.delenv(f"LAKEHOUSE_{option}", raising=False)
+    for name in [name for name in os.environ if name.startswith("LAKEHOUSE_")]:
+        monkeypatch.delenv(name)
     entry_point(task)()
-    name, *arguments = given[0]
-    assert name == task
-    lakehouse = cast(Any, typer.main.get_command(cli.main.app))
-    read = lakehouse.commands[name].make_context(name, arguments)  # raises for an option that is not there
-    return settings(**read.params)
+    ((chosen, names),) = ran
+    assert names == (task,)
+    return chosen
 
 
 def entry_point(task: str) -> Callable[[], None]:
