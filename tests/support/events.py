@@ -53,9 +53,12 @@ def mysql_image(row: Order) -> dict[str, Any]:
 
 
 def postgres_source(
-    lsn: int, *, last_commit: int | None, snapshot: str = "false", ts_ms: int = 1_767_225_600_000
+    lsn: int, *, last_commit: int | None, snapshot: str = "false", ts_ms: int = 1_767_225_600_000, **more: Any
 ) -> dict[str, Any]:
-    """The `source` block: `last_commit` is the LSN of the last commit, None in a run without stored offsets."""
+    """The `source` block: `last_commit` is the LSN of the last commit, None in a run without stored offsets.
+
+    `more`: fields that few tests look at, as they stand.
+    """
     return {
         "version": "3.6.1.Final",
         "connector": "postgresql",
@@ -68,13 +71,23 @@ def postgres_source(
         "schema": "public",
         "table": "orders",
         "lsn": lsn,
+        **more,
     }
 
 
 def mysql_source(
-    pos: int, *, file: str = "mysql-bin.000002", row: int = 0, snapshot: str = "false", ts_ms: int = 1_767_225_600_000
+    pos: int,
+    *,
+    file: str = "mysql-bin.000002",
+    row: int = 0,
+    snapshot: str = "false",
+    ts_ms: int = 1_767_225_600_000,
+    **more: Any,
 ) -> dict[str, Any]:
-    """The `source` block: rows of one statement share `pos` and differ in `row`."""
+    """The `source` block: rows of one statement share `pos` and differ in `row`.
+
+    `more`: fields that few tests look at, as they stand.
+    """
     return {
         "version": "3.6.1.Final",
         "connector": "mysql",
@@ -88,12 +101,46 @@ def mysql_source(
         "file": file,
         "pos": pos,
         "row": row,
+        **more,
     }
 
 
-def change(op: str, source: Mapping[str, Any], image: Mapping[str, Any] | None) -> str:
-    """The value of a change event; `before` is never data."""
-    return compact({"before": None, "after": image, "source": source, "op": op, "ts_ms": source["ts_ms"]})
+def snapshot_marker(*, first_table: bool, last_table: bool, first_row: bool, last_row: bool) -> str:
+    """`source.snapshot` of a row: only one of several tables carries `first`, and only one `last`.
+
+    A lone row has one marker: that of a last row, unless it is the first of the whole snapshot and not its last.
+    """
+    if last_row and last_table:
+        return "last"
+    if first_row and first_table:
+        return "first"
+    if last_row:
+        return "last_in_data_collection"
+    return "first_in_data_collection" if first_row else "true"
+
+
+def change(
+    op: str,
+    source: Mapping[str, Any],
+    image: Mapping[str, Any] | None,
+    *,
+    before: Mapping[str, Any] | None = None,
+    ts_ms: int | None = None,
+) -> str:
+    """The value of a change event; `before` is never data. `ts_ms`: when the connector told it."""
+    told = source["ts_ms"] if ts_ms is None else ts_ms
+    return compact({"before": before, "after": image, "source": source, "op": op, "ts_ms": told})
+
+
+def run_headers(run: str, *, source: Mapping[str, Any], links: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+    """The headers of a change: `links` to the other key of a changed one, then which run of which connector told it."""
+    return [
+        *links,
+        ("__debezium.context.connectorLogicalName", source["name"]),
+        ("__debezium.context.taskId", "0"),
+        ("__debezium.context.connectorName", source["connector"]),
+        ("__debezium.context.runId", run),
+    ]
 
 
 def record(

@@ -1,0 +1,48 @@
+"""Ways of cutting the records of a history into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from tests.support.events import Record
+
+Batches = Sequence[Sequence[Record]]
+
+
+def in_one(records: Sequence[Record]) -> Batches:
+    """All at once."""
+    return [list(records)]
+
+
+def in_offset_order(records: Sequence[Record], random: Random, *, count: int) -> Batches:
+    """Each partition cut anywhere, its offsets in order; partitions lag behind one another."""
+    batch_of: dict[tuple[int, int], int] = {}
+    for partition in sorted({record["partition"] for record in records}):
+        offsets = sorted(record["offset"] for record in records if record["partition"] == partition)
+        # Sometimes a partition says nothing before the last batch, or nothing after the first.
+        low, high = random.choice(((0, count), (0, count), (count - 1, count), (0, 1)))
+        numbers = sorted(random.randrange(low, high) for _ in offsets)
+        batch_of |= {(partition, offset): number for offset, number in zip(offsets, numbers, strict=True)}
+    return _collected(records, lambda record: batch_of[record["partition"], record["offset"]], count)
+
+
+def in_any_order(records: Sequence[Record], random: Random, *, count: int) -> Batches:
+    """Every record in any batch: for histories that are `shufflable`."""
+    return _collected(records, lambda _: random.randrange(count), count)
+
+
+def doubled(batches: Batches, random: Random) -> Batches:
+    """Every record once more, under the same offset: in its own batch or a later one."""
+    again: list[list[Record]] = [list(batch) for batch in batches]
+    for number, batch in enumerate(batches):
+        for record in batch:
+            again[random.randrange(number, len(batches))].append(record)
+    return again
+
+
+def _collected(records: Sequence[Record], number: Callable[[Record], int], count: int) -> Batches:
+    batches: list[list[Record]] = [[] for _ in range(count)]
+    for record in records:
+        batches[number(record)].append(record)
+    return batches
