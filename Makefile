@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-unit test-slow test-whole generated lint format clean
+.PHONY: help setup demo playground test test-unit test-slow test-whole soak generated lint format clean
 
 BIN := .venv/bin
 SET_UP := .venv/.set-up
@@ -33,8 +33,11 @@ test-unit: setup ## The tests without Spark and Kafka: seconds
 test-slow: setup ## The tests that take minutes; CI runs both
 	$(BIN)/pytest -m slow
 
-test-whole: setup ## The tests on the whole recordings
+test-whole: setup ## The tests on the whole recordings, and those that read them in fifty batches
 	$(BIN)/pytest -m whole
+
+soak: setup ## Thousands of random histories, until Ctrl-C; a failure prints the seed that tells them again
+	@while HISTORIES=1000 $(BIN)/pytest -q tests/spark/test_changelog.py; do :; done
 
 generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations
 	$(BIN)/python -m tools.generated

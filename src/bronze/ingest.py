@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bronze.batches import BATCHES, planned_ranges, write_down_batch
 from bronze.events import events, events_table, not_yet_stored
 from bronze.offsets import OFFSETS, require_no_gap, write_down
 from bronze.standing import Known, Standing, standing_of
@@ -58,7 +59,8 @@ def run(
     places = (warehouse.location, warehouse.checkpoints)
     for source in topics.sources:
         warehouse.ensure(events_table(source))
-    warehouse.ensure(OFFSETS)
+    for spec in (OFFSETS, BATCHES):
+        warehouse.ensure(spec)
 
     def start(source: str) -> StreamingQuery:
         standing = standing_of(warehouse, connection, source, topics.sources[source], known=known)
@@ -84,17 +86,27 @@ def append_batch(
     location: str,
     checkpoints: str,
 ) -> None:
-    """Append one micro-batch of Kafka records; a repeated one is appended once.
+    """Append one micro-batch of Kafka records, then what it was to read; a repeated one is appended once.
 
     The guard is the identity of the checkpoint together with the batch id: after a lost checkpoint, batch ids start
-    again, and so does the identity.
+    again, and so does the identity. A crash between the two leaves a batch that has not ended: it is repeated.
     """
     warehouse = Warehouse(batch.sparkSession, location, checkpoints)
     name = events_table(source).name
     rows = events(batch, batch_id=batch_id, topic_ids=topic_ids)
     if read_again:
         rows = not_yet_stored(rows, warehouse.read(name), read_again=read_again)
-    warehouse.append_once(name, rows, writer=f"{job}/{warehouse.checkpoint_id(job)}", number=batch_id)
+    checkpoint = warehouse.checkpoint_id(job) or ""
+    warehouse.append_once(name, rows, writer=f"{job}/{checkpoint}", number=batch_id)
+    write_down_batch(
+        warehouse,
+        warehouse.read(name),
+        planned_ranges(warehouse, job, batch_id, topic_ids=topic_ids),
+        batch={"source": source, "checkpoint": checkpoint, "batch": batch_id},
+        number=batch_id,
+        writer=f"{job}/{checkpoint}/batches",
+        some_were_there=bool(read_again),
+    )
 
 
 def waiting(spark: SparkSession, settings: Settings, topics: Topics, *, known: Known) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from bronze import ingest
+from cli.accounts import ledger_now
 from gold import build, publish
 from gold.columns import UNIFIED
 from lakehouse.config import Settings
@@ -20,13 +21,13 @@ from lakehouse.results import RESULTS, held_sources
 from lakehouse.steps import Steps
 from lakehouse.tables import Warehouse
 from silver import apply
-from silver.ledger import LEDGER
+from silver.conservation import COUNTED
+from silver.ledger import LEDGER, OUTCOMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Results = Mapping[str, Any]
-KINDS = ("read", "changes", "tombstones", "ignored", "quarantined")
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ def _silver(work: Work) -> Results:
     with work.steps.step("silver", "gate 1, folding and merging changes") as note:
         apply.run(work.spark, work.settings, work.contracts, run_id=work.run_id, progress=note.now)
         ledger = work.warehouse.read(LEDGER.name).where(F.col("run") == work.run_id)
-        sums = ledger.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS]).collect()[0].asDict()
-        note(f"{sums['read']:,} records = " + " + ".join(f"{sums[kind]:,} {kind}" for kind in KINDS[1:]))
+        sums = ledger.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in COUNTED]).collect()[0].asDict()
+        note(f"{sums['read']:,} records = " + " + ".join(f"{sums[kind]:,} {kind}" for kind in OUTCOMES))
     return sums
 
 
@@ -133,10 +134,9 @@ def _plan_silver(work: Work) -> Results:
     """By conservation: what bronze holds, and the ledger has not read."""
     with work.steps.step("silver", "looking for what is new in bronze") as note:
         warehouse = work.warehouse
-        read = dict.fromkeys(work.contracts.topics.sources, 0)
-        if warehouse.exists(LEDGER.name):
-            sums = warehouse.read(LEDGER.name).groupBy("source").agg(F.sum("read").alias("read")).collect()
-            read |= {row["source"]: row["read"] for row in sums}
+        count = F.coalesce(F.sum("read"), F.lit(0))
+        ledgers = {source: ledger_now(warehouse, source) for source in work.contracts.topics.sources}
+        read = {source: ledger.agg(count).collect()[0][0] for source, ledger in ledgers.items()}
         waiting = {source: rows - read[source] for source, rows in _bronze_rows(work).items()}
         note(f"{sum(waiting.values()):,} records of bronze are waiting; nothing was applied")
     return {"waiting_records": waiting}

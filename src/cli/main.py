@@ -1,7 +1,7 @@
 """The `lakehouse` command: one sub-command a job, `run` for all of them, and what people need around them.
 
 Exit codes: 0 done; 1 failed; 2 a mistake in a parameter or contract; 3 a quality gate holds a source back; 4 Kafka;
-5 a table; 6 something is not installed; 7 another run works on the warehouse.
+5 a table; 6 something is not installed; 7 another run works on the warehouse; 8 a record is not accounted for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import typer
 
-from cli import offsets, own_contracts
+from cli import collect, offsets, own_contracts, verify
 from cli.opening import at_work, opened
 from cli.options import AsJson, Chosen, DryRun, MaxOffsets, with_job_options
 from cli.output import answer, say
@@ -25,13 +25,16 @@ app = typer.Typer(
     name="lakehouse",
     help="Debezium change events of PostgreSQL and MySQL to Delta tables and one BigQuery-bound topic.",
     epilog="Exit codes: 0 done, 1 failed, 2 a mistake in a parameter or contract, 3 a quality gate holds a source back,"
-    " 4 Kafka, 5 a table, 6 something is not installed, 7 another run works on the warehouse.",
+    " 4 Kafka, 5 a table, 6 something is not installed, 7 another run works on the warehouse,"
+    " 8 a record is not accounted for.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 own_contracts.add_to(app)
+collect.add_to(app)
 app.add_typer(offsets.app)
+verify.add_to(app)
 
 
 @app.command()

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from lakehouse.column_types import STRING
-from lakehouse.contracts import Contracts, FeedTopics, Gate, GoldTables, SilverTable, Source, StartAtOffsets
+from lakehouse.column_types import DIGITS_OF_DOUBLE, HOLDERS, STRING, DecimalType
+from lakehouse.contracts import Column, Contracts, FeedTopics, Gate, GoldTables, SilverTable, Source, StartAtOffsets
 from lakehouse.rule_arguments import ROW_RULES, Arguments, argument_mistakes, table_rules
 
 TOPICS, TABLES, ROW_GATE = "bronze/topics.yaml", "silver/tables.yaml", "silver/gate.yaml"
@@ -108,16 +108,75 @@ def _table(contracts: Contracts, name: str, table: SilverTable) -> Iterator[Mist
             yield Mistake(TABLES, (*here, "keys"), _unknown("column", key, table.columns, where="columns"))
         elif table.columns[key].optional:
             yield Mistake(TABLES, (*here, "columns", key, "optional"), "a column of the key cannot be optional")
+    for column, declared in table.columns.items():
+        path = (*here, "columns", column)
+        if declared.from_topic is not None:
+            yield from _from_topic(path, declared)
+        yield from _source_type(path, declared)
+        if feeds[name].envelope == "table":
+            yield from _cut_digits(path, declared, feeds[name])
     if feeds[name].envelope == "table":
         yield from _table_of_changes(here, table)
     else:
         yield from _table_of_outbox(here, table)
 
 
+def _from_topic(here: tuple[str, ...], declared: Column) -> Iterator[Mistake]:
+    if re.compile(declared.from_topic or "").groups != 1:
+        yield Mistake(TABLES, (*here, "from_topic"), "the pattern needs one group: the part that is the value")
+    if declared.type != STRING:
+        yield Mistake(TABLES, (*here, "type"), f"what stands in a topic's name is STRING, not {declared.type.ddl}")
+    if declared.fields:
+        yield Mistake(TABLES, (*here, "fields"), "the value stands in the topic's name, not in a field: leave it out")
+
+
+def _source_type(here: tuple[str, ...], column: Column) -> Iterator[Mistake]:
+    """The type holds every value that the database's type has."""
+    source, held = column.source_type, column.element_type
+    if source is None:
+        return
+    kind = "DECIMAL" if isinstance(held, DecimalType) else held.ddl
+    if kind not in HOLDERS[source.name]:
+        what = f"{source.text} is read into {' or '.join(HOLDERS[source.name])}, not into {held.ddl}"
+        yield Mistake(TABLES, (*here, "source_type"), what)
+    elif kind == "BOOLEAN" and source.sizes != (1,):
+        yield Mistake(TABLES, (*here, "source_type"), f"only bit(1) fits BOOLEAN: read {source.text} into STRING")
+    elif source.name == "unsigned_bigint" and isinstance(held, DecimalType) and held.precision - held.scale < 20:
+        what = f"{held.ddl} is too small for unsigned_bigint: write DECIMAL(20,0)"
+        yield Mistake(TABLES, (*here, "type"), what)
+
+
+def _cut_digits(here: tuple[str, ...], column: Column, feed: FeedTopics) -> Iterator[Mistake]:
+    """Where the connector itself cuts digits, the contract says that it may."""
+    why = _why_cut(column, feed)
+    if why is not None and not column.allow_cut_digits:
+        what = f"{why}: write allow_cut_digits: true if that is accepted"
+        yield Mistake(TABLES, (*here, "allow_cut_digits"), what)
+
+
+def _why_cut(column: Column, feed: FeedTopics) -> str | None:
+    held, source = column.element_type, column.source_name
+    if feed.decimal_handling_mode == "double" and source != "unsigned_bigint":
+        digits = _digits(column) if isinstance(held, DecimalType) or source == "numeric" else 0
+        if digits is None or digits > DIGITS_OF_DOUBLE:
+            most = "any number of" if digits is None else digits
+            return f"decimal_handling_mode double keeps {DIGITS_OF_DOUBLE} digits, and this column has {most} digits"
+    is_time = source in ("time", "timestamp") or (held.ddl == "TIMESTAMP" and source != "timestamptz")
+    if is_time and feed.time_precision_mode == "connect" and column.epoch_unit != "millis":
+        return "time_precision_mode connect cuts times to milliseconds (a column that has no more: epoch_unit: millis)"
+    if source == "varbit":
+        return "the connector cuts the leading zeros of varbit"
+    return None
+
+
+def _digits(column: Column) -> int | None:
+    """How many digits the column has at most; None: any number."""
+    if column.source_type and column.source_type.sizes:
+        return column.source_type.sizes[0]
+    return column.element_type.precision if isinstance(column.element_type, DecimalType) else None
+
+
 def _table_of_changes(here: tuple[str, ...], table: SilverTable) -> Iterator[Mistake]:
-    if table.sequence_by != "source_position":
-        what = "the events of a table feed carry a position: write source_position"
-        yield Mistake(TABLES, (*here, "sequence_by"), what)
     if table.payload != "full":
         yield Mistake(TABLES, (*here, "payload"), "only an outbox has partial payloads: write full, or leave it out")
     if table.apply_as_deletes:
@@ -129,7 +188,9 @@ def _table_of_outbox(here: tuple[str, ...], table: SilverTable) -> Iterator[Mist
     if table.sequence_by != "kafka_offset":
         what = "outbox events carry no position: write kafka_offset"
         yield Mistake(TABLES, (*here, "sequence_by"), what)
-    if len(table.keys) != 1:
+    if table.append_only:
+        yield Mistake(TABLES, (*here, "append_only"), "an outbox tells of rows by their key: name it in `keys`")
+    elif len([key for key in table.keys if key in table.columns and table.columns[key].from_topic is None]) != 1:
         what = "an outbox feed has exactly one key: the aggregateid stands for it where the payload lacks it"
         yield Mistake(TABLES, (*here, "keys"), what)
 

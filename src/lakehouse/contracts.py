@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from lakehouse.column_types import ColumnType
+from lakehouse.column_types import ArrayType, ColumnSource, ColumnType, DecimalType, SimpleType
 
 
 class Model(BaseModel):
@@ -71,9 +71,28 @@ class FeedTopics(Model):
     topic_patterns: tuple[Pattern, ...] = Field(default=(), strict=False)
     """More topics, as regular expressions that match whole names. Each must match a topic of the broker."""
     envelope: Literal["table", "outbox"]
-    """table: Debezium's change events. outbox: what the EventRouter writes of an outbox table."""
+    """table: changes of a table's rows. outbox: events of an outbox table. Their shape each record tells itself."""
+    aggregate_types: tuple[str, ...] = Field(default=(), strict=False)
+    """Of an outbox whose table is read without the EventRouter: the `aggregatetype`s of this feed; default: all."""
+    snapshots: Literal["full", "partial"] = "full"
+    """partial: the connector's snapshots may leave out rows (`snapshot.select.statement.overrides`), so they never
+    tell that a row is gone."""
+    unavailable_value_placeholder: str = Field(default="__debezium_unavailable_value", min_length=1)
+    """The connector's `unavailable.value.placeholder`: stands for a large value that a change did not touch."""
     decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
-    """The connector's `decimal.handling.mode`. Without meaning for an outbox."""
+    """The connector's `decimal.handling.mode`. This and all that follow are without meaning for an outbox."""
+    decimal_format: Literal["base64", "numeric"] = "base64"
+    """The JSON converter's `decimal.format`: how decimals are written where they are `precise`."""
+    time_precision_mode: Literal[
+        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
+    ] = "adaptive"
+    """The connector's `time.precision.mode`."""
+    bigint_unsigned_handling_mode: Literal["long", "precise"] = "long"
+    """The connector's `bigint.unsigned.handling.mode`."""
+    binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    """The connector's `binary.handling.mode`."""
+    interval_handling_mode: Literal["numeric", "string"] = "numeric"
+    """The connector's `interval.handling.mode`."""
 
     @model_validator(mode="after")
     def _check(self) -> FeedTopics:
@@ -118,14 +137,24 @@ class Topics(Model):
     sources: dict[Name, Source] = Field(min_length=1)
 
 
+EpochUnit = Literal["millis", "micros", "nanos"]
+
+
 class Column(Model):
     """One column of a silver table: its type, and how the value travels in the change event. A type alone will do."""
 
     type: ColumnType
     fields: tuple[str, ...] = Field(default=(), strict=False)
     """The fields of the event that may hold the value: the first that is present counts. Default: the column's name."""
-    epoch_unit: Literal["micros", "millis"] = "micros"
-    """What an integer counts where a TIMESTAMP is expected. Debezium: `time.precision.mode`, the column's precision."""
+    from_topic: Pattern | None = None
+    """The value is what the one group of this regular expression matches in the topic's name: which shard it is."""
+    source_type: ColumnSource | None = None
+    """What the column is in its database, where the type alone does not say: `time`, `numeric(65,30)`, `bit(8)` …"""
+    epoch_unit: EpochUnit | None = None
+    """What an integer counts that stands for a time. Default: what the feed's `time_precision_mode` says, else micros.
+    Under `adaptive`, a column of at most three digits behind the second has millis."""
+    allow_cut_digits: bool = False
+    """The connector may have cut digits of this column before they came here, and that is accepted."""
     optional: bool = False
     """The events may all lack the field: then it is NULL. Otherwise a field that no event has is an error."""
 
@@ -133,6 +162,16 @@ class Column(Model):
     @classmethod
     def _from_type(cls, value: Any) -> Any:
         return value if isinstance(value, Mapping | Column) else {"type": value}
+
+    @property
+    def element_type(self) -> DecimalType | SimpleType:
+        """Of an array the type of what it holds, else the type."""
+        return self.type.element if isinstance(self.type, ArrayType) else self.type
+
+    @property
+    def source_name(self) -> str:
+        """The name of the source type without its sizes; empty without one."""
+        return self.source_type.name if self.source_type else ""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -143,8 +182,10 @@ class Column(Model):
 class SilverTable(Model):
     """One silver table: its keys and columns, and how the changes of its feed are applied."""
 
-    keys: tuple[Name, ...] = Field(min_length=1, strict=False)
-    """The columns that make up the key."""
+    keys: tuple[Name, ...] = Field(default=(), strict=False)
+    """The columns that make up the key. A table without a primary key has a declared one, or is `append_only`."""
+    append_only: bool = False
+    """The table is the list of its changes, one row each: for a table in which no column tells one row from another."""
     sequence_by: Literal["source_position", "kafka_offset"]
     """source_position: the database's own order. kafka_offset: for feeds whose events carry no position."""
     payload: Literal["full", "partial"] = "full"
@@ -152,6 +193,12 @@ class SilverTable(Model):
     apply_as_deletes: tuple[str, ...] = Field(default=(), strict=False)
     """Of an outbox: the event types that delete the row. In a table feed the operation `d` does."""
     columns: dict[Name, Column] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _has_an_identity(self) -> SilverTable:
+        if bool(self.keys) == self.append_only:
+            raise ValueError("a table needs `keys`, or `append_only: true` without keys")
+        return self
 
     def fields_of(self, column: str) -> tuple[str, ...]:
         """The fields of the event that may hold this column, the preferred one first."""
@@ -170,6 +217,11 @@ class Feed(FeedTopics, SilverTable):
     name: Name
     source: Name
     kind: SourceKind
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the topic is part of the key: then every topic tells of rows of its own."""
+        return any(self.columns[key].from_topic is not None for key in self.keys)
 
 
 OnFailure = Literal["warn", "quarantine", "fail"]

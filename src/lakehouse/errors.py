@@ -102,3 +102,9 @@ class WarehouseBusyError(TableError):
     """Another run works on the warehouse: this one may not begin, or may not go on."""
 
     exit_code = 7
+
+
+class ConservationError(LakehouseError):
+    """The tables do not account for every record: some are missing, stored twice, or counted wrongly."""
+
+    exit_code = 8

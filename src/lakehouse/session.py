@@ -54,6 +54,9 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # The plans of a batch have many conditions on the same columns: what follows from all of them together, Spark
+    # would spend minutes and all its memory on.
+    "spark.sql.constraintPropagation.enabled": "false",
     # One machine: many small tasks cost more than they spread.
     "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -76,12 +79,16 @@ QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:
 
 @contextmanager
 def held(rows: DataFrame) -> Iterator[DataFrame]:
-    """The same rows, computed once for everything inside the block; each time on serverless, which has no cache."""
+    """The same rows, computed once for everything inside the block; each time on serverless, which cannot keep any.
+
+    What is asked of them plans as if they were a table: the plan that makes them is behind them. Were it not, reading
+    the records of a batch would be planned again, and parts of it run again, for each of a dozen questions.
+    """
     if os.environ.get("IS_SERVERLESS", "").lower() == "true":
         yield rows
         return
-    kept = rows.persist()
+    kept = rows.localCheckpoint(eager=True)
     try:
         yield kept
     finally:
-        kept.unpersist()
+        kept._jdf.queryExecution().analyzed().rdd().unpersist(False)

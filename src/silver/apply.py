@@ -25,42 +25,32 @@ from lakehouse.session import held
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse, small_table
-from silver.cells import latest_cells, merge_cells
-from silver.changelog import (
-    first_occurrences,
-    judged,
-    keys_across_partitions,
-    latest_per_key,
-    rows_of_other_partitions,
-)
-from silver.envelope import changes, fields_of_events
+from silver.envelope import fields_of_events
+from silver.feed_batch import FeedBatch, Outcome, apply_feed, judged_records, moved_rows, quarantine
+from silver.history import remembered
 from silver.ledger import (
     CONNECTOR_RUNS,
-    COUNT_NAMES,
-    COUNTS,
     LEDGER,
-    OUTBOX_EVENTS,
-    QUARANTINE,
     TABLES,
     connector_run_rows,
     counts,
     ever_present,
     ignored_counts,
+    job_name,
     ledger_rows,
+    offset_gaps,
     quarantine_rows,
     rule_counts,
-    snapshots,
-    timestamps_before,
 )
-from silver.merge import merge_latest, silver_table
-from silver.position import has_position, with_position
+from silver.merge import silver_table
+from silver.messages import may_be_wrapped
+from silver.runs import Place
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
     from pyspark.sql import Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-SAMPLE_KEYS = 5
 MOST_FIELDS = 200
 EVENTS_THAT_TELL = 100
 
@@ -78,7 +68,7 @@ class Job:
     @property
     def checkpoint(self) -> str:
         """The name of the stream's checkpoint."""
-        return f"silver/{self.source}"
+        return job_name(self.source)
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
@@ -88,6 +78,14 @@ class Job:
     def rules(self, feed: str) -> Sequence[Expectation]:
         """The row rules of gate 1 for a feed."""
         return self.contracts.silver_gate.rules(feed)
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """One batch of the stream."""
+
+    job: Job
+    batch_id: int
 
 
 def run(
@@ -139,48 +137,50 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     """Apply one micro-batch of bronze rows of one source to its silver tables."""
     warehouse = Warehouse(batch.sparkSession, job.location, job.checkpoints)
     # What a batch costs follows the feeds that have news in it, not those that are declared.
-    topics = {row["topic"] for row in batch.select("topic").distinct().collect()}
+    may_be = may_be_wrapped("value") | may_be_wrapped("key")
+    wrapped = {
+        row["topic"]: row["wrapped"] for row in batch.groupBy("topic").agg(F.bool_or(may_be).alias("wrapped")).collect()
+    }
+    topics = set(wrapped)
     if not topics:  # a commit of bronze without rows
         return
     feeds = {name: feed for name, feed in job.feeds.items() if any(feed.has_topic(topic) for topic in topics)}
     with ExitStack() as stack:
-        records = {
-            name: stack.enter_context(held(_judged_records(batch, topics, feed, job))) for name, feed in feeds.items()
-        }
+        records = {name: stack.enter_context(held(_judged(batch, wrapped, feed, job))) for name, feed in feeds.items()}
         rows = _counted(batch, topics, records, job)
         for feed in feeds.values():
             of_feed = [row for row in rows if row["feed"] == feed.name]
             _require_fields(warehouse, _records_of(batch, topics, feed), feed, of_feed)
-        counted = small_table(warehouse.spark, [row.asDict() for row in rows], COUNTS)
-        for name in feeds:
-            places = {(row["topic"], row["partition"]) for row in rows if row["feed"] == name and row["changes"]}
-            if places:
-                _apply_feed(warehouse, name, records[name], counted, job, places=places)
-            if any(row["feed"] == name and row["quarantined"] for row in rows):
-                _quarantine(warehouse, quarantine_rows(records[name], source=job.source, feed=name), job.source)
-        _write_down(warehouse, rows, counted, batch_id, job)
+        memory = remembered(warehouse, job.source, rows)
+        outcomes = {}
+        for name, feed in feeds.items():
+            part = FeedBatch(
+                warehouse, feed, job.rules(name), [row for row in rows if row["feed"] == name], job.run, memory
+            )
+            if any(part.total(kind) for kind in ("changes", "truncates", "tombstones")):
+                outcomes[name] = apply_feed(part, records[name])
+            if part.total("quarantined"):
+                quarantine(warehouse, quarantine_rows(records[name], source=job.source, feed=name), job.source)
+        _write_down(warehouse, batch, rows, outcomes, Numbered(job, batch_id))
 
 
-def _judged_records(batch: DataFrame, topics: set[str], feed: Feed, job: Job) -> DataFrame:
-    records = _records_of(batch, topics, feed)
-    return judged(changes(records, feed), job.rules(feed.name), has_position=has_position(feed))
+def _judged(batch: DataFrame, wrapped: Mapping[str, bool], feed: Feed, job: Job) -> DataFrame:
+    """The feed's records, through gate 1. `wrapped`: the topics of the batch, and whether messages bring schemas."""
+    brings_schemas = any(may_be for topic, may_be in wrapped.items() if feed.has_topic(topic))
+    records = _records_of(batch, set(wrapped), feed)
+    return judged_records(records, feed, job.rules(feed.name), wrapped=brings_schemas)
 
 
 def _counted(batch: DataFrame, topics: set[str], records: Mapping[str, DataFrame], job: Job) -> list[Row]:
     """The counts of the whole batch, those of topics without a feed included: a few rows, in the columns of COUNTS."""
     parts = [
-        counts(
-            judged_records,
-            feed=name,
-            rules=[rule.name for rule in job.rules(name)],
-            columns=[column for column in job.feeds[name].columns if column not in job.feeds[name].keys],
-        )
+        counts(judged_records, feed=job.feeds[name], rules=[rule.name for rule in job.rules(name)])
         for name, judged_records in records.items()
     ]
     without_feed = {topic for topic in topics if not any(feed.has_topic(topic) for feed in job.feeds.values())}
     if without_feed:
         parts.append(ignored_counts(batch.where(F.col("topic").isin(*without_feed))))
-    return reduce(DataFrame.unionByName, parts).select(*COUNT_NAMES).collect()
+    return reduce(DataFrame.unionByName, parts).collect()
 
 
 def _records_of(batch: DataFrame, topics: set[str], feed: Feed) -> DataFrame:
@@ -225,83 +225,43 @@ def _never_had(feed: Feed, column: str, fields: Sequence[str], *, events: int) -
     return ContractProblem("silver/tables.yaml", None, f"tables.{feed.name}.columns.{column}", what)
 
 
-def _apply_feed(
-    warehouse: Warehouse, name: str, records: DataFrame, counted: DataFrame, job: Job, *, places: set[tuple[str, int]]
+def _write_down(
+    warehouse: Warehouse, batch: DataFrame, rows: Sequence[Row], outcomes: Mapping[str, Outcome], number: Numbered
 ) -> None:
-    """Merge a feed's changes, which come from these topic-partitions, into its table."""
-    feed = job.feeds[name]
-    seen = warehouse.read(CONNECTOR_RUNS.name).where(F.col("source") == job.source)
-    of_batch = connector_run_rows(counted, source=job.source, timed_feeds=())
-    placed = with_position(
-        records,
-        feed,
-        runs=snapshots(seen.unionByName(of_batch)),
-        read=timestamps_before(seen, counted),
-    ).where(F.col("kind") == "change")
-    table = warehouse.delta(f"silver.{name}")
-    if feed.sequence_by == "source_position":
-        merge_latest(table, latest_per_key(placed, feed), feed)
-        return
-    known = warehouse.read(OUTBOX_EVENTS.name).where((F.col("source") == job.source) & (F.col("feed") == name))
-    with held(first_occurrences(placed, known=known)) as events:
-        # Most outboxes have one partition; then there is nothing to look for key by key.
-        if len(places) > 1 or not rows_of_other_partitions(table.toDF(), places).isEmpty():
-            _report_strays(warehouse, name, keys_across_partitions(events, table.toDF(), feed), job)
-        if feed.payload == "partial":
-            merge_cells(table, latest_cells(events, feed), feed)
-        else:
-            merge_latest(table, latest_per_key(events, feed), feed)
-        _remember_events(warehouse, name, events, job.source)
-
-
-def _report_strays(warehouse: Warehouse, feed: str, strays: DataFrame, job: Job) -> None:
-    """Keys whose events came over several partitions go into the results: only timestamps could order them."""
-    sample = strays.limit(SAMPLE_KEYS).collect()
-    if not sample:
-        return
-    failed = strays.count()
-    result = Result(
-        run=job.run,
-        gate="silver",
-        source=job.source,
-        feed=feed,
-        rule="one_partition_per_key",
-        on_failure="warn",
-        evaluated=failed,
-        failed=failed,
-        passed=False,
-        sample_keys=tuple(",".join(str(value) for value in row) for row in sample),
-    )
-    warehouse.append(RESULTS.name, result_rows(warehouse.spark, [result]))
-
-
-def _remember_events(warehouse: Warehouse, feed: str, events: DataFrame, source: str) -> None:
-    rows = events.where(F.col("event_id").isNotNull()).select(
-        F.lit(source).alias("source"), F.lit(feed).alias("feed"), "event_id", "topic", "partition", "offset"
-    )
-    is_known = f"known.source = '{source}' AND known.feed = '{feed}' AND known.event_id = new.event_id"
-    table = warehouse.delta(OUTBOX_EVENTS.name).alias("known")
-    table.merge(rows.alias("new"), is_known).whenNotMatchedInsertAll().execute()
-
-
-def _quarantine(warehouse: Warehouse, rows: DataFrame, source: str) -> None:
-    is_known = (
-        f"known.source = '{source}' AND known.topic = new.topic AND known.partition = new.partition"
-        " AND known.offset = new.offset"
-    )
-    table = warehouse.delta(QUARANTINE.name).alias("known")
-    table.merge(rows.alias("new"), is_known).whenNotMatchedInsertAll().execute()
-
-
-def _write_down(warehouse: Warehouse, rows: Sequence[Row], counted: DataFrame, batch_id: int, job: Job) -> None:
     """What later batches need to know of this one, then the ledger: a batch in the ledger is done."""
-    writer = f"silver/{job.source}/{warehouse.checkpoint_id(job.checkpoint)}"
-    timed = [name for name, feed in job.feeds.items() if feed.sequence_by == "kafka_offset"]
-    if any(row["first_snapshot_offset"] is not None or row["feed"] in timed for row in rows):
-        seen = connector_run_rows(counted, source=job.source, timed_feeds=timed)
-        warehouse.append_once(CONNECTOR_RUNS.name, seen, writer=writer, number=batch_id)
-    entries = ledger_rows(counted, run=job.run, source=job.source, batch_id=batch_id)
-    warehouse.append_once(LEDGER.name, entries, writer=writer, number=batch_id)
+    job, batch_id = number.job, number.batch_id
+    checkpoint = warehouse.checkpoint_id(job.checkpoint)
+    writer = f"silver/{job.source}/{checkpoint}"
+    counted = [row.asDict() for row in rows]
+    seen = small_table(warehouse.spark, connector_run_rows(counted, source=job.source), CONNECTOR_RUNS.columns)
+    warehouse.append_once(CONNECTOR_RUNS.name, seen, writer=writer, number=batch_id)
+    of_batch = {"run": job.run, "source": job.source, "checkpoint": checkpoint or "", "batch": batch_id}
+    ended = {place: counts for outcome in outcomes.values() for place, counts in outcome.counts.items()}
+    entries = ledger_rows(counted, ended, _gaps(batch, rows), batch=of_batch)
+    for feed, outcome in outcomes.items():
+        entries += moved_rows(outcome, batch={**of_batch, "feed": feed})
+    ledger = small_table(warehouse.spark, entries, LEDGER.columns)
+    warehouse.append_once(
+        LEDGER.name, ledger.withColumn("written_at", F.current_timestamp()), writer=writer, number=batch_id
+    )
+
+
+def _gaps(batch: DataFrame, rows: Sequence[Row]) -> dict[Place, list[tuple[int, int]]]:
+    """Of every place, the ranges of offsets inside of the batch that no record has."""
+    extent: dict[Place, tuple[int, int, int]] = {}
+    for row in rows:
+        place = (row["topic"], row["topic_id"], row["partition"])
+        first, last, read = extent.get(place, (row["first_offset"], row["last_offset"], 0))
+        extent[place] = (min(first, row["first_offset"]), max(last, row["last_offset"]), read + row["read"])
+    with_gaps = [place for place, (first, last, read) in extent.items() if last - first + 1 != read]
+    gaps: dict[Place, list[tuple[int, int]]] = {}
+    if with_gaps:
+        records = batch.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        found = offset_gaps(records.where(F.col("topic").isin(*{topic for topic, _id, _partition in with_gaps})))
+        for row in found.collect():
+            place = (row["topic"], row["topic_id"], row["partition"])
+            gaps.setdefault(place, []).append((row["first"], row["last"]))
+    return gaps
 
 
 def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:

@@ -1,7 +1,10 @@
-"""Partial payloads: an event that names some columns only leaves the others as they are.
+"""Columns that an event may pass over: the others' last word stands, column by column.
 
-Every cell keeps the position of the event that said it, and a row the position of its last delete: so the table is a
-function of the set of events here too, however they are cut into batches.
+Partial payloads of an outbox name some columns only; a change of PostgreSQL leaves out a large value that it did not
+touch. Every such cell keeps the position of the event that said it, and the row that of its last delete: so the table
+is a function of the set of events here too, however they are cut into batches. A cell that a change left out, and that
+nothing has said since the row came to be, is unresolved: it is NULL, and `_unresolved_columns` names it. Of a row whose
+key was changed the value is an older key's: `_awaited` says whose events may still tell it (silver.older_keys).
 """
 
 from __future__ import annotations
@@ -11,85 +14,100 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
+from silver.envelope import large_columns
+from silver.position import position_type
 
 if TYPE_CHECKING:
-    from delta.tables import DeltaTable
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
-_OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
+
+def cells_of(feed: Feed) -> tuple[str, ...]:
+    """The columns that an event of this feed may pass over."""
+    if feed.payload == "partial":
+        return tuple(column for column in feed.columns if column not in feed.keys)
+    return large_columns(feed)
 
 
 def cell_columns(feed: Feed, position: str) -> list[str]:
-    """What a table of partial payloads has beside the technical columns of every silver table."""
+    """What a table with such columns has beside the technical columns of every silver table."""
+    if not cells_of(feed):
+        return []
     cells = ", ".join(f"{column}: {position}" for column in cells_of(feed))
-    return [f"_cell_positions STRUCT<{cells}>", f"_deleted_position {position}"]
+    columns = [f"_cell_positions STRUCT<{cells}>", f"_deleted_position {position}"]
+    return columns if feed.payload == "partial" else [*columns, *_unresolved_columns(position)]
 
 
-def cells_of(feed: Feed) -> list[str]:
-    """The columns that are not the key."""
-    return [column for column in feed.columns if column not in feed.keys]
+def awaited_type(position: str) -> str:
+    """What a row with unresolved columns waits for: events of older keys, before a position, that tell a column."""
+    return f"ARRAY<STRUCT<column: STRING, key: STRING, before: {position}, since: {position}>>"
 
 
-def latest_cells(changes: DataFrame, feed: Feed) -> DataFrame:
-    """Of every key, the last word on every cell after its last delete, as a silver row of a partial feed.
+def _unresolved_columns(position: str) -> list[str]:
+    return ["_unresolved_columns ARRAY<STRING>", f"_awaited {awaited_type(position)}"]
 
-    One row a key. A cell that no event names is NULL, and so is its position. `changes` have `absent`: the columns
-    that the event does not name.
-    """
-    last = F.struct(*_OF_LAST_EVENT)
-    deleted = F.max(F.when(F.col("is_delete"), F.col("position")))
-    cells = []
+
+def cell_folds(feed: Feed) -> list[Column]:
+    """Aggregates over a key's changes: the last word on every cell, where it was said, and the last delete."""
+    if not cells_of(feed):
+        return []
+    passed_over = "absent" if feed.payload == "partial" else "left_out"
+    folds = [F.max(F.when(F.col("is_delete"), F.col("position"))).alias("deleted_at")]
     for column in cells_of(feed):
-        said_at = F.when(~F.col("is_delete") & ~F.array_contains("absent", column), F.col("position"))
-        cells += [
+        said_at = F.when(~F.col("is_delete") & ~F.array_contains(passed_over, column), F.col("position"))
+        folds += [
             F.max(said_at).alias(f"{column}_at"),
-            F.max_by(F.struct(F.col(f"row.{column}").alias("value")), said_at).alias(column),
+            F.max_by(F.struct(F.col(f"row.{column}").alias("value")), said_at).alias(f"{column}_said"),
         ]
-    folded = changes.groupBy(*[F.col(f"row.{key}").alias(key) for key in feed.keys]).agg(
-        F.max("position").alias("_position"),
-        F.max_by(last, "position").alias("last"),
-        deleted.alias("_deleted_position"),
-        *cells,
-    )
-    return folded.select(
-        *[F.col(key) if key in feed.keys else _if_after_delete(key, f"{key}.value").alias(key) for key in feed.columns],
-        "_position",
-        F.col("last.op").alias("_op"),
-        F.col("_deleted_position").eqNullSafe(F.col("_position")).alias("_is_deleted"),
-        *[F.col(f"last.{name}").alias(f"_{name}") for name in _OF_LAST_EVENT if name != "op"],
-        F.struct(*[_if_after_delete(c, f"{c}_at").alias(c) for c in cells_of(feed)]).alias("_cell_positions"),
-        "_deleted_position",
-    )
+    return folds
 
 
-def merge_cells(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
-    """Bring every cell up to its last word; the number of rows that changed. `latest` has at most one row a key."""
-    same_key = " AND ".join(f"target.{key} = latest.{key}" for key in feed.keys)
-    is_later = "latest._position > target._position"
+def cell_values(feed: Feed) -> dict[str, Column]:
+    """The cells after the key's last delete, and the technical columns that go with them."""
+    cells = cells_of(feed)
+    if not cells:
+        return {}
+    values = {column: _if_after_delete(column, f"{column}_said.value") for column in cells}
+    values["_cell_positions"] = F.struct(*[_if_after_delete(c, f"{c}_at").alias(c) for c in cells])
+    values["_deleted_position"] = F.col("deleted_at")
+    if feed.payload != "partial":
+        is_unsaid = [F.when(_if_after_delete(c, f"{c}_at").isNull(), c) for c in cells]
+        names = F.array_compact(F.array(*is_unsaid))
+        values["_unresolved_columns"] = F.when(~F.col("last.is_delete") & (F.size(names) > 0), names)
+        values["_awaited"] = F.lit(None).cast(awaited_type(position_type(feed)))
+    return values
+
+
+def cell_updates(feed: Feed) -> dict[str, str]:
+    """SQL of a MERGE of `latest` into `target`: what the cells of a known row become."""
+    cells = cells_of(feed)
+    if not cells:
+        return {}
     deleted = "greatest(target._deleted_position, latest._deleted_position)"
-    values = {
-        **{name: f"IF({is_later}, latest.{name}, target.{name})" for name in (f"_{name}" for name in _OF_LAST_EVENT)},
-        "_position": "greatest(target._position, latest._position)",
-        "_is_deleted": f"{deleted} <=> greatest(target._position, latest._position)",
+    updates = {
         "_deleted_position": deleted,
-        "_cell_positions": f"named_struct({', '.join(f'{c!r}, {_position(c, deleted)}' for c in cells_of(feed))})",
-        **{column: _value(column, deleted) for column in cells_of(feed)},
-        "_applied_at": "latest._applied_at",
+        "_cell_positions": f"named_struct({', '.join(f'{c!r}, {_position(c, deleted)}' for c in cells)})",
+        **{column: _value(column, deleted) for column in cells},
     }
-    news = [f"({_is_newer(column)} AND {_stands(column, deleted)})" for column in cells_of(feed)]
-    is_deleted_later = f"NOT (target._deleted_position <=> {deleted})"
-    result = (
-        table.alias("target")
-        .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
-        .whenMatchedUpdate(condition=" OR ".join([is_later, is_deleted_later, *news]), set=dict(values))
-        .whenNotMatchedInsertAll()
-        .execute()
-    )
-    return int(result.collect()[0]["num_affected_rows"])
+    if feed.payload != "partial":
+        names = f"array_compact(array({', '.join(f'IF({_position(c, deleted)} IS NULL, {c!r}, NULL)' for c in cells)}))"
+        is_live = f"NOT ({deleted} <=> greatest(target._position, latest._position))"
+        updates["_unresolved_columns"] = f"IF({is_live} AND size({names}) > 0, {names}, NULL)"
+        updates["_awaited"] = f"IF({is_live} AND size({names}) > 0, target._awaited, NULL)"
+    return updates
+
+
+def has_cell_news(feed: Feed) -> list[str]:
+    """SQL conditions: `latest` has a later word on a cell of `target`, or on its delete."""
+    cells = cells_of(feed)
+    if not cells:
+        return []
+    deleted = "greatest(target._deleted_position, latest._deleted_position)"
+    news = [f"({_is_newer(column)} AND {_stands(column, deleted)})" for column in cells]
+    return [f"NOT (target._deleted_position <=> {deleted})", *news]
 
 
 def _if_after_delete(column: str, value: str) -> Column:
-    is_after = F.col("_deleted_position").isNull() | (F.col(f"{column}_at") > F.col("_deleted_position"))
+    is_after = F.col("deleted_at").isNull() | (F.col(f"{column}_at") > F.col("deleted_at"))
     return F.when(is_after, F.col(value))
 
 

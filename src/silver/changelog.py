@@ -1,4 +1,4 @@
-"""The changelog: which changes may pass the gate, and the last word on every key."""
+"""The changelog: which changes may pass the gate, what they are worth, and the last word on every key."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation, Feed
 from lakehouse.expectations import fails
+from silver.cells import cell_folds, cell_values, cells_of
+from silver.position import at_offset, place_of, position_type, same_place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+# What a silver row says of the event that it is from.
+OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
 
 
 def judged(changes: DataFrame, expectations: Sequence[Expectation], *, has_position: Column) -> DataFrame:
     """The same records with `is_judged`, `failed_rules` (names) and the final `kind`.
 
     A change becomes `quarantined` when a value did not fit, when it has no position, or when it fails a rule with
-    `on_failure: quarantine`; an unreadable record always. `problems` holds every reason. No rule is asked about a
-    delete.
+    `on_failure: quarantine`; an unreadable record always, a truncate without a position too. `problems` holds every
+    reason. No rule is asked about a delete.
     """
-    is_change = F.col("kind") == "change"
+    is_change, is_truncate = F.col("kind") == "change", F.col("kind") == "truncate"
     is_judged = is_change & ~F.col("is_delete")
     failures = {rule.name: is_judged & fails(rule, lambda column: F.col(f"row.{column}")) for rule in expectations}
     reasons = [
@@ -32,58 +37,220 @@ def judged(changes: DataFrame, expectations: Sequence[Expectation], *, has_posit
         for rule in expectations
         if rule.on_failure == "quarantine"
     ]
-    no_position = F.when(is_change & ~has_position, "The record has no source position.")
+    no_position = F.when((is_change | is_truncate) & ~has_position, "The record has no source position.")
     problems = F.concat("problems", F.array_compact(F.array(no_position, *reasons)))
     names = F.array_compact(F.array(*[F.when(failed, name) for name, failed in failures.items()]))
-    must_wait = (F.col("kind") == "unreadable") | (is_change & (F.size("problems") > 0))
+    must_wait = (F.col("kind") == "unreadable") | ((is_change | is_truncate) & (F.size("problems") > 0))
     return changes.withColumns({"problems": problems, "failed_rules": names, "is_judged": is_judged}).withColumn(
         "kind", F.when(must_wait, "quarantined").otherwise(F.col("kind"))
     )
 
 
-def first_occurrences(events: DataFrame, *, known: DataFrame) -> DataFrame:
-    """The events without replays: of the records with one `event_id`, the one with the lowest position.
+def with_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: DataFrame) -> DataFrame:
+    """The records, with those tombstones as deletes that no delete of their own precedes (`is_tombstone`).
 
-    `known`: event_id, topic, partition, offset of the first occurrence of every event of earlier batches. The record
-    that is itself the known occurrence stays, so a repeated batch gives the same result. Events without an id stay.
+    Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. Such a
+    delete stands right behind the highest place that an earlier record of the key has, in the batch or in the silver
+    `table`: the record just before it may be a replayed one.
+    `ends`: topic, topic_id, partition, last_key (xxhash64) and last_is_delete of the record before the batch.
     """
-    same_event = Window.partitionBy("event_id")
-    is_first = F.col("event_id").isNull() | (F.col("position") == F.min("position").over(same_event))
-    first = known.select(
-        "event_id",
-        F.struct("topic", "partition", "offset").alias("known_at"),
+    of_key = (
+        Window.partitionBy("topic", "topic_id", "partition", "key")
+        .orderBy("offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
     )
-    is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != F.struct("topic", "partition", "offset"))
+    is_tombstone = F.col("kind") == "tombstone"
+    is_said = F.col("kind").isin("change", "quarantined")
+    keys = list(feed.keys)
+    with_key = reduce(operator.and_, [F.col(f"row.{key}").isNotNull() for key in keys])
+    tombstones = placed.where(is_tombstone & with_key).select("topic", "topic_id", "partition", "key").distinct()
+    before = (
+        placed.join(tombstones, on=["topic", "topic_id", "partition", "key"], how="left_semi")
+        .withColumns(
+            {
+                "follows_delete": F.last(F.when(is_said, F.col("is_delete")), ignorenulls=True).over(of_key),
+                "highest_before": F.max(F.when(is_said, F.col("position"))).over(of_key),
+            }
+        )
+        .where(is_tombstone & with_key & ~F.coalesce("follows_delete", F.lit(False)))
+        .join(F.broadcast(ends), on=["topic", "topic_id", "partition"], how="left")
+    )
+    is_own = F.col("follows_delete").isNull() & (F.col("last_key") == F.xxhash64("key")) & F.col("last_is_delete")
+    rows = table.select(
+        *[F.col(key).alias(f"table_{key}") for key in keys],
+        F.col("_topic").alias("table_topic"),
+        F.col("_partition").alias("table_partition"),
+        F.col("_offset").alias("table_offset"),
+        F.col("_position").alias("table_position"),
+        F.col("_is_deleted").alias("table_is_deleted"),
+    )
+    same_row = reduce(operator.and_, [F.col(f"row.{key}") == F.col(f"table_{key}") for key in keys])
+    is_earlier = (
+        (F.col("table_topic") == F.col("topic"))
+        & (F.col("table_partition") == F.col("partition"))
+        & (F.col("table_offset") < F.col("offset"))
+        & ~F.col("table_is_deleted")
+    )
+    found = before.where(~F.coalesce(is_own, F.lit(False))).join(rows, on=same_row & is_earlier, how="left")
+    if feed.sequence_by == "kafka_offset":
+        position = F.col("position")
+    else:
+        position = at_offset(F.greatest("highest_before", "table_position"), F.col("offset"), feed)
+    # A batch may hold a record twice.
+    deletes = found.groupBy("topic", "topic_id", "partition", "offset").agg(F.max(position).alias("deletes_at"))
+    is_delete = F.col("deletes_at").isNotNull()
     return (
-        events.join(first, on="event_id", how="left")
-        .withColumn("is_first", is_first & ~is_known_elsewhere)
-        .where("is_first")
-        .drop("known_at", "is_first")
+        placed.join(deletes, on=["topic", "topic_id", "partition", "offset"], how="left")
+        .withColumn("is_tombstone", is_delete)
+        .withColumn("kind", F.when(is_delete, "change").otherwise(F.col("kind")))
+        .withColumn("op", F.when(is_delete, "d").otherwise(F.col("op")))
+        .withColumn("is_delete", F.col("is_delete") | is_delete)
+        .withColumn("position", F.coalesce("deletes_at", "position"))
+        .drop("deletes_at")
+    )
+
+
+def with_floors(placed: DataFrame, floor: Column) -> DataFrame:
+    """The records with the `floor` of their shard, and whether they are older (`is_below_floor`)."""
+    is_below = F.coalesce(F.col("position") < F.col("floor.position"), F.lit(False))
+    return placed.withColumn("floor", floor).withColumn("is_below_floor", is_below)
+
+
+def as_gone_below_floors(changes: DataFrame) -> DataFrame:
+    """The changes, those below their floor as a delete by it: so a key that they name is known to be gone.
+
+    Whether they come in one batch with the truncate, before it or after it, the table is the same.
+    """
+    below = F.col("is_below_floor")
+    reason = F.when(F.col("floor.reason") == "truncate", "t").otherwise("r")
+    instead = {
+        "position": F.col("floor.position"),
+        "is_delete": F.lit(True),
+        "op": reason,
+        "topic": F.col("floor.at_topic"),
+        "partition": F.col("floor.at_partition"),
+        "offset": F.col("floor.at_offset"),
+        "source_ts": F.lit(None).cast("timestamp"),
+    }
+    return changes.withColumns({name: F.when(below, gone).otherwise(F.col(name)) for name, gone in instead.items()})
+
+
+def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> DataFrame:
+    """The records with `is_repeated`: whether another record of the same `event_id` is the event's first occurrence.
+
+    That is the change with the lowest position, or the record that `known` (event_id, topic, partition, offset) names
+    from earlier batches. A repeated batch finds its own records there, and they are no repetitions. Shards may have
+    the same ids.
+    """
+    of_event = ["event_id", *(["topic"] if feed.is_sharded else [])]
+    same_event = Window.partitionBy(*of_event)
+    is_event = (F.col("kind") == "change") & F.col("event_id").isNotNull()
+    first_here = F.min(F.when(is_event & ~F.col("is_below_floor"), F.col("position"))).over(same_event)
+    first = known.select(*of_event, F.struct("topic", "partition", "offset").alias("known_at"))
+    is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != F.struct("topic", "partition", "offset"))
+    is_repeated = is_event & ((F.col("position") != first_here) | is_known_elsewhere)
+    return (
+        placed.join(first, on=of_event, how="left")
+        .withColumn("is_repeated", F.coalesce(is_repeated, F.lit(False)))
+        .drop("known_at")
     )
 
 
 def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
     """The last word on every key: of its changes, the one with the highest position, as a silver row.
 
-    One row a key: the contract's columns (of a delete, the keys only), `_position`, `_op`, `_is_deleted`,
-    `_source_ts`, `_topic`, `_partition`, `_offset`. Positions are total: they end with the Kafka offset.
+    One row a key: the contract's columns (of a delete, the keys only), `_position`, and what the row says of its
+    event. A column that events may pass over has the last word on itself after the key's last delete. Positions are
+    total: they end with the Kafka offset.
     """
+    cells = cells_of(feed)
     keys = [F.col(f"row.{key}").alias(key) for key in feed.keys]
-    said = F.struct("row", "position", "op", "is_delete", "source_ts", "topic", "partition", "offset")
+    said = F.struct("row", "position", "is_delete", *OF_LAST_EVENT)
+    folded = changes.groupBy(*keys).agg(F.max_by(said, "position").alias("last"), *cell_folds(feed))
+    columns = [
+        F.when(~F.col("last.is_delete"), F.col(f"last.row.{column}")).alias(column)
+        for column in feed.columns
+        if column not in cells and column not in feed.keys
+    ]
+    values = {**cell_values(feed)}
+    return folded.select(
+        *feed.keys,
+        *columns,
+        *[values.pop(column).alias(column) for column in cells],
+        F.col("last.position").alias("_position"),
+        F.col("last.is_delete").alias("_is_deleted"),
+        *[F.col(f"last.{name}").alias(f"_{name}") for name in OF_LAST_EVENT],
+        *[value.alias(name) for name, value in values.items()],
+    )
+
+
+def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
+    """The rows of an append-only table: one a change, `_event_id` first.
+
+    A streamed change that a connector sends again is the same event: its coordinates and its row tell. Any other is
+    told by its Kafka coordinates.
+    """
+    place = F.to_json(place_of(F.col("position"), feed))
+    image = F.xxhash64("op", *[F.col(f"row.{column}") for column in feed.columns]).cast("string")
+    is_told_by_source = F.col("position.streamed") == 1 if feed.sequence_by == "source_position" else F.lit(False)
+    of_kafka = F.concat_ws("/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
+    event_id = F.when(is_told_by_source, F.concat_ws(" ", "topic", place, image)).otherwise(of_kafka)
+    said = F.struct("row", "position", *OF_LAST_EVENT)
     return (
-        changes.groupBy(*keys)
-        .agg(F.max_by(said, "position").alias("last"))
+        changes.groupBy(event_id.alias("_event_id"))
+        .agg(F.min_by(said, F.struct("partition", "offset")).alias("first"))
         .select(
-            *[F.col(f"last.row.{column}").alias(column) for column in feed.columns],
-            F.col("last.position").alias("_position"),
-            F.col("last.op").alias("_op"),
-            F.col("last.is_delete").alias("_is_deleted"),
-            F.col("last.source_ts").alias("_source_ts"),
-            F.col("last.topic").alias("_topic"),
-            F.col("last.partition").alias("_partition"),
-            F.col("last.offset").alias("_offset"),
+            "_event_id",
+            *[F.col(f"first.row.{column}").alias(column) for column in feed.columns],
+            F.col("first.position").alias("_position"),
+            F.lit(False).alias("_is_deleted"),
+            *[F.col(f"first.{name}").alias(f"_{name}") for name in OF_LAST_EVENT],
         )
     )
+
+
+def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
+    """What became of every change, truncate and tombstone: the records with `outcome`, and `now`, the row of their key
+    that the silver `table` has.
+
+    applied: the table's row, or a cell of it, is this record's; or the record has emptied the table. duplicate: the
+    record repeats what was told, under another offset. superseded: something later was said. A tombstone is one unless
+    it has deleted the row itself. quarantined: it is known to be damaged.
+    """
+    cells = cells_of(feed)
+    of_row = ["_position", "_topic", "_partition", "_offset", *(["_cell_positions"] if cells else [])]
+    of_table = F.struct(*of_row).alias("now")
+    if feed.append_only:
+        rows = table.select(F.col("_topic").alias("table_topic"), of_table)
+        is_row = (F.col("topic") == F.col("now._topic")) & (F.col("partition") == F.col("now._partition"))
+        same_row = is_row & (F.col("offset") == F.col("now._offset"))
+    else:
+        keys = list(feed.keys)
+        rows = table.select(*[F.col(key).alias(f"table_{key}") for key in keys], of_table)
+        same_row = reduce(operator.and_, [F.col(f"row.{key}") == F.col(f"table_{key}") for key in keys])
+    is_change, is_truncate = F.col("kind") == "change", F.col("kind") == "truncate"
+    in_play = F.col("kind").isin("change", "truncate") & ~F.col("is_below_floor") & ~F.col("is_repeated")
+    is_applied = F.coalesce(F.col("position") == F.col("now._position"), F.lit(False))
+    if feed.append_only:
+        is_applied = F.col("now").isNotNull()
+    for cell in cells:
+        said_here = F.col("position") == F.col(f"now._cell_positions.{cell}")
+        is_applied = is_applied | F.coalesce(said_here, F.lit(False))
+    repeats = F.lit(feed.append_only)
+    if feed.sequence_by == "source_position" and not feed.append_only:
+        repeats = F.expr(same_place("position", "now._position", feed))
+    is_told = F.col("is_replay") | F.col("is_repeated") | F.coalesce(repeats, F.lit(False))
+    outcome = (
+        F.when(F.col("kind") == "damaged", "quarantined")
+        .when(F.col("kind") == "tombstone", "tombstone")
+        .when(in_play & (is_applied | F.lit(not feed.append_only) & is_truncate & ~F.col("is_replay")), "applied")
+        .when(F.col("is_tombstone"), "tombstone")
+        .when(is_told, "duplicate")
+        .otherwise(F.lit("superseded"))
+    )
+    told = placed.where(F.col("kind").isin("change", "truncate", "tombstone", "damaged"))
+    has_row = F.col("kind").isin("change", "truncate") if feed.append_only else is_change
+    return told.join(rows, on=has_row & same_row, how="left").withColumn("outcome", outcome)
 
 
 def rows_of_other_partitions(table: DataFrame, places: Iterable[tuple[str, int]]) -> DataFrame:
@@ -110,3 +277,8 @@ def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> D
         .where(F.col("places") > 1)
         .select(*keys)
     )
+
+
+def position_from(text: str, feed: Feed) -> Column:
+    """A position from its JSON text."""
+    return F.from_json(F.lit(text), position_type(feed))

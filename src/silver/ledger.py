@@ -2,35 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from lakehouse.contracts import Feed
 from lakehouse.tables import TableSpec
-from silver.position import FULL_SNAPSHOT, RUN
+from silver.position import COORDINATES, END_OF_SNAPSHOT, coordinates, is_full_snapshot, streamed
+from silver.runs import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# One row a batch, topic-partition and connector run: read = changes + tombstones + ignored + quarantined.
+# Every record read is exactly one of these.
+OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
+
+# One row a batch and topic-partition: read = the sum of OUTCOMES; `gaps` are the offsets between that no record has. A
+# later batch that learns better of a record moves it from one outcome to another, in a row of its own that reads none.
+# `checkpoint`: the identity of silver's checkpoint; a silver that is made anew from bronze has another one.
 LEDGER = TableSpec(
     name="ops.ledger",
     columns="""
-        run STRING, source STRING, batch BIGINT, feed STRING, topic STRING, partition INT, run_id STRING,
-        first_offset BIGINT, last_offset BIGINT,
-        read BIGINT, changes BIGINT, tombstones BIGINT, ignored BIGINT, quarantined BIGINT,
+        run STRING, source STRING, checkpoint STRING, batch BIGINT, feed STRING,
+        topic STRING, topic_id STRING, partition INT, first_offset BIGINT, last_offset BIGINT,
+        read BIGINT, applied BIGINT, superseded BIGINT, duplicate BIGINT, tombstone BIGINT, ignored BIGINT,
+        quarantined BIGINT, gaps ARRAY<STRUCT<first: BIGINT, last: BIGINT>>,
         judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>, written_at TIMESTAMP
     """,
 )
 
-# What positions depend on: the full snapshot that a connector run opened with, and, for feeds without positions, the
-# highest timestamp of every stretch of a partition.
+# What positions, epochs and floors depend on: the stretches of every connector run (see silver.runs).
 CONNECTOR_RUNS = TableSpec(
     name="ops.connector_runs",
+    columns=f"""
+        source STRING, feed STRING, topic STRING, topic_id STRING, partition INT, run_id STRING,
+        snapshot_at {COORDINATES}, first_offset BIGINT, last_offset BIGINT, lowest {COORDINATES},
+        highest {COORDINATES}, has_end BOOLEAN,
+        first_ms BIGINT, read_from_ms BIGINT, read_to_ms BIGINT, source_names ARRAY<STRING>,
+        highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN, leaving_out BIGINT
+    """,
+)
+
+# The connector runs with which a source's coordinates have started again, in every partition.
+EPOCHS = TableSpec(
+    name="ops.epochs",
     columns="""
-        source STRING, topic STRING, partition INT, run_id STRING, first_offset BIGINT, last_offset BIGINT,
-        first_snapshot_offset BIGINT, snapshot_lsn BIGINT, highest_timestamp_ms BIGINT
+        source STRING, feed STRING, epoch BIGINT, run_id STRING, topic STRING, topic_id STRING, partition INT,
+        from_offset BIGINT, opened_at TIMESTAMP
+    """,
+)
+
+# Below which position a change is superseded, whatever its key: truncates, completed snapshots; and, for keys that the
+# table does not know, what was collected. `topic`: of a sharded feed the shard, else NULL.
+FLOORS = TableSpec(
+    name="ops.floors",
+    columns="""
+        source STRING, feed STRING, reason STRING, topic STRING, at_topic STRING, at_partition INT, at_offset BIGINT,
+        position STRING, written_at TIMESTAMP
     """,
 )
 
@@ -51,29 +82,37 @@ QUARANTINE = TableSpec(
     partition_by=("source",),
 )
 
-TABLES = (LEDGER, CONNECTOR_RUNS, OUTBOX_EVENTS, QUARANTINE)
+TABLES = (LEDGER, CONNECTOR_RUNS, EPOCHS, FLOORS, OUTBOX_EVENTS, QUARANTINE)
 
-KINDS = ("read", "changes", "tombstones", "ignored", "quarantined")
-COUNTS = """
-    feed STRING, topic STRING, partition INT, run_id STRING, first_offset BIGINT, last_offset BIGINT,
-    read BIGINT, changes BIGINT, tombstones BIGINT, ignored BIGINT, quarantined BIGINT,
+# What the counts of a batch are grouped by: a connector run in a partition, its full snapshots apart.
+STRETCH = ("topic", "topic_id", "partition", "run_id", "snapshot_at")
+COUNTS = f"""
+    feed STRING, topic STRING, topic_id STRING, partition INT, run_id STRING, snapshot_at {COORDINATES},
+    first_offset BIGINT, last_offset BIGINT, read BIGINT, changes BIGINT, deletes BIGINT, truncates BIGINT,
+    tombstones BIGINT, ignored BIGINT, quarantined BIGINT, leaving_out BIGINT,
     judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
-    first_snapshot_offset BIGINT, snapshot_lsn BIGINT, highest_timestamp_ms BIGINT
+    lowest {COORDINATES}, highest {COORDINATES}, has_end BOOLEAN, first_ms BIGINT, read_from_ms BIGINT,
+    read_to_ms BIGINT, source_names ARRAY<STRING>, highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN
 """
-COUNT_NAMES = (
-    *("feed", "topic", "partition", "run_id", "first_offset", "last_offset"),
-    *KINDS,
-    *("judged", "failed_rules", "absent_columns", "first_snapshot_offset", "snapshot_lsn", "highest_timestamp_ms"),
-)
 
 
-def counts(judged: DataFrame, *, feed: str, rules: Sequence[str], columns: Sequence[str]) -> DataFrame:
-    """One row (COUNTS) a topic-partition and connector run: its records by kind, its snapshot, how often rules failed.
+def job_name(source: str) -> str:
+    """The name of the checkpoint of silver's stream."""
+    return f"silver/{source}"
 
-    `absent_columns`: how many of the judged rows had no field for each of `columns`, where some had none.
+
+def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
+    """One row (COUNTS) a STRETCH: its records by kind, how often rules failed, and what later batches need to know.
+
+    `absent_columns`: how many of the judged rows had no field for a column, of the columns where some had none.
     Small: its size does not grow with the number of records.
     """
-    is_snapshot = F.col("source.snapshot").isin(*FULL_SNAPSHOT)
+    at = coordinates(feed) if feed.sequence_by == "source_position" else F.lit(None).cast(COORDINATES)
+    columns = [column for column in feed.columns if column not in feed.keys]
+    is_full = is_full_snapshot() & at.isNotNull()
+    is_streamed = (streamed() == 1) & F.col("kind").isin("change", "truncate", "quarantined")
+    is_end = is_full & F.col("source.snapshot").isin(*END_OF_SNAPSHOT)
+    was_read = F.when(at.isNotNull(), F.col("read_ms"))
     failed = [
         part
         for rule in rules
@@ -85,94 +124,124 @@ def counts(judged: DataFrame, *, feed: str, rules: Sequence[str], columns: Seque
         for part in (F.lit(column), F.count_if(F.array_contains("absent", column)).cast("bigint"))
     ]
     some = F.map_filter(F.create_map(*absent).cast("map<string,bigint>"), lambda _column, times: times > 0)
-    return judged.groupBy(*RUN).agg(
-        F.lit(feed).alias("feed"),
-        F.min("offset").alias("first_offset"),
-        F.max("offset").alias("last_offset"),
-        F.count(F.lit(1)).alias("read"),
-        _of_kind("change").alias("changes"),
-        _of_kind("tombstone").alias("tombstones"),
-        _of_kind("ignored").alias("ignored"),
-        _of_kind("quarantined").alias("quarantined"),
-        F.count_if("is_judged").alias("judged"),
-        F.create_map(*failed).cast("map<string,bigint>").alias("failed_rules"),
-        some.alias("absent_columns"),
-        F.min(F.when(is_snapshot, F.col("offset"))).alias("first_snapshot_offset"),
-        F.max(F.when(is_snapshot, F.col("source.lsn"))).alias("snapshot_lsn"),
-        F.max(F.unix_millis("timestamp")).alias("highest_timestamp_ms"),
+    last = F.struct(
+        F.xxhash64("key").alias("key"), F.coalesce((F.col("kind") == "change") & F.col("is_delete"), F.lit(False))
+    )
+    return (
+        judged.withColumns({"at": at, "snapshot_at": F.when(is_full, at)})
+        .groupBy(*STRETCH)
+        .agg(
+            F.lit(feed.name).alias("feed"),
+            F.min("offset").alias("first_offset"),
+            F.max("offset").alias("last_offset"),
+            F.count(F.lit(1)).alias("read"),
+            _of_kind("change").alias("changes"),
+            F.count_if((F.col("kind") == "change") & F.col("is_delete")).alias("deletes"),
+            _of_kind("truncate").alias("truncates"),
+            _of_kind("tombstone").alias("tombstones"),
+            _of_kind("ignored").alias("ignored"),
+            _of_kind("quarantined").alias("quarantined"),
+            F.count_if(F.size("left_out") > 0).alias("leaving_out"),
+            F.count_if("is_judged").alias("judged"),
+            F.create_map(*failed).cast("map<string,bigint>").alias("failed_rules"),
+            some.alias("absent_columns"),
+            F.min(F.when(is_streamed, F.col("at"))).alias("lowest"),
+            F.max(F.when(is_streamed, F.col("at"))).alias("highest"),
+            F.coalesce(F.bool_or(is_end), F.lit(False)).alias("has_end"),
+            F.min(F.unix_millis("timestamp")).alias("first_ms"),
+            F.min(was_read).alias("read_from_ms"),
+            F.max(was_read).alias("read_to_ms"),
+            F.collect_set(F.when(is_full, F.col("source.name"))).alias("source_names"),
+            F.max(F.unix_millis("timestamp")).alias("highest_timestamp_ms"),
+            F.max_by(last, "offset").alias("last"),
+        )
+        .withColumns({"last_key": F.col("last.key"), "last_is_delete": F.col("last.col2")})
+        .select(*_names(COUNTS))
     )
 
 
 def ignored_counts(records: DataFrame) -> DataFrame:
     """The same for records of topics that belong to no feed (heartbeat topics): read, and ignored by policy."""
-    zero, none = F.lit(0).cast("bigint"), F.lit(None).cast("bigint")
-    return records.groupBy("topic", "partition", F.lit("").alias("run_id")).agg(
-        F.lit(None).cast("string").alias("feed"),
+    zero, none = F.lit(0).cast("bigint"), F.lit(None)
+    read = records.groupBy("topic", F.coalesce("_topic_id", F.lit("")).alias("topic_id"), "partition").agg(
         F.min("offset").alias("first_offset"),
         F.max("offset").alias("last_offset"),
         F.count(F.lit(1)).alias("read"),
-        zero.alias("changes"),
-        zero.alias("tombstones"),
-        F.count(F.lit(1)).alias("ignored"),
-        zero.alias("quarantined"),
-        zero.alias("judged"),
-        F.create_map().cast("map<string,bigint>").alias("failed_rules"),
-        F.create_map().cast("map<string,bigint>").alias("absent_columns"),
-        none.alias("first_snapshot_offset"),
-        none.alias("snapshot_lsn"),
-        none.alias("highest_timestamp_ms"),
+        F.min(F.unix_millis("timestamp")).alias("first_ms"),
     )
+    no_numbers = F.create_map().cast("map<string,bigint>")
+    given = {"ignored": F.col("read"), "run_id": F.lit(""), "failed_rules": no_numbers, "absent_columns": no_numbers}
+    zeros = ("changes", "deletes", "truncates", "tombstones", "quarantined", "leaving_out", "judged")
+    filled = read.withColumns({**dict.fromkeys(zeros, zero), **given})
+    others = {
+        name: none.cast(kind) for name, kind in _fields(COUNTS).items() if name not in (*filled.columns, "has_end")
+    }
+    return filled.withColumns({**others, "has_end": F.lit(False)}).select(*_names(COUNTS))
 
 
-def ledger_rows(counted: DataFrame, *, run: str, source: str, batch_id: int) -> DataFrame:
-    """Rows of `ops.ledger` for one batch."""
-    return counted.select(
-        F.lit(run).alias("run"),
-        F.lit(source).alias("source"),
-        F.lit(batch_id).cast("bigint").alias("batch"),
-        "feed",
-        *RUN,
-        "first_offset",
-        "last_offset",
-        *KINDS,
-        "judged",
-        "failed_rules",
-        "absent_columns",
-        F.current_timestamp().alias("written_at"),
-    )
+def outcome_counts(outcomes: DataFrame) -> DataFrame:
+    """topic, topic_id, partition, outcome, records: of the changes and tombstones of a batch, how many ended how."""
+    return outcomes.groupBy("topic", "topic_id", "partition", "outcome").agg(F.count(F.lit(1)).alias("records"))
 
 
-def connector_run_rows(counted: DataFrame, *, source: str, timed_feeds: Sequence[str]) -> DataFrame:
-    """Rows of `ops.connector_runs` for one batch, where it has any: snapshots, and timestamps of `timed_feeds`."""
-    is_needed = F.col("first_snapshot_offset").isNotNull() | F.col("feed").isin(*timed_feeds)
-    return counted.where(is_needed).select(
-        F.lit(source).alias("source"),
-        *RUN,
-        "first_offset",
-        "last_offset",
-        "first_snapshot_offset",
-        "snapshot_lsn",
-        "highest_timestamp_ms",
-    )
+def ledger_rows(
+    counted: Iterable[Mapping[str, Any]],
+    outcomes: Mapping[Place, Mapping[str, int]],
+    gaps: Mapping[Place, Sequence[tuple[int, int]]],
+    *,
+    batch: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Rows of `ops.ledger` for one batch (`batch`: its run, source, checkpoint and number), without `written_at`.
+
+    `outcomes`: of every topic-partition, how many changes, truncates and tombstones ended how.
+    """
+    rows: dict[Place, dict[str, Any]] = {}
+    for one in counted:
+        place = (one["topic"], one["topic_id"], one["partition"])
+        row = rows.setdefault(
+            place,
+            {
+                **batch,
+                **{name: one[name] for name in ("feed", "topic", "topic_id", "partition")},
+                **{name: one[name] for name in ("first_offset", "last_offset")},
+                **dict.fromkeys(("read", *OUTCOMES, "judged"), 0),
+                "gaps": [{"first": first, "last": last} for first, last in gaps.get(place, ())],
+                "failed_rules": {},
+                "absent_columns": {},
+            },
+        )
+        row["first_offset"] = min(row["first_offset"], one["first_offset"])
+        row["last_offset"] = max(row["last_offset"], one["last_offset"])
+        for name in ("read", "ignored", "quarantined", "judged"):
+            row[name] += one[name]
+        for name in ("failed_rules", "absent_columns"):
+            for key, times in one[name].items():
+                row[name][key] = row[name].get(key, 0) + times
+    for place, row in rows.items():
+        for outcome, records in outcomes.get(place, {}).items():
+            row[outcome] += records
+    return list(rows.values())
 
 
-def snapshots(seen: DataFrame) -> DataFrame:
-    """Rows of `ops.connector_runs` to one row a run: topic, partition, run_id, first_snapshot_offset, snapshot_lsn."""
-    return seen.groupBy(*RUN).agg(
-        F.min("first_snapshot_offset").alias("first_snapshot_offset"),
-        F.max("snapshot_lsn").alias("snapshot_lsn"),
-    )
+def offset_gaps(records: DataFrame) -> DataFrame:
+    """topic, topic_id, partition, first, last: the ranges of offsets inside of a batch that no record has.
 
-
-def timestamps_before(seen: DataFrame, counted: DataFrame) -> DataFrame:
-    """topic, partition, highest_timestamp_ms: the highest timestamp of each partition before this batch's records."""
-    starts = counted.groupBy("topic", "partition").agg(F.min("first_offset").alias("start"))
+    Compaction and the markers of transactions leave such gaps: Kafka gives out an offset once.
+    """
+    before = F.lag("offset").over(Window.partitionBy("topic", "topic_id", "partition").orderBy("offset"))
     return (
-        seen.join(starts, on=["topic", "partition"], how="inner")
-        .where(F.col("last_offset") < F.col("start"))
-        .groupBy("topic", "partition")
-        .agg(F.max("highest_timestamp_ms").alias("highest_timestamp_ms"))
+        records.select("topic", "topic_id", "partition", "offset", before.alias("before"))
+        .where(F.col("offset") > F.col("before") + 1)
+        .select(
+            "topic", "topic_id", "partition", (F.col("before") + 1).alias("first"), (F.col("offset") - 1).alias("last")
+        )
     )
+
+
+def connector_run_rows(counted: Iterable[Mapping[str, Any]], *, source: str) -> list[dict[str, Any]]:
+    """Rows of `ops.connector_runs` for one batch."""
+    names = [name for name in _names(CONNECTOR_RUNS.columns) if name != "source"]
+    return [{"source": source, **{name: one[name] for name in names}} for one in counted if one["feed"] is not None]
 
 
 def ever_present(ledger: DataFrame, *, feed: str, columns: Sequence[str]) -> DataFrame:
@@ -218,3 +287,13 @@ def quarantine_rows(judged: DataFrame, *, source: str, feed: str) -> DataFrame:
 
 def _of_kind(kind: str) -> Column:
     return F.count_if(F.col("kind") == kind)
+
+
+def _fields(ddl: str) -> dict[str, str]:
+    """Name and type of every column of a declaration in SQL."""
+    columns = re.findall(r"\s*(\w+) ((?:[^,<>]|<(?:[^<>]|<[^<>]*>)*>)+)(?:,|\Z)", ddl)
+    return {name: declared.strip() for name, declared in columns}
+
+
+def _names(ddl: str) -> list[str]:
+    return list(_fields(ddl))

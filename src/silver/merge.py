@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.tables import OWN_PROPERTY, UPSERTED, TableSpec
-from silver.cells import cell_columns
-from silver.position import position_type
+from silver.cells import cell_columns, cell_updates, cells_of, has_cell_news
+from silver.position import position_type, same_place
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Rows and changes below `position` (JSON) are gone. `topic`: only those of this topic. The record that says so."""
+
+    reason: str
+    position: str
+    topic: str | None
+    at_topic: str
+    at_partition: int
+    at_offset: int
+
+    def as_json(self) -> dict[str, object]:
+        """The floor in the form of `floor_type`."""
+        return {**vars(self), "position": json.loads(self.position)}
+
+
+def floor_type(feed: Feed) -> str:
+    """The Spark type of a floor."""
+    position = position_type(feed)
+    return f"STRUCT<reason: STRING, position: {position}, at_topic: STRING, at_partition: INT, at_offset: BIGINT>"
 
 
 def silver_table(feed: Feed) -> TableSpec:
     """`silver.<feed>`: the contract's columns, then what the pipeline knows about each row (columns with `_`)."""
     columns = [f"{column} {declared.type.ddl}" for column, declared in feed.columns.items()]
+    position = position_type(feed)
     technical = [
-        f"_position {position_type(feed)}",
+        *(["_event_id STRING"] if feed.append_only else []),
+        f"_position {position}",
         "_op STRING",
         "_is_deleted BOOLEAN",
         "_source_ts TIMESTAMP",
@@ -28,29 +55,131 @@ def silver_table(feed: Feed) -> TableSpec:
         "_partition INT",
         "_offset BIGINT",
         "_applied_at TIMESTAMP",
-        *(cell_columns(feed, position_type(feed)) if feed.payload == "partial" else ()),
+        *cell_columns(feed, position),
     ]
     made_by = {
         f"{OWN_PROPERTY}source": feed.source,
-        f"{OWN_PROPERTY}keys": ", ".join(feed.keys),
+        f"{OWN_PROPERTY}keys": ", ".join(feed.keys) or "none",
         f"{OWN_PROPERTY}payload": feed.payload,
     }
     properties = {**UPSERTED, **made_by}
     return TableSpec(name=f"silver.{feed.name}", columns=", ".join([*columns, *technical]), properties=properties)
 
 
-def merge_latest(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
+def merge_latest(
+    table: DeltaTable,
+    latest: DataFrame,
+    feed: Feed,
+    *,
+    floors: Sequence[Floor] = (),
+    unknown_below: str | None = None,
+) -> int:
     """Apply the last word on every key; the number of rows that changed.
 
     Deletes stay as rows with their position and nothing but their key: a late event finds the higher position and
-    does nothing. `latest` has at most one row a key.
+    does nothing. `latest` has at most one row a key. `floors`: rows below them, which `latest` does not name, are
+    deleted. `unknown_below`: a key that the table does not have is passed over below this position (JSON).
     """
+    same_key = " AND ".join(f"target.{key} = latest.{key}" for key in feed.keys)
+    is_later = "latest._position > target._position"
+    cells = cells_of(feed)
+    plain = [column for column in feed.columns if column not in feed.keys and column not in cells]
+    if cells:
+        of_event = [*plain, *(f"_{name}" for name in ("op", "source_ts", "topic", "partition", "offset"))]
+        deleted = "greatest(target._deleted_position, latest._deleted_position)"
+        values = {
+            **{name: f"IF({is_later}, latest.{name}, target.{name})" for name in of_event},
+            "_position": "greatest(target._position, latest._position)",
+            "_is_deleted": f"{deleted} <=> greatest(target._position, latest._position)",
+            "_applied_at": "latest._applied_at",
+            **cell_updates(feed),
+        }
+        condition = " OR ".join([f"({is_later} AND NOT {_is_repeated(feed)})", *has_cell_news(feed)])
+    else:
+        values = {name: f"latest.{name}" for name in latest.columns if name not in feed.keys}
+        values["_applied_at"] = "latest._applied_at"
+        condition = f"{is_later} AND NOT {_is_repeated(feed)}"
+    merge = (
+        table.alias("target")
+        .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
+        .whenMatchedUpdate(condition=condition, set=dict(values))
+        .whenNotMatchedInsertAll(condition=_is_known_or_not_below(unknown_below, feed))
+    )
+    if floors:
+        merge = merge.whenNotMatchedBySourceUpdate(condition=_is_below(floors, feed), set=_gone(floors, feed))
+    return int(merge.execute().collect()[0]["num_affected_rows"])
+
+
+def replace_rows(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
+    """Put these rows in the place of those that the table has of their keys, wherever they stand in history."""
     same_key = " AND ".join(f"target.{key} = latest.{key}" for key in feed.keys)
     result = (
         table.alias("target")
         .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
-        .whenMatchedUpdateAll(condition="latest._position > target._position")
+        .whenMatchedUpdateAll(condition="NOT (latest._position <=> target._position)")
         .whenNotMatchedInsertAll()
         .execute()
     )
     return int(result.collect()[0]["num_affected_rows"])
+
+
+def append_changes(table: DeltaTable, rows: DataFrame) -> int:
+    """Add the rows of an append-only table that it does not have; how many."""
+    result = (
+        table.alias("target")
+        .merge(
+            rows.withColumn("_applied_at", F.current_timestamp()).alias("latest"),
+            "target._event_id = latest._event_id",
+        )
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
+    return int(result.collect()[0]["num_affected_rows"])
+
+
+def _is_repeated(feed: Feed) -> str:
+    """SQL: `latest` says again, at the same place of the source's history, what `target` has: nothing to rewrite."""
+    if feed.sequence_by == "kafka_offset":
+        return "false"
+    plain = [c for c in feed.columns if c not in feed.keys and c not in cells_of(feed)]
+    same = [f"latest.{name} <=> target.{name}" for name in (*plain, "_is_deleted")]
+    return f"({same_place('latest._position', 'target._position', feed)} AND {' AND '.join(same)})"
+
+
+def _is_known_or_not_below(position: str | None, feed: Feed) -> str | None:
+    return None if position is None else f"latest._position >= {_literal(position, feed)}"
+
+
+def _floor(floors: Sequence[Floor], feed: Feed) -> str:
+    """SQL: the floor of a row of `target`; NULL without."""
+    by_topic = json.dumps({floor.topic or "": floor.as_json() for floor in floors})
+    shard = "target._topic" if feed.is_sharded else "''"
+    return f"try_element_at(from_json('{by_topic}', 'MAP<STRING, {floor_type(feed)}>'), {shard})"
+
+
+def _is_below(floors: Sequence[Floor], feed: Feed) -> str:
+    return f"NOT target._is_deleted AND coalesce(target._position < {_floor(floors, feed)}.position, false)"
+
+
+def _gone(floors: Sequence[Floor], feed: Feed) -> dict[str, str | Column]:
+    """What a row becomes that a floor removes: its key, and where it was removed."""
+    floor = _floor(floors, feed)
+    values: dict[str, str | Column] = {column: "NULL" for column in feed.columns if column not in feed.keys}
+    values |= {
+        "_position": f"{floor}.position",
+        "_op": f"IF({floor}.reason = 'truncate', 't', 'r')",
+        "_is_deleted": "true",
+        "_topic": f"{floor}.at_topic",
+        "_partition": f"{floor}.at_partition",
+        "_offset": f"{floor}.at_offset",
+        "_applied_at": "current_timestamp()",
+    }
+    if cells_of(feed):
+        values |= {"_deleted_position": f"{floor}.position", "_cell_positions": "NULL"}
+        values |= {} if feed.payload == "partial" else {"_unresolved_columns": "NULL", "_awaited": "NULL"}
+    return values
+
+
+def _literal(position: str, feed: Feed) -> str:
+    """A position (JSON: numbers, and the name of a topic) in SQL."""
+    return f"from_json('{position}', '{position_type(feed)}')"

@@ -16,12 +16,28 @@ from lakehouse.contracts import Feed
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-POSTGRES = "STRUCT<ordered_lsn: BIGINT, streamed: BIGINT, commit_lsn: BIGINT, lsn: BIGINT, kafka_offset: BIGINT>"
-MYSQL = "STRUCT<binlog_file: BIGINT, binlog_pos: BIGINT, binlog_row: BIGINT, streamed: BIGINT, kafka_offset: BIGINT>"
+POSTGRES = (
+    "STRUCT<epoch: BIGINT, ordered_lsn: BIGINT, streamed: BIGINT, commit_lsn: BIGINT, lsn: BIGINT,"
+    " kafka_offset: BIGINT>"
+)
+MYSQL = (
+    "STRUCT<epoch: BIGINT, binlog_file: BIGINT, binlog_pos: BIGINT, binlog_row: BIGINT, streamed: BIGINT,"
+    " kafka_offset: BIGINT>"
+)
 KAFKA = "STRUCT<timestamp_ms: BIGINT, kafka_topic: STRING, kafka_partition: INT, kafka_offset: BIGINT>"
 
 FULL_SNAPSHOT = ("true", "first", "last", "first_in_data_collection", "last_in_data_collection")
-RUN = ("topic", "partition", "run_id")
+# Of these, the ones that end a table's snapshot.
+END_OF_SNAPSHOT = ("last", "last_in_data_collection")
+COORDINATES = "ARRAY<BIGINT>"
+
+# What is known of the partitions of a feed when a batch is placed; see silver.runs.
+# `runs`: from which offset on a run has the place, and up to which coordinates it repeats what earlier ones told.
+PLACES = f"""
+    topic STRING, topic_id STRING, partition INT, epochs ARRAY<STRUCT<from_offset: BIGINT, epoch: BIGINT>>,
+    snapshots ARRAY<STRUCT<run_id: STRING, from_offset: BIGINT, lsn: BIGINT>>,
+    runs ARRAY<STRUCT<run_id: STRING, from_offset: BIGINT, repeats_to: {COORDINATES}>>, highest_timestamp_ms BIGINT
+"""
 
 
 def position_type(feed: Feed) -> str:
@@ -31,45 +47,58 @@ def position_type(feed: Feed) -> str:
     return POSTGRES if feed.kind == "postgresql" else MYSQL
 
 
-def postgres_position(snapshot_lsn: Column) -> Column:
-    """PostgreSQL: (max(c, S), streamed, c, lsn, offset); NULL without an LSN.
+def coordinates(feed: Feed) -> Column:
+    """What the source itself says of a change's place, as an array that compares as positions do; NULL without.
+
+    PostgreSQL: the later of the last commit and the LSN, and the LSN. MySQL and MariaDB: file, position and row.
+    """
+    if feed.kind == "postgresql":
+        parts = [_commit_lsn(), _lsn()]
+    else:
+        parts = [_binlog_file(), F.col("source.pos"), _binlog_row()]
+    present = parts[0].isNotNull()
+    for part in parts[1:]:
+        present = present & part.isNotNull()
+    return F.when(present, F.array(*parts))
+
+
+def postgres_position(*, epoch: Column, snapshot_lsn: Column) -> Column:
+    """PostgreSQL: (epoch, max(c, S), streamed, c, lsn, offset); NULL without an LSN.
 
     `source.sequence` is `["<last commit lsn>","<lsn>"]`; c is the later of the two, the lsn alone where the connector
-    has no stored offsets yet and the first is null. S is `snapshot_lsn`: the LSN of this run's full snapshot, for a
+    has no stored offsets yet and the first is null. S is `snapshot_lsn`: the LSN of the run's full snapshot, for a
     change that was streamed after it; a transaction that was open while the slot was created has a lower LSN than the
-    snapshot's rows, and yet comes later.
+    snapshot's rows, and yet comes later. A connector that stopped between the snapshot and its first commit tells that
+    transaction in its next run, still with a null.
     """
-    sequence = F.from_json("source.sequence", "ARRAY<STRING>")
-    lsn = F.coalesce(F.get(sequence, F.lit(1)).try_cast("bigint"), F.col("source.lsn"))
-    last_commit = F.get(sequence, F.lit(0)).try_cast("bigint")
-    commit = F.greatest(last_commit, lsn)
-    streamed = _streamed()
-    ordered = F.when(streamed == 1, F.greatest(commit, snapshot_lsn)).otherwise(commit)
+    commit, is_streamed = _commit_lsn(), streamed()
+    ordered = F.when(is_streamed == 1, F.greatest(commit, snapshot_lsn)).otherwise(commit)
     position = F.struct(
+        epoch.alias("epoch"),
         ordered.alias("ordered_lsn"),
-        streamed.alias("streamed"),
+        is_streamed.alias("streamed"),
         commit.alias("commit_lsn"),
-        lsn.alias("lsn"),
+        _lsn().alias("lsn"),
         F.col("offset").alias("kafka_offset"),
     )
-    return F.when(lsn.isNotNull(), position)
+    return F.when(_lsn().isNotNull(), position)
 
 
-def mysql_position() -> Column:
-    """MySQL and MariaDB: (number of the binlog file, pos, row, streamed, offset); NULL without file or pos.
+def mysql_position(*, epoch: Column) -> Column:
+    """MySQL and MariaDB: (epoch, number of the binlog file, pos, row, streamed, offset); NULL without file or pos.
 
     The number is compared as an integer: mysql-bin.999999 is followed by mysql-bin.1000000. All rows of one statement
     share a pos.
     """
-    file = F.regexp_extract("source.file", r"\.([0-9]+)$", 1).try_cast("bigint")
     position = F.struct(
-        file.alias("binlog_file"),
+        epoch.alias("epoch"),
+        _binlog_file().alias("binlog_file"),
         F.col("source.pos").alias("binlog_pos"),
-        F.coalesce("source.row", F.lit(0).cast("bigint")).alias("binlog_row"),
-        _streamed().alias("streamed"),
+        _binlog_row().alias("binlog_row"),
+        streamed().alias("streamed"),
         F.col("offset").alias("kafka_offset"),
     )
-    return F.when(file.isNotNull() & F.col("source.pos").isNotNull(), position)
+    return F.when(_binlog_file().isNotNull() & F.col("source.pos").isNotNull(), position)
 
 
 def kafka_position(timestamp_before: Column) -> Column:
@@ -78,7 +107,7 @@ def kafka_position(timestamp_before: Column) -> Column:
     Within a partition the offset decides, so the timestamp is the highest one up to this record, `timestamp_before`
     being the highest of earlier batches; across partitions the timestamp does.
     """
-    up_to_here = Window.partitionBy("topic", "partition").orderBy("offset")
+    up_to_here = Window.partitionBy("topic", "topic_id", "partition").orderBy("offset")
     highest = F.max(F.unix_millis("timestamp")).over(up_to_here)
     return F.struct(
         F.greatest(highest, timestamp_before).alias("timestamp_ms"),
@@ -88,38 +117,92 @@ def kafka_position(timestamp_before: Column) -> Column:
     )
 
 
-def with_position(changes: DataFrame, feed: Feed, *, runs: DataFrame, read: DataFrame) -> DataFrame:
-    """The changes with `position`.
+def with_position(changes: DataFrame, feed: Feed, *, places: DataFrame) -> DataFrame:
+    """The changes with `position`, `is_replay` (an earlier run has told it) and `run_from` (the run's first offset).
 
-    `runs`: topic, partition, run_id, first_snapshot_offset, snapshot_lsn of every connector run up to this batch.
-    `read`: topic, partition, highest_timestamp_ms of what was read of each partition before this batch.
+    `places` (PLACES): what is known of every topic-partition.
     """
+    placed = changes.join(F.broadcast(places), on=["topic", "topic_id", "partition"], how="left")
+    run = F.get(F.filter("runs", lambda one: one["run_id"] == F.col("run_id")), F.lit(0))
     if feed.sequence_by == "kafka_offset":
-        return (
-            changes.join(F.broadcast(read), on=["topic", "partition"], how="left")
-            .withColumn("position", kafka_position(F.col("highest_timestamp_ms")))
-            .drop("highest_timestamp_ms")
-        )
-    if feed.kind != "postgresql":
-        return changes.withColumn("position", mysql_position())
-    snapshot_lsn = F.when(F.col("offset") > F.col("first_snapshot_offset"), F.col("snapshot_lsn"))
-    return (
-        changes.join(F.broadcast(runs), on=list(RUN), how="left")
-        .withColumn("position", postgres_position(snapshot_lsn))
-        .drop("first_snapshot_offset", "snapshot_lsn")
+        position, is_replay = kafka_position(F.col("highest_timestamp_ms")), F.lit(False)
+    else:
+        position = _source_position(feed)
+        is_replay = F.coalesce((streamed() == 1) & (coordinates(feed) <= run["repeats_to"]), F.lit(False))
+    return placed.withColumns({"position": position, "is_replay": is_replay, "run_from": run["from_offset"]}).drop(
+        "epochs", "snapshots", "runs", "highest_timestamp_ms"
     )
+
+
+def _source_position(feed: Feed) -> Column:
+    begun = F.filter("epochs", lambda one: one["from_offset"] <= F.col("offset"))
+    epoch = F.coalesce(F.array_max(F.transform(begun, lambda one: one["epoch"])), F.lit(0).cast("bigint"))
+    if feed.kind != "postgresql":
+        return mysql_position(epoch=epoch)
+    # Of earlier runs, those of this epoch.
+    begin = F.coalesce(F.array_max(F.transform(begun, lambda one: one["from_offset"])), F.lit(0).cast("bigint"))
+    before = F.filter(
+        "snapshots",
+        lambda one: (
+            (one["from_offset"] < F.col("offset"))
+            & ((one["run_id"] == F.col("run_id")) | (_sequence(0).isNull() & (one["from_offset"] >= begin)))
+        ),
+    )
+    return postgres_position(epoch=epoch, snapshot_lsn=F.array_max(F.transform(before, lambda one: one["lsn"])))
+
+
+def same_place(position: str, other: str, feed: Feed) -> str:
+    """SQL: whether two positions differ in nothing but the offset."""
+    return "(" + " AND ".join(f"{position}.{field} <=> {other}.{field}" for field in _place_fields(feed)) + ")"
+
+
+def at_offset(position: Column, offset: Column, feed: Feed) -> Column:
+    """The same place in the source's history, at another Kafka offset; NULL of none."""
+    # Not withField: Spark 4.1 fails to plan it in some joins and windows.
+    fields = [position[field].alias(field) for field in _place_fields(feed)]
+    return F.when(position.isNotNull(), F.struct(*fields, offset.cast("bigint").alias("kafka_offset")))
+
+
+def place_of(position: Column, feed: Feed) -> Column:
+    """The place in the source's history alone, without the Kafka offset."""
+    return F.struct(*[position[field].alias(field) for field in _place_fields(feed)])
+
+
+def _place_fields(feed: Feed) -> list[str]:
+    return [part.split(":")[0].strip() for part in position_type(feed)[len("STRUCT<") : -1].split(",")][:-1]
 
 
 def has_position(feed: Feed) -> Column:
     """Whether the record carries what its position is made of."""
-    if feed.sequence_by == "kafka_offset":
-        return F.lit(True)
-    if feed.kind != "postgresql":
-        return mysql_position().isNotNull()
-    return postgres_position(F.lit(None).cast("bigint")).isNotNull()
+    return F.lit(True) if feed.sequence_by == "kafka_offset" else coordinates(feed).isNotNull()
 
 
-def _streamed() -> Column:
+def is_full_snapshot() -> Column:
+    """Whether the record is a row of a snapshot of the whole table."""
+    return F.coalesce(F.col("source.snapshot").isin(*FULL_SNAPSHOT), F.lit(False))
+
+
+def streamed() -> Column:
     """1 for a change that was streamed, 0 for a row of a snapshot: at an equal position the streamed one is later."""
     snapshot = F.coalesce(F.col("source.snapshot"), F.lit("false"))
     return F.when(snapshot == "false", 1).otherwise(0).cast("bigint")
+
+
+def _sequence(element: int) -> Column:
+    return F.get(F.from_json("source.sequence", "ARRAY<STRING>"), F.lit(element)).try_cast("bigint")
+
+
+def _lsn() -> Column:
+    return F.coalesce(_sequence(1), F.col("source.lsn"))
+
+
+def _commit_lsn() -> Column:
+    return F.greatest(_sequence(0), _lsn())
+
+
+def _binlog_file() -> Column:
+    return F.regexp_extract("source.file", r"\.([0-9]+)$", 1).try_cast("bigint")
+
+
+def _binlog_row() -> Column:
+    return F.coalesce("source.row", F.lit(0).cast("bigint"))

@@ -1,7 +1,11 @@
 """Values as they travel in JSON events, turned into the types that the contract declares, exactly or not at all.
 
-`parsed` reads a JSON text; the other functions map a field of it to a typed column that is NULL when the value does not
-fit; whoever calls tells "does not fit" from "was NULL" by the field. Nothing here rounds, wraps or raises.
+`typed` maps a field of an event to a typed column that is NULL when the value does not fit, and `misfit` says then what
+came and what was expected, never the value itself. Nothing here rounds, wraps or raises. What the value is says the
+field's Kafka Connect schema, where the record had one; else the contract, which names the connector's modes.
+
+What no type of Spark holds is declared STRING, with the database's type; it has one text whatever the connector's mode
+(docs/types.md). A STRING without a source type is the text as it came.
 """
 
 from __future__ import annotations
@@ -11,255 +15,436 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakehouse.column_types import DecimalType
+from lakehouse.column_types import ArrayType, DecimalType
 from lakehouse.contracts import Column as Declared
-from lakehouse.contracts import Feed
+from lakehouse.contracts import EpochUnit, Feed
+from silver.decimals import (
+    DECIMALS,
+    as_declared,
+    decimal,
+    digits_of,
+    is_decimal,
+    not_finite,
+    number_text,
+    plain_text,
+    unsigned,
+)
+from silver.fields import MARK, NUMBER, let, parsed, unmarked
+from silver.times import date, date_text, time_text, timestamp, timestamp_text, whole, zoned_time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# In seconds from the epoch.
-YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800
-SECONDS_OF_DAY = 86_400
+_ONE_SCHEMA = "type: STRING, name: STRING, parameters: MAP<STRING,STRING>"
+# Of a Kafka Connect schema of a field, what says how to read it.
+SCHEMA = f"STRUCT<{_ONE_SCHEMA}, items: STRUCT<{_ONE_SCHEMA}>>"
 
-# JSON as RFC 8259 has it: by default Spark also takes 'text' and NaN.
-_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "columnNameOfCorruptRecord": "malformed"}
-
-# Stands before a number that must be kept as it is written. A noncharacter: Unicode leaves those to programs.
-_MARK = "\ufdd0"
-_SPACE = r"[ \t\n\r]*+"
-_STRING = r'"(?:[^"\\]++|\\.)*+"'
-# A JSON number with a fraction or an exponent, as a value: never the name of a field.
-_FRACTION = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++(?:[eE][+-]?[0-9]++)?+|[eE][+-]?[0-9]++)" rf"(?={_SPACE}(?:[,}}\]]|\z))"
-# The end of one: quick to look for, found wherever there is one, and seldom elsewhere (inside a string).
-_SOME_FRACTION = rf"[.eE][-+]?[0-9]++(?:[eE][-+]?[0-9]++)?+{_SPACE}(?:[,}}\]]|\z)"
-# From the end of the last match to the next such number. Possessive throughout: no backtracking, no deep recursion.
-_NEXT_FRACTION = rf'\G((?:[^"0-9-]++|{_STRING}|(?!{_FRACTION})[0-9-][0-9A-Za-z.+-]*+)*+)({_FRACTION})'
-_MARKED = rf'^{_MARK}|"{_MARK}([^"]*+)"'
-
-_HEX = "[0-9a-fA-F]"
-# Text in which every escaped half of a surrogate pair has its other half.
-_PAIRED = (
-    rf"^(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F]){_HEX}{{4}}"
-    rf"|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}})*+\z"
+_CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data", "io.debezium.time", "io.debezium.data"
+_LOCAL_TIMESTAMPS = (
+    *(f"{_TIME}.{name}" for name in ("Timestamp", "MicroTimestamp", "NanoTimestamp", "IsoTimestamp")),
+    f"{_CONNECT}.Timestamp",
 )
+_DATES = (f"{_TIME}.Date", f"{_TIME}.IsoDate", f"{_CONNECT}.Date")
+# The semantic types of Connect that each meaning may come as; one that is not here may come as none.
+_SEMANTIC_TYPES: Mapping[str, tuple[str, ...]] = {
+    "TIMESTAMP": (*_LOCAL_TIMESTAMPS, f"{_TIME}.ZonedTimestamp"),
+    "timestamp": _LOCAL_TIMESTAMPS,
+    "timestamptz": (f"{_TIME}.ZonedTimestamp",),
+    "DATE": _DATES,
+    "date": _DATES,
+    "time": (*(f"{_TIME}.{name}" for name in ("Time", "MicroTime", "NanoTime", "IsoTime")), f"{_CONNECT}.Time"),
+    "timetz": (f"{_TIME}.ZonedTime",),
+    "interval": (f"{_TIME}.MicroDuration", f"{_TIME}.Interval"),
+    "bit": (f"{_DATA}.Bits",),
+    "varbit": (f"{_DATA}.Bits",),
+    "uuid": (f"{_DATA}.Uuid",),
+    "json": (f"{_DATA}.Json",),
+    "enum": (f"{_DATA}.Enum",),
+    "set": (f"{_DATA}.EnumSet",),
+    "year": (f"{_TIME}.Year",),
+    "SMALLINT": (f"{_TIME}.Year",),
+    "INT": (f"{_TIME}.Year",),
+    "BIGINT": (f"{_TIME}.Year",),
+    "numeric": DECIMALS,
+    "unsigned_bigint": DECIMALS,
+}
+_WHOLE = ("SMALLINT", "INT", "BIGINT")
+_MOST_UNSIGNED = str(2**64 - 1)
+# What a text should have been.
+_EXPECTED_TEXT: Mapping[str, str] = {
+    "TIMESTAMP": "ISO 8601 time",
+    "timestamp": "ISO 8601 time",
+    "timestamptz": "ISO 8601 time",
+    "DATE": "ISO 8601 date",
+    "date": "ISO 8601 date",
+    "time": "time of day",
+    "timetz": "time of day with a zone",
+    "interval": "ISO 8601 duration",
+    "bit": "base64 of so many bits",
+    "varbit": "base64",
+    "bytes": "binary value in the declared mode",
+    "BINARY": "binary value in the declared mode",
+    "uuid": "UUID",
+    "BOOLEAN": "true or false",
+    **dict.fromkeys((*_WHOLE, "year", "unsigned_bigint"), "whole number"),
+}
 
-# Sign, whole part, fraction, exponent.
-_NUMBER = rf"^{_MARK}?(-?)([0-9]++)(?:\.([0-9]++))?+(?:[eE]([+-]?[0-9]{{1,9}}+))?+\z"
 
-# Of a double in full length: so many digits behind the point; all doubles from 2**-48 on have no more.
-MOST_PLACES = 100
-_PIECE, _WIDTH = 18, 72
-_POWERS_OF_FIVE = "".join(f"{5**n:0{_WIDTH}}" for n in range(MOST_PLACES + 1))
+def typed(field: Column, declared: Declared, feed: Feed, *, schema: Column | None = None) -> Column:
+    """The field as the declared type; NULL when it is NULL or does not fit.
 
-# 2**64: the weight of the upper of two 64-bit halves.
-_UPPER_HALF = "18446744073709551616"
-
-
-def parsed(text: Column, json_type: str) -> Column:
-    """STRUCT<json: `json_type`, malformed: STRING>: the one JSON value that `text` is.
-
-    `malformed` is NULL exactly when `text` is one JSON value of that type (RFC 8259) with nothing but white space
-    around it, and has no `flaw`. Types of fields are STRING, BIGINT (a whole number), or structs and maps of them.
-    STRING takes everything: objects and arrays as JSON without spaces, scalars as they are written; numbers with a
-    fraction or an exponent stand behind a mark that `typed` and `unmarked` take away.
+    `schema` is the field's `SCHEMA`, NULL in a record that has none; leave it out when no record has one.
     """
-    # In Spark 4.1 from_json reads a number into STRING by way of a double, and into DECIMAL rounds it; text it keeps.
-    exact = F.when(text.rlike(_SOME_FRACTION), F.regexp_replace(text, _NEXT_FRACTION, f'$1"{_MARK}$2"')).otherwise(text)
-    # It stops where the first value ends. Text that goes on cannot end both an array and an object in its own middle.
-    is_one = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
-    wrapped = F.concat(F.lit('{"json":'), exact, F.lit("}"))
-    readable = F.when(is_one & flaw(text, name="").isNull(), wrapped).otherwise(F.lit("not JSON"))
-    return F.from_json(readable, f"json {json_type}, malformed STRING", _STRICT)
+    if isinstance(declared.type, ArrayType):
+        return _array(field, declared, feed, None if schema is None else schema["items"])
+    return _value(field, declared, feed, schema)
 
 
-def flaw(text: Column, *, name: str) -> Column:
-    """A sentence about `name`, when `text` is JSON with a string that cannot be kept as it is; else NULL."""
-    has_escapes = text.contains("\\u")
-    halved = has_escapes & text.rlike(r"\\u[dD][89a-fA-F]") & ~text.rlike(_PAIRED)
-    marked = text.contains(_MARK) | (has_escapes & text.rlike(r"(?i)\\ufdd0"))
-    return F.when(halved, f"{name} has one half of a surrogate pair, which is no text.").when(
-        marked, f"{name} has the noncharacter U+FDD0, which cannot be kept."
-    )
-
-
-def unmarked(field: Column) -> Column:
-    """A field that was read as STRING, with its numbers as they are written."""
-    return F.when(field.contains(_MARK), F.regexp_replace(field, _MARKED, "$1")).otherwise(field)
-
-
-def typed(field: Column, declared: Declared, *, precise: bool) -> Column:
-    """The field as the declared type; NULL when it is NULL or does not fit."""
-    if isinstance(declared.type, DecimalType):
-        return decimal_from_base64(field, declared.type) if precise else decimal_from_number(field, declared.type)
-    if declared.type.name == "TIMESTAMP":
-        return timestamp(field, epoch_unit=declared.epoch_unit)
-    return _SIMPLE[declared.type.name](field)
+def misfit(
+    field: Column, value: Column, declared: Declared, feed: Feed, *, name: str, schema: Column | None = None
+) -> Column:
+    """The sentence, when the field is not NULL and its `typed` value is; else NULL."""
+    expected = declared.type.ddl + (f" of {declared.source_type.text}" if declared.source_type else "")
+    came = _came(field, declared, feed, schema)
+    sentence = F.concat(F.lit(f"{name}: came "), came, F.lit(f", expected {expected}."))
+    return F.when(field.isNotNull() & value.isNull(), sentence)
 
 
 def carries_precise_decimals(feed: Feed) -> bool:
     """Whether decimals come as base64 of the unscaled number (Debezium's decimal.handling.mode=precise)."""
-    return feed.envelope == "table" and feed.decimal_handling_mode == "precise"
+    return _is_table(feed) and feed.decimal_handling_mode == "precise" and feed.decimal_format == "base64"
 
 
-def decimal_from_base64(field: Column, declared: DecimalType) -> Column:
-    """Connect's Decimal: base64 of the unscaled value, big-endian two's complement; the scale is the declared one."""
-    digits = F.hex(F.try_to_binary(field, F.lit("base64")))
-    negative = F.substring(digits, 1, 1) >= "8"
-    # -n is the complement of n, plus one: so the digits of a magnitude need no sign.
-    complement = F.translate(digits, "0123456789ABCDEF", "FEDCBA9876543210")
-    magnitude = F.lpad(F.when(negative, complement).otherwise(digits), 32, "0")
-    upper = F.conv(F.substring(magnitude, 1, 16), 16, 10).try_cast("decimal(20,0)")
-    lower = F.conv(F.substring(magnitude, 17, 16), 16, 10).try_cast("decimal(20,0)")
-    unsigned = F.try_add(F.try_multiply(upper, F.lit(_UPPER_HALF).cast("decimal(20,0)")), lower)
-    size = F.when(negative, F.try_add(unsigned, F.lit(1).cast("decimal(1,0)"))).otherwise(unsigned)
-    # The sign is put in front of the text: negating a decimal in Spark rounds it to 34 digits.
-    sign = F.when(negative, "-").otherwise(F.lit(""))
-    text = F.concat(sign, size.cast("string"), F.lit(f"E-{declared.scale}"))
-    fits = F.length(digits).between(2, 32)
-    return F.when(fits, text.try_cast(declared.ddl.lower()))
+def _is_table(feed: Feed) -> bool:
+    return feed.envelope == "table"
 
 
-def decimal_from_number(field: Column, declared: DecimalType) -> Column:
-    """A JSON number, or a text that is written like one.
-
-    One with more digits than the column has is taken only when it is a double in full length: MySQL writes some numbers
-    of JSON columns with all their binary digits (99999999.98999999463558197021484375 is the double 99999999.99). There
-    the shortest number that is the same double is the value.
-    """
-    decimal_type = declared.ddl.lower()
-
-    def value(number: Column) -> Column:
-        text = F.concat(number["sign"], number["digits"], F.lit("E"), number["unit"])
-        before_point = F.length(number["digits"]) + number["unit"]
-        fits = (number["unit"] >= -declared.scale) & (before_point <= declared.precision - declared.scale)
-        exact = F.when(F.length(number["digits"]) == 0, "0").when(fits, text).try_cast(decimal_type)
-        return F.coalesce(exact, F.when(_may_be_a_double(number), _let(text.try_cast("double"), shortest(number))))
-
-    def shortest(number: Column) -> Callable[[Column], Column]:
-        def of(double: Column) -> Column:
-            near = double.try_cast(decimal_type)
-            return F.when((near.cast("double") == double) & _is_double(number, double), near)
-
-        return of
-
-    # Most numbers, quickly: as many digits as the column has, and no exponent.
-    whole = max(declared.precision - declared.scale, 1)
-    fraction = rf"(?:\.[0-9]{{1,{declared.scale}}})?" if declared.scale else ""
-    is_plain = field.rlike(rf"^{_MARK}?-?[0-9]{{1,{whole}}}{fraction}\z")
-    plain = F.when(is_plain, F.ltrim(field, F.lit(_MARK)).try_cast(decimal_type))
-    return F.coalesce(plain, F.when(field.rlike(_NUMBER), _let(_digits(field), value)))
+def _meaning(declared: Declared) -> str:
+    """What is read: the database's type where the contract says it, else the type."""
+    return declared.source_name or declared.element_type.ddl
 
 
-def _let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """`body` of the value, which stands in the plan once however often the body names it."""
-    return F.get(F.transform(F.array(value), body), F.lit(0))
-
-
-def _digits(field: Column) -> Column:
-    """STRUCT<sign, digits, unit> of a decimal number: its digits without zeros at either end (of zero there are none),
-    and the power of ten of the last one.
-    """
-    names = ("sign", "whole", "fraction", "exponent")
-    parts = F.struct(*[F.regexp_extract(field, _NUMBER, n).alias(name) for n, name in enumerate(names, start=1)])
-
-    def stripped(number: Column) -> Column:
-        all_digits = F.concat(number["whole"], number["fraction"])
-        kept = F.rtrim(all_digits, F.lit("0"))
-        exponent = F.coalesce(number["exponent"].try_cast("int"), F.lit(0))
-        unit = exponent - F.length(number["fraction"]) + F.length(all_digits) - F.length(kept)
-        return F.struct(number["sign"].alias("sign"), F.ltrim(kept, F.lit("0")).alias("digits"), unit.alias("unit"))
-
-    return _let(parts, stripped)
-
-
-def _may_be_a_double(number: Column) -> Column:
-    """Whether it is long enough for a double in full length, and has no more digits behind the point than are told."""
-    return (F.length(number["digits"]) > 15) & number["unit"].between(-MOST_PLACES, -1)
-
-
-def _is_double(number: Column, nearest: Column) -> Column:
-    """Whether the number is exactly the double `nearest`.
-
-    Its digits are m * 5**places then, for the whole m = nearest * 2**places, which fits 53 bits. The product is written
-    down in pieces of so many digits as Spark's decimals can multiply.
-    """
-    places = -number["unit"]
-    m = F.abs(nearest) * F.pow(F.lit(2.0), places)
-
-    def next_piece(done: Column, piece: Column) -> Column:
-        five = F.substring(F.lit(_POWERS_OF_FIVE), places * _WIDTH + piece, F.lit(_PIECE)).cast("decimal(18,0)")
-        product = F.lpad((five * m.cast("decimal(16,0)") + done["carry"]).cast("string"), 2 * _PIECE, "0")
-        return _let(
-            product,
-            lambda text: F.struct(
-                F.left(text, F.lit(_PIECE)).cast("decimal(18,0)").alias("carry"),
-                F.concat(F.right(text, F.lit(_PIECE)), done["digits"]).alias("digits"),
-            ),
+def _value(field: Column, declared: Declared, feed: Feed, schema: Column | None) -> Column:
+    held = declared.element_type
+    if isinstance(held, DecimalType):
+        if declared.source_name == "unsigned_bigint":
+            return _unsigned(field, feed, schema).try_cast(held.ddl.lower())
+        return decimal(
+            field,
+            held,
+            base64=carries_precise_decimals(feed),
+            scale=_scale(declared, held),
+            full_doubles=not _is_table(feed),
+            schema=schema,
+            bytes_are_numbers=feed.decimal_format == "numeric",
         )
+    if held.name == "STRING":
+        return _text(field, declared, feed, schema)
+    if held.name == "TIMESTAMP":
+        return _if_known(schema, declared, timestamp(field, epoch_unit=_epoch_unit(declared, feed), schema=schema))
+    if held.name == "BINARY":
+        return _if_known(schema, declared, F.try_to_binary(*_binary(field, feed, schema)))
+    return _if_known(schema, declared, _SIMPLE[held.name](field))
 
-    none = F.struct(F.lit(0).cast("decimal(18,0)").alias("carry"), F.lit("").alias("digits"))
-    pieces = F.array(*[F.lit(start) for start in range(_WIDTH - _PIECE + 1, 0, -_PIECE)])
-    product = F.aggregate(
-        pieces,
-        none,
-        next_piece,
-        lambda done: F.ltrim(F.concat(done["carry"].cast("string"), done["digits"]), F.lit("0")),
+
+def _text(field: Column, declared: Declared, feed: Feed, schema: Column | None) -> Column:
+    """The one text of the value, whatever the connector's mode."""
+    source, unit = declared.source_name, _epoch_unit(declared, feed)
+    sizes = declared.source_type.sizes if declared.source_type else ()
+    if not source:
+        return unmarked(field)
+    if source == "numeric":
+        return _numeric(field, sizes, feed, schema)
+    if source == "unsigned_bigint":
+        return _unsigned(field, feed, schema)
+    if source in ("timestamp", "timestamptz"):
+        text = timestamp_text(field, zoned=source == "timestamptz", epoch_unit=unit, schema=schema)
+    elif source == "time":
+        text = time_text(field, epoch_unit=unit, schema=schema)
+    elif source == "interval":
+        text = _interval(field, feed, schema)
+    elif source in ("bit", "varbit"):
+        text = _bits(field, sizes)
+    elif source == "bytes":
+        # One encoding for all, in one line.
+        text = F.translate(F.base64(F.try_to_binary(*_binary(field, feed, schema))), "\r\n", "")
+    else:
+        text = _TEXTS[source](field)
+    return _if_known(schema, declared, text)
+
+
+def _if_known(schema: Column | None, declared: Declared, value: Column) -> Column:
+    """The value when its schema names no other meaning than the declared one."""
+    if schema is None:
+        return value
+    return F.when(_is_known(schema, declared), value)
+
+
+def _is_known(schema: Column, declared: Declared) -> Column:
+    names = _SEMANTIC_TYPES.get(_meaning(declared), ())
+    if _meaning(declared) == "STRING":
+        return F.lit(True)
+    unnamed = schema["name"].isNull()
+    if _meaning(declared) in ("time", "timestamp", "TIMESTAMP", "interval", "BOOLEAN", *_WHOLE):
+        # Bytes without a name are none of these, however they look.
+        unnamed = unnamed & F.coalesce(schema["type"] != "bytes", F.lit(True))
+    return unnamed | F.coalesce(schema["name"].isin(*names), F.lit(False)) if names else unnamed
+
+
+def _epoch_unit(declared: Declared, feed: Feed) -> EpochUnit | None:
+    """What a number counts that stands for a time; None: it stands for none."""
+    if declared.epoch_unit is not None or not _is_table(feed):
+        return declared.epoch_unit or "micros"
+    if declared.source_name == "timestamptz":
+        return None  # in every mode it is text
+    by_mode: dict[str, EpochUnit | None] = {"connect": "millis", "nanoseconds": "nanos", "isostring": None}
+    return by_mode.get(feed.time_precision_mode, "micros")
+
+
+def _scale(declared: Declared, held: DecimalType) -> int:
+    """Of an unscaled number, where the contract says it."""
+    sizes = declared.source_type.sizes if declared.source_type else ()
+    return sizes[1] if len(sizes) == 2 else held.scale
+
+
+def _array(field: Column, declared: Declared, feed: Feed, items: Column | None) -> Column:
+    """Every element as the declared type; NULL when one does not fit."""
+
+    def elements(fields: Column) -> Column:
+        values = F.transform(fields, lambda field: _value(field, declared, feed, items))
+        return let(values, lambda values: F.when(_nulls(values) == _nulls(fields), values))
+
+    return F.when(field.startswith("["), let(parsed(unmarked(field), "ARRAY<STRING>")["json"], elements))
+
+
+def _nulls(values: Column) -> Column:
+    return F.size(F.filter(values, lambda value: value.isNull()))
+
+
+def _as_declared(base64: bool, scale: int | None, feed: Feed, schema: Column | None) -> tuple[Column, Column]:
+    return as_declared(base64, scale, schema, bytes_are_numbers=feed.decimal_format == "numeric")
+
+
+def _numeric(field: Column, sizes: tuple[int, ...], feed: Feed, schema: Column | None) -> Column:
+    # A number without limits travels with its own scale: then there is none to read base64 with.
+    by_contract = sizes[1] if sizes else None
+    is_base64, scale = _as_declared(carries_precise_decimals(feed), by_contract, feed, schema)
+    text = number_text(field, is_base64=is_base64, scale=scale)
+    value = F.coalesce(let(text, lambda number: plain_text(number, sizes)), F.when(~is_base64, not_finite(field)))
+    return value if schema is None else F.when(is_decimal(schema), value)
+
+
+def _unsigned(field: Column, feed: Feed, schema: Column | None) -> Column:
+    """The digits of a number of 64 bits without a sign."""
+    by_contract = (
+        _is_table(feed) and feed.bigint_unsigned_handling_mode == "precise" and feed.decimal_format == "base64"
     )
-    return F.when(m < F.lit(2.0**53), product == number["digits"])
+    is_base64, scale = _as_declared(by_contract, 0, feed, schema)
+
+    def text(number: Column) -> Column:
+        whole_text = let(plain_text(number, ()), unsigned)
+        return let(whole_text, lambda digits: F.when(_is_unsigned(digits), digits))
+
+    value = let(number_text(field, is_base64=is_base64, scale=scale), text)
+    return value if schema is None else F.when(is_decimal(schema), value)
 
 
-def date(field: Column) -> Column:
-    """Days from the epoch (Debezium's and Connect's Date), or ISO 8601 text, with or without Z. Years 1 to 9999."""
-    days = F.when(field.rlike(r"^-?[0-9]{1,7}$"), field.try_cast("int"))
-    within = F.when(days.between(YEAR_1 // SECONDS_OF_DAY, YEAR_10000 // SECONDS_OF_DAY - 1), days)
-    is_iso = field.rlike(r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}Z?$")
-    return F.coalesce(F.date_from_unix_date(within), F.when(is_iso, F.left(field, F.lit(10)).try_cast("date")))
+def _is_unsigned(digits: Column) -> Column:
+    return digits.rlike(r"^[0-9]{1,20}\z") & (
+        digits.try_cast("decimal(20,0)") <= F.lit(_MOST_UNSIGNED).cast("decimal(20,0)")
+    )
 
 
-def double(field: Column) -> Column:
+def _binary(field: Column, feed: Feed, schema: Column | None) -> tuple[Column, Column]:
+    """The field as text of an encoding, and its name."""
+    mode = feed.binary_handling_mode if _is_table(feed) else "base64"
+    if mode == "hex":
+        text, encoding = F.when(field.rlike(r"^(?:[0-9a-fA-F]{2})*\z"), field), "hex"
+    elif mode == "base64-url-safe":
+        text, encoding = F.translate(F.when(~field.rlike("[+/]"), field), "-_", "+/"), "base64"
+    else:
+        text, encoding = field, "base64"
+    if schema is None:
+        return text, F.lit(encoding)
+    # Connect's own bytes are base64, however the connector writes text; and without a mode for text there is none.
+    is_bytes = schema["type"] == "bytes"
+    if mode == "bytes":
+        return F.when(is_bytes | schema["type"].isNull(), field), F.lit("base64")
+    if encoding == "base64":
+        return F.when(is_bytes, field).otherwise(text), F.lit("base64")
+    return F.when(is_bytes, F.hex(F.try_to_binary(field, F.lit("base64")))).otherwise(text), F.lit("hex")
+
+
+def _bits(field: Column, sizes: tuple[int, ...]) -> Column:
+    """Bits as 0 and 1, the most significant first: of base64 of bytes, the least significant first.
+
+    `sizes` holds how many there are; without it zeros in front are left out, which the connector leaves out too.
+    """
+
+    def text(digits: Column) -> Column:
+        starts = F.sequence(F.length(digits) - 1, F.lit(1), F.lit(-2))
+        byte = lambda start: F.lpad(F.conv(F.substring(digits, start, F.lit(2)), 16, 2), 8, "0")  # noqa: E731
+        return F.when(digits == "", "").otherwise(F.array_join(F.transform(starts, byte), ""))
+
+    bits = F.ltrim(let(F.hex(F.try_to_binary(field, F.lit("base64"))), text), F.lit("0"))
+    if not sizes:
+        return bits
+    if sizes == (1,):
+        return F.when(field.isin("true", "1"), "1").when(field.isin("false", "0"), "0")
+    return let(bits, lambda found: F.when(F.length(found) <= sizes[0], F.lpad(found, sizes[0], "0")))
+
+
+def _interval(field: Column, feed: Feed, schema: Column | None) -> Column:
+    """As it comes: a number of microseconds, in which a month is an average one, or an ISO 8601 duration."""
+    number = F.when(whole(field).isNotNull(), field)
+    text = F.when(field.rlike(r"^-?P[-0-9YMWDTHS.]+\z"), unmarked(field))
+    by_contract = text if _is_table(feed) and feed.interval_handling_mode == "string" else number
+    if schema is None:
+        return by_contract
+    return (
+        F.when(schema["name"] == f"{_TIME}.MicroDuration", number)
+        .when(schema["name"] == f"{_TIME}.Interval", text)
+        .otherwise(by_contract)
+    )
+
+
+def _uuid(field: Column) -> Column:
+    return F.when(field.rlike(r"^(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\z"), F.lower(field))
+
+
+def _double(field: Column) -> Column:
     """The double nearest to a number; NaN and the infinities only where they are written out."""
     text = unmarked(field)
-    number = F.when(field.rlike(_NUMBER), text.try_cast("double"))
+    number = F.when(field.rlike(NUMBER), text.try_cast("double"))
     is_finite = F.abs(number) < F.lit(float("inf"))
     is_lost = (number == 0) & field.rlike(r"^[^eE]*[1-9]")
-    named = F.when(text.isin("NaN", "Infinity", "-Infinity"), text.try_cast("double"))
-    return F.coalesce(F.when(is_finite & ~is_lost, number), named)
+    return F.coalesce(F.when(is_finite & ~is_lost, number), _not_finite(text).try_cast("double"))
 
 
-def whole_number(field: Column) -> Column:
-    """A number without fraction or exponent."""
-    return F.when(field.rlike(r"^-?[0-9]+$"), field.try_cast("bigint"))
+def _float(field: Column) -> Column:
+    """A number that is a float of 32 bits: as short as it is written, or in full length as the double that it is."""
+
+    def exact(double: Column) -> Column:
+        near = double.try_cast("float")
+        # Two ways to be the same number: in value, and in the shortest digits.
+        same = (near.cast("double") == double) | (near.cast("string").try_cast("double") == double)
+        return F.when(same & (F.abs(near) < F.lit(float("inf"))), near)
+
+    return F.coalesce(let(_double(field), exact), _not_finite(unmarked(field)).try_cast("float"))
 
 
-def boolean(field: Column) -> Column:
+def _not_finite(text: Column) -> Column:
+    return F.when(text.isin("NaN", "Infinity", "-Infinity"), text)
+
+
+def _boolean(field: Column) -> Column:
     """true and false, and 1 and 0, which MySQL has in their place."""
     return F.when(field.isin("true", "1"), F.lit(True)).when(field.isin("false", "0"), F.lit(False))
 
 
-def timestamp(field: Column, *, epoch_unit: str) -> Column:
-    """An integer counted from the epoch in `epoch_unit`, or ISO 8601 text; without a zone it is UTC.
-
-    Years 1 to 9999: what lies outside is BC, or how PostgreSQL's ±infinity travels, and fits no timestamp here. Text
-    finer than microseconds does not fit either.
-    """
-    number = F.when(field.rlike(r"^-?[0-9]+$"), field.try_cast("bigint"))
-    is_iso = field.rlike(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]") & ~field.rlike(r"\.[0-9]{6}0*[1-9]")
-    text = F.when(is_iso, field.try_cast("timestamp"))
-    return F.coalesce(instant(number, epoch_unit=epoch_unit), instant(F.unix_micros(text), epoch_unit="micros"))
-
-
-def instant(number: Column, *, epoch_unit: str) -> Column:
-    """The time that many `epoch_unit` after the epoch; NULL outside of years 1 to 9999."""
-    per_second = 1_000_000 if epoch_unit == "micros" else 1_000
-    within = F.when(number.between(YEAR_1 * per_second, YEAR_10000 * per_second - 1), number)
-    return F.timestamp_micros(within) if epoch_unit == "micros" else F.timestamp_millis(within)
-
-
 _SIMPLE: Mapping[str, Callable[[Column], Column]] = {
-    "BIGINT": whole_number,
-    "BOOLEAN": boolean,
+    "BIGINT": whole,
+    "BOOLEAN": _boolean,
     "DATE": date,
-    "DOUBLE": double,
-    "STRING": unmarked,
+    "DOUBLE": _double,
+    "FLOAT": _float,
+    "INT": lambda field: whole(field).try_cast("int"),
+    "SMALLINT": lambda field: whole(field).try_cast("smallint"),
 }
+_TEXTS: Mapping[str, Callable[[Column], Column]] = {
+    "date": date_text,
+    "timetz": zoned_time_text,
+    "uuid": _uuid,
+    "json": unmarked,
+    "enum": unmarked,
+    "set": unmarked,
+}
+
+
+def _came(field: Column, declared: Declared, feed: Feed, schema: Column | None) -> Column:
+    """What came in place of the declared type, in words."""
+    plain = _kind(field, declared, feed)
+    if isinstance(declared.type, ArrayType):
+        return F.when(field.startswith("["), "an array with an element that does not fit").otherwise(plain)
+    if schema is None:
+        return plain
+    # A name may be anything: no more of it than names have.
+    name = F.left(F.regexp_replace(schema["name"], r"[^A-Za-z0-9._$-]", "?"), F.lit(100))
+    numbers = isinstance(declared.element_type, DecimalType) or declared.source_name == "numeric"
+    known = is_decimal(schema) if numbers else _is_known(schema, declared)
+    scale = F.coalesce(F.concat(F.lit(" of scale "), schema["parameters"]["scale"].try_cast("int")), F.lit(""))
+    told = F.concat(name, scale if numbers else F.lit(""))
+    nameless = F.concat(F.lit("Connect's "), F.regexp_replace(schema["type"], "[^a-z0-9]", "?"))
+    return (
+        F.when(~known, F.coalesce(name, nameless))
+        .when(schema["name"].isNotNull(), F.concat(told, F.lit(" that does not fit")))
+        .otherwise(plain)
+    )
+
+
+def _kind(field: Column, declared: Declared, feed: Feed) -> Column:
+    """What the field is as JSON, and why it does not fit."""
+    held = declared.element_type
+    is_number = field.rlike(NUMBER)
+    special = F.when(unmarked(field).isin("NaN", "NAN", "Infinity", "-Infinity"), "NaN or infinity")
+    if isinstance(held, DecimalType) and declared.source_name != "unsigned_bigint":
+        return F.coalesce(special, _kind_of_decimal(field, held, feed))
+    json_kind = (
+        F.when(field.startswith("{"), "an object")
+        .when(field.startswith("["), "an array")
+        .when(field.isin("true", "false"), "true or false")
+    )
+    meaning = _meaning(declared)
+    number, fraction = "a number out of its range", "a number with a fraction or an exponent"
+    text = f"text that is no {_EXPECTED_TEXT.get(meaning, 'number')}"
+    if meaning in ("DOUBLE", "FLOAT", "numeric"):
+        fraction = number
+    if meaning == "TIMESTAMP" or declared.element_type.ddl == "TIMESTAMP":
+        unit = _epoch_unit(declared, feed)
+        number = "a number outside of years 1 to 9999" if unit else "a number in place of ISO 8601 text"
+        if unit == "nanos":
+            number = "a number of nanoseconds outside of years 1 to 9999, or with a part below microseconds"
+        is_infinite = field.isin("infinity", "-infinity")
+        special = F.when(is_infinite, "infinity").when(
+            field.rlike(r"^[0-9]{4}-.*\.[0-9]{6}0*[1-9]"), "a time finer than microseconds"
+        )
+    elif meaning == "DATE":
+        number = "a number of days outside of years 1 to 9999"
+        special = F.when(field.isin("infinity", "-infinity"), "infinity")
+    return F.coalesce(
+        json_kind,
+        special,
+        F.when(is_number, F.when(field.rlike("[.eE]"), fraction).otherwise(F.lit(number))).otherwise(F.lit(text)),
+    )
+
+
+def _kind_of_decimal(field: Column, held: DecimalType, feed: Feed) -> Column:
+    def number(parts: Column) -> Column:
+        places = -parts["unit"]
+        before = F.greatest(F.length(parts["digits"]) + parts["unit"], F.lit(0))
+        return F.when(places > held.scale, _count(places, "decimal place")).otherwise(
+            _count(before, "digit", " before the point")
+        )
+
+    is_number = field.rlike(NUMBER)
+    if carries_precise_decimals(feed):
+        is_number = is_number & field.startswith(MARK)
+        is_base64 = F.try_to_binary(field, F.lit("base64")).isNotNull() & (field != "")
+        other = F.when(is_base64, "base64 of a number with too many digits").otherwise(
+            F.lit("text that is no base64 of a number")
+        )
+    else:
+        other = F.when(field.isin("true", "false"), "true or false").otherwise(F.lit("text that is no number"))
+    scale = F.get_json_object(field, "$.scale").try_cast("int")
+    return (
+        F.when(scale > held.scale, _count(scale, "decimal place"))
+        .when(field.startswith("{"), "an object with no number that fits")
+        .when(field.startswith("["), "an array")
+        .when(is_number, let(digits_of(field), number))
+        .otherwise(other)
+    )
+
+
+def _count(number: Column, what: str, where: str = "") -> Column:
+    plural = F.when(number == 1, what).otherwise(F.lit(f"{what}s"))
+    return F.concat(F.lit("a number with "), number.cast("string"), F.lit(" "), plural, F.lit(where))

@@ -18,10 +18,11 @@ import pytest
 from demo.__main__ import DATA
 from demo.check import final_rows, silver_differences
 from lakehouse.contracts import Contracts
-from silver.apply import Job, apply_batch, ensure_tables
+from silver.apply import ensure_tables
 from tests.support.bronze import bronze_rows
 from tests.support.processes import descendants, left_after
 from tests.support.recordings import read, with_last_value_changed, write
+from tests.support.silver import apply
 
 if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
@@ -71,14 +72,13 @@ def test_the_check_names_the_key_whose_last_event_was_changed(
     records = read(CAPTURES / "pg_ordering.jsonl.gz")
     changed = with_last_value_changed(records, topic=topic, key='{"order_id":3}', column="customer_id", value=7)
     ensure_tables(warehouse, contracts)
-    job = Job("postgres", contracts, warehouse.location, warehouse.checkpoints, "run")
     truth = {"silver.postgres_orders": "pg_ordering"}
     batch = bronze_rows(
         warehouse.spark,
         write(tmp_path / "changed.jsonl.gz", changed),
         topics={topic: "postgres_prod.public.orders"},
     )
-    apply_batch(batch, 0, job=job)
+    apply(warehouse, contracts, "postgres", batch, 0)
     (sentence,) = silver_differences(warehouse, data=CAPTURES, truth=truth)
     assert sentence == "silver.postgres_orders differs from its source in 1 of 11 keys: 3."
 

@@ -4,100 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from bronze import ingest
-from bronze.move import Move, carry_out, forgotten, planned
+from bronze.move import carry_out, forgotten
 from bronze.standing import standing_of
-from lakehouse.config import Settings, settings
 from lakehouse.contracts import Source, StartAtOffsets, StartAtTimestamp, Topics
 from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError, TopicMissingError
 from lakehouse.kafka import client_config, partitions
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.tables import Warehouse
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.shop import OTHER, TOPIC, Shop, create, delete, delete_records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
-
-TOPIC, OTHER = "offsets.orders", "offsets.customers"
-NOON_MS = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp() * 1000)
-
-
-@dataclass(frozen=True)
-class Shop:
-    """One source with one topic of two partitions, and the bronze table it fills."""
-
-    kafka: KafkaConnection
-    warehouse: Warehouse
-    chosen: Settings
-    source: Source
-
-    def produce(self, *values: str, topic: str = TOPIC, partition: int = 0) -> None:
-        """Records a minute apart, from noon on, by their number in the partition."""
-        producer = Producer(client_config(self.kafka))
-        for value in values:
-            minute = int(value.rsplit("-", 1)[1])
-            producer.produce(topic, value=value, partition=partition, timestamp=NOON_MS + minute * 60_000)
-        assert producer.flush(30) == 0
-
-    def run(self) -> None:
-        topics = Topics(sources={"shop": self.source})
-        ingest.run(self.warehouse.spark, self.chosen, topics, known=partitions(self.kafka))
-
-    def move(self, to: str, **narrow: Any) -> list[tuple[str, int, int, int]]:
-        """Move the source; topic, partition, from and to of every step that moves."""
-        known = partitions(self.kafka)
-        steps = planned(
-            self.warehouse, self.kafka, "shop", self.source, known=known, move=Move(to=to, reason="a test", **narrow)
-        )
-        carry_out(self.warehouse, steps)
-        return [
-            (step.topic, step.partition, step.from_offset, step.to_offset)
-            for step in steps
-            if step.from_offset != step.to_offset
-        ]
-
-    def values(self) -> list[str]:
-        rows = self.warehouse.read("bronze.shop_events").collect()
-        return sorted(bytes(row["value"]).decode() for row in rows)
-
-    def written_down(self) -> list[tuple[str, int, int, int]]:
-        """What was skipped, as `ops.offsets` has it."""
-        rows = self.warehouse.read("ops.offsets").where("skipped > 0").orderBy("change", "topic", "partition").collect()
-        return [(row["topic"], row["partition"], row["from_offset"], row["to_offset"]) for row in rows]
-
-
-@pytest.fixture
-def shop(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> Iterator[Shop]:
-    chosen = settings(warehouse=str(tmp_path / "warehouse"), bootstrap_servers=bootstrap_servers)
-    source = Source.model_validate(
-        {"kind": "postgresql", "feeds": {"orders": {"topics": [TOPIC], "envelope": "table"}}}
-    )
-    kafka = chosen.kafka()
-    create(kafka, TOPIC)
-    yield Shop(kafka, Warehouse(spark, chosen.warehouse, chosen.checkpoints), chosen, source)
-    delete(kafka, *(topic for topic in (TOPIC, OTHER) if topic in partitions(kafka)))
-
-
-def create(kafka: KafkaConnection, topic: str, count: int = 2) -> None:
-    admin = AdminClient(client_config(kafka))
-    admin.create_topics([NewTopic(topic, num_partitions=count, replication_factor=1)])[topic].result()
-
-
-def delete(kafka: KafkaConnection, *topics: str) -> None:
-    admin = AdminClient(client_config(kafka))
-    for deleted in admin.delete_topics(list(topics)).values() if topics else ():
-        deleted.result()
 
 
 def test_a_first_run_begins_at_the_earliest_record_and_every_later_one_continues(shop: Shop) -> None:
@@ -264,12 +186,3 @@ def test_every_step_says_where_the_source_stands(shop: Shop) -> None:
     assert list(standing.following.values()) == [2, 0]
     counted = ingest.waiting(shop.warehouse.spark, shop.chosen, Topics(sources={"shop": shop.source}), known=known)
     assert counted == {TOPIC: 1}
-
-
-def delete_records(kafka: KafkaConnection, *, before: int) -> None:
-    """As retention does: the first records of partition 0 are gone."""
-    from confluent_kafka import TopicPartition
-
-    admin = AdminClient(client_config(kafka))  # named: its requests end with it
-    for deleted in admin.delete_records([TopicPartition(TOPIC, 0, before)]).values():
-        deleted.result()

@@ -21,7 +21,7 @@ from lakehouse.proposal.sampled_records import SampledRecord
 
 pytestmark = pytest.mark.kafka
 
-CAPTURES = Path(__file__).parents[1] / "captures"
+RECORDINGS = Path(__file__).parents[2] / "demo" / "data"
 
 NewTopicOf = Callable[[int], str]
 
@@ -80,7 +80,7 @@ def test_of_a_large_topic_both_ends_of_every_partition_are_read(kafka: KafkaConn
 
 def test_a_replayed_recording_can_be_proposed_from(kafka: KafkaConnection, topic_of: NewTopicOf) -> None:
     topic = topic_of(1)
-    replay(kafka.bootstrap_servers, CAPTURES / "pg_default_cut.jsonl.gz", topics={"pg.public.orders": topic})
+    replay(kafka.bootstrap_servers, RECORDINGS / "pg_default.jsonl.gz", topics={"pg.public.orders": topic})
     texts = propose(topic, sample(kafka, topic))
     assert "121 records: 99 change events, 11 deletes, 11 tombstones" in texts["bronze/topics.yaml"]
 

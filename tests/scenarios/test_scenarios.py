@@ -7,8 +7,8 @@ deleted.<feed>.jsonl    the keys of the rows that are kept as deleted
 quarantine.jsonl        topic, partition, offset and reasons of every record that waits in quarantine
 
 The order of lines matters in `events.jsonl` alone, and a file that is absent expects nothing there. All scenarios share
-one warehouse: each has order ids and event ids of its own, and its partitions are moved apart. They are read in one
-batch, then the same batch again, and in many batches.
+one warehouse: each is a shard of every feed, with topics of its own. They are read in one batch, then the same batch
+again, and in many batches.
 """
 
 from __future__ import annotations
@@ -22,22 +22,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from demo.check import as_text
-from lakehouse.contracts import Contracts
-from silver.apply import Job, apply_batch
+from lakehouse.contracts import Contracts, FeedTopics, SilverTable
+from lakehouse.tables import Warehouse
+from silver.apply import ensure_tables
+from silver.ledger import OUTCOMES
 from tests.support.bronze import bronze_rows
+from tests.support.sharded import CASE, sharded, topic_of
+from tests.support.silver import apply as apply_batch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakehouse.tables import Warehouse
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 SCENARIOS = sorted(file.parent for file in Path(__file__).parent.glob("*/events.jsonl"))
-MOST_PARTITIONS = 10
 MOST_BATCHES = 4
+KEYLESS = "_event_id"
+# The packaged contracts' topics.
+TOPICS = {
+    "postgres_orders": "postgres_prod.public.orders",
+    "postgres_outbox_orders": "outbox.event.postgres.orders",
+    "plain_orders": "plain.orders",
+    "keyless_orders": "postgres_prod.public.orders_nopk",
+    "mysql_orders": "mysql_prod.ecommerce.orders",
+    "mysql_outbox_orders": "outbox.event.mysql.orders",
+}
 WAYS = ("one batch", "the same batch twice", "many batches")
 
 Line = dict[str, Any]
@@ -57,40 +69,65 @@ class Outcome:
         """The part of one scenario, in the form of its files."""
         files = {}
         for feed, rows in self.silver.items():
-            own = [row for row in rows if _owner(row["_partition"]) == scenario]
+            own = [row for row in rows if row[CASE] == scenario.name]
             files[f"silver.{feed}.jsonl"] = [_without(row) for row in own if not row["_is_deleted"]]
             files[f"deleted.{feed}.jsonl"] = [{"order_id": row["order_id"]} for row in own if row["_is_deleted"]]
         files["quarantine.jsonl"] = [
-            {**entry, "partition": entry["partition"] % MOST_PARTITIONS}
+            {**entry, "topic": TOPICS[entry["topic"].split(".")[2]]}
             for entry in self.quarantine
-            if _owner(entry["partition"]) == scenario
+            if entry["topic"].split(".")[1] == scenario.name
         ]
         return {name: _sorted(lines) for name, lines in files.items() if lines}
 
 
 @pytest.fixture(scope="module")
-def outcomes(
-    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[str, Outcome]:
+def cases(contracts: Contracts) -> Contracts:
+    """The packaged contracts, and a feed that goes by Kafka's offsets, and one whose table has no key."""
+    orders = vars(contracts.silver.tables["postgres_orders"])
+    few = {name: orders["columns"][name] for name in ("order_id", "status", "total_amount")}
+    tables = {
+        **contracts.silver.tables,
+        "plain_orders": SilverTable.model_validate({**orders, "sequence_by": "kafka_offset"}),
+        "keyless_orders": SilverTable.model_validate({**orders, "keys": (), "append_only": True, "columns": few}),
+    }
+    postgres = contracts.topics.sources["postgres"]
+    outbox = postgres.feeds["postgres_outbox_orders"].model_copy(update={"aggregate_types": ("orders",)})
+    more = {name: FeedTopics(topics=(TOPICS[name],), envelope="table") for name in ("plain_orders", "keyless_orders")}
+    feeds = {**postgres.feeds, "postgres_outbox_orders": outbox, **more}
+    sources = {**contracts.topics.sources, "postgres": postgres.model_copy(update={"feeds": feeds})}
+    silver = contracts.silver.model_copy(update={"tables": tables})
+    return sharded(
+        contracts.model_copy(
+            update={"silver": silver, "topics": contracts.topics.model_copy(update={"sources": sources})}
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def outcomes(spark: SparkSession, cases: Contracts, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Outcome]:
     """What came of every way to read the scenarios."""
     folder = tmp_path_factory.mktemp("batches")
 
+    def empty(name: str) -> Warehouse:
+        warehouse = Warehouse(spark, str(folder / name), str(folder / name / "_checkpoints"))
+        ensure_tables(warehouse, cases)
+        return warehouse
+
     def apply(warehouse: Warehouse, batches: Iterable[int], *, chosen: Callable[[int, int], int]) -> Outcome:
         def apply_source(source: str) -> None:
-            job = Job(source, contracts, warehouse.location, warehouse.checkpoints, run="test")
-            topics = contracts.topics.sources[source].topic_names
-            records = _batches(topics, chosen)
+            feeds = cases.topics.sources[source].feeds
+            records = _batches([TOPICS[feed] for feed in feeds], chosen)
             for batch in batches:
                 file = folder / f"{source}-{batch}.jsonl"
                 file.write_text("".join(f"{json.dumps(record)}\n" for record in records[batch]), encoding="utf-8")
-                rows = bronze_rows(warehouse.spark, file, topics={topic: topic for topic in topics})
-                apply_batch(rows, batch, job=job)
+                topics = {record["topic"]: record["topic"] for record in records[batch]}
+                apply_batch(warehouse, cases, source, bronze_rows(spark, file, topics=topics), batch)
 
         with ThreadPoolExecutor() as pool:
-            list(pool.map(apply_source, contracts.topics.sources))
-        return _outcome(warehouse, contracts)
+            list(pool.map(apply_source, cases.topics.sources))
+        return _outcome(warehouse, cases)
 
-    together, apart = empty_silver(), empty_silver()
+    together, apart = empty("together"), empty("apart")
     results = (
         apply(together, [0], chosen=lambda _number, _count: 0),
         apply(together, [1], chosen=lambda _number, _count: 1),
@@ -116,22 +153,11 @@ def test_the_records_lead_to_the_expected_files(outcomes: Mapping[str, Outcome],
 def test_every_record_is_accounted_for(outcomes: Mapping[str, Outcome], way: str) -> None:
     read: Counter[tuple[str, int]] = Counter()
     for entry in outcomes[way].ledger:
-        kinds = [entry[kind] for kind in ("changes", "tombstones", "ignored", "quarantined")]
+        kinds = [entry[outcome] for outcome in OUTCOMES]
         assert sum(kinds) == entry["read"], entry
         read[entry["topic"], entry["partition"]] += entry["read"]
-    records = [record for scenario in SCENARIOS for record in _records(scenario)]
+    records = [record for scenario in SCENARIOS for record in _records(scenario, list(TOPICS.values()))]
     assert read == Counter((record["topic"], record["partition"]) for record in records)
-
-
-def test_no_two_scenarios_share_a_key() -> None:
-    keys = Counter(
-        (name.split(".")[1], line["order_id"])
-        for scenario in SCENARIOS
-        for name, lines in _expected(scenario).items()
-        if name.startswith(("silver.", "deleted."))
-        for line in lines
-    )
-    assert [key for key, times in keys.items() if times > 1] == []
 
 
 def test_every_scenario_says_why() -> None:
@@ -142,22 +168,17 @@ def _batches(topics: Sequence[str], chosen: Callable[[int, int], int]) -> Mappin
     """The records of the topics by batch; `chosen` gives the batch of a scenario's n-th record of so many."""
     batches = defaultdict(list)
     for scenario in SCENARIOS:
-        records = [record for record in _records(scenario) if record["topic"] in topics]
+        records = _records(scenario, topics)
         for number, record in enumerate(records):
             batches[chosen(number, len(records))].append(record)
     return batches
 
 
-def _records(scenario: Path) -> Sequence[Line]:
-    """The scenario's records, in partitions that no other scenario has."""
-    first = SCENARIOS.index(scenario) * MOST_PARTITIONS
-    records = _lines(scenario / "events.jsonl")
-    assert all(0 <= record["partition"] < MOST_PARTITIONS for record in records), scenario.name
-    return [{**record, "partition": first + record["partition"]} for record in records]
-
-
-def _owner(partition: int) -> Path:
-    return SCENARIOS[partition // MOST_PARTITIONS]
+def _records(scenario: Path, topics: Sequence[str]) -> Sequence[Line]:
+    """The scenario's records of these topics, in topics that no other scenario has."""
+    feed_of = {topic: feed for feed, topic in TOPICS.items()}
+    records = [record for record in _lines(scenario / "events.jsonl") if record["topic"] in topics]
+    return [{**record, "topic": topic_of(scenario.name, feed_of[record["topic"]])} for record in records]
 
 
 def _expected(scenario: Path) -> Files:
@@ -188,10 +209,16 @@ def _outcome(warehouse: Warehouse, contracts: Contracts) -> Outcome:
 
 
 def _silver_rows(table: DataFrame, columns: list[str]) -> list[Line]:
-    rows = as_text(table, [*columns, "_partition", "_is_deleted"], key="order_id")
-    return [dict(row) for row in rows.values()]
+    # One row a key; of a table without one, one a record.
+    rows = table.withColumn(
+        "id", F.concat_ws(" ", CASE, "order_id", *(["_event_id"] if KEYLESS in table.columns else []))
+    )
+    told = [name for name in (*columns, "_is_deleted", KEYLESS, "_unresolved_columns", "_op") if name in table.columns]
+    return [dict(row) for row in as_text(rows, ["id", *told], key="id").values()]
 
 
 def _without(row: Line) -> Line:
-    """The row without technical columns."""
-    return {name: value for name, value in row.items() if not name.startswith("_")}
+    """The row without its case and what it is from; with its columns that are not resolved, or its operation."""
+    told = {name: value for name, value in row.items() if not name.startswith("_") and name not in {CASE, "id"}}
+    unresolved = {"_unresolved_columns": row["_unresolved_columns"]} if row.get("_unresolved_columns") else {}
+    return {**told, **unresolved, **({"_op": row["_op"]} if KEYLESS in row else {})}

@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 from demo.__main__ import DATA, RECORDINGS
 from demo.check import TRUTH, as_text, silver_differences
 from lakehouse.contracts import Contracts
-from silver.apply import Job, apply_batch
+from silver.ledger import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import per_partition, read, write
+from tests.support.silver import apply
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from lakehouse.tables import Warehouse
 
@@ -32,6 +33,7 @@ OF_SOURCE = {
     "postgres": ("pg_big_20k", "outbox_pg_envelope"),
     "mysql": ("mysql_big_20k", "outbox_mysql_envelope"),
 }
+Cut = Callable[["DataFrame"], "DataFrame"]
 Rows = Mapping[str, Mapping[Any, Mapping[str, Any]]]
 
 
@@ -66,43 +68,66 @@ def test_forty_batches_end_as_one(empty_silver: Callable[[], Warehouse], contrac
             cut = per_partition(records, lambda number: number < PER_PARTITION)
             recordings[name] = write(tmp_path / f"{name}.jsonl.gz", cut)
         assert sum(len(read(recordings[name])) for name in names) > PER_PARTITION * 3
-    in_batches(one, contracts, recordings, 1)
-    in_batches(many, contracts, recordings, BATCHES)
+    in_batches(one, contracts, recordings, in_offset_order(1))
+    in_batches(many, contracts, recordings, in_offset_order(BATCHES))
     assert many.read("ops.ledger").agg(F.max("batch")).collect()[0][0] == BATCHES - 1
     assert tables(many, contracts) == tables(one, contracts)
 
 
-@pytest.mark.whole
-def test_all_records_in_forty_batches_end_as_their_source(
-    empty_silver: Callable[[], Warehouse], contracts: Contracts
-) -> None:
-    warehouse = empty_silver()
-    in_batches(warehouse, contracts, {name: DATA / f"{name}.jsonl.gz" for name in RECORDINGS}, BATCHES)
-    assert silver_differences(warehouse, data=DATA, truth=TRUTH) == []
+def is_outbox() -> Column:
+    return F.col("topic").startswith("outbox.")
 
 
-def in_batches(warehouse: Warehouse, contracts: Contracts, recordings: Mapping[str, Path], batches: int) -> None:
-    """Apply each source's recordings in so many batches, each with its share of every partition, in offset order."""
+def in_offset_order(batches: int) -> Cut:
+    """Each batch with its share of every partition; the few outbox events in every eighth batch."""
 
-    def apply_source(source: str) -> None:
-        parts = [bronze_rows(warehouse.spark, recordings[name], topics=RECORDINGS[name]) for name in OF_SOURCE[source]]
+    def cut(records: DataFrame) -> DataFrame:
         of_partition = Window.partitionBy("topic", "partition")
         number = F.row_number().over(of_partition.orderBy("offset")) - 1
         share = F.floor(number * batches / F.count(F.lit(1)).over(of_partition))
-        # The few outbox events in every eighth batch, the changes of the tables in all.
-        share = F.when(F.col("topic").startswith("outbox."), F.floor(share / 8) * 8).otherwise(share)
-        records = parts[0].unionByName(parts[1]).withColumn("share", share).persist()
-        for batch in range(batches):
+        share = F.when(is_outbox(), F.floor(share / 8) * 8).otherwise(share)
+        return records.withColumn("share", share)
+
+    return cut
+
+
+def every_record_twice(records: DataFrame) -> DataFrame:
+    """In the same batch, or up to two later."""
+    once = in_offset_order(8)(records)
+    return once.unionByName(once.withColumn("share", F.col("share") + F.floor(F.rand(7) * 3)))
+
+
+def in_any_order(records: DataFrame) -> DataFrame:
+    """The changes that have positions in any of ten batches."""
+    return records.withColumn("share", F.when(is_outbox(), F.lit(0).cast("bigint")).otherwise(F.floor(F.rand(7) * 10)))
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "cut",
+    [in_offset_order(1), in_offset_order(50), every_record_twice, in_any_order],
+    ids=["one_batch", "fifty_batches", "every_record_twice", "in_any_order"],
+)
+def test_all_records_end_as_their_source(empty_silver: Callable[[], Warehouse], contracts: Contracts, cut: Cut) -> None:
+    warehouse = empty_silver()
+    in_batches(warehouse, contracts, {name: DATA / f"{name}.jsonl.gz" for name in RECORDINGS}, cut)
+    assert silver_differences(warehouse, data=DATA, truth=TRUTH) == []
+    unequal = F.col("read") != sum((F.col(outcome) for outcome in OUTCOMES), F.lit(0))
+    assert warehouse.read("ops.ledger").where(unequal).isEmpty()
+
+
+def in_batches(warehouse: Warehouse, contracts: Contracts, recordings: Mapping[str, Path], cut: Cut) -> None:
+    """Apply each source's recordings in the batches (`share`) that `cut` makes of them."""
+
+    def apply_source(source: str) -> None:
+        parts = [bronze_rows(warehouse.spark, recordings[name], topics=RECORDINGS[name]) for name in OF_SOURCE[source]]
+        records = cut(parts[0].unionByName(parts[1])).persist()
+        for batch in sorted(row["share"] for row in records.select("share").distinct().collect()):
             apply(warehouse, contracts, source, records.where(F.col("share") == batch).drop("share"), batch)
         records.unpersist()
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(apply_source, OF_SOURCE))
-
-
-def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: DataFrame, batch: int) -> None:
-    job = Job(source, contracts, warehouse.location, warehouse.checkpoints, run="test")
-    apply_batch(records, batch, job=job)
 
 
 def tables(warehouse: Warehouse, contracts: Contracts) -> Rows:

@@ -19,10 +19,11 @@ from lakehouse.config import settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
 from lakehouse.tables import Warehouse
-from silver.apply import Job, apply_batch, ensure_tables
+from silver.apply import ensure_tables
 from tests.support.bronze import bronze_rows
 from tests.support.guide import writing_contracts
 from tests.support.recordings import read
+from tests.support.silver import apply
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,7 @@ def warehouse(spark: SparkSession, own: Contracts, tmp_path_factory: pytest.Temp
         topics = {**RECORDINGS, **MORE}[recording]
         records = bronze_rows(spark, DATA / f"{recording}.jsonl.gz", topics=topics)
         for batch, part in enumerate((records.where("offset % 2 = 0"), records.where("offset % 2 = 1"))):
-            apply_batch(part, batch, job=Job(source, own, location, warehouse.checkpoints, run="test"))
+            apply(warehouse, own, source, part, batch)
     outcome = build.run(spark, settings(warehouse=location), own, run_id="test")
     assert outcome.held_sources == ()
     return warehouse

@@ -13,9 +13,10 @@ import pytest
 
 from demo.check import as_text
 from lakehouse.contracts import Contracts
-from silver.apply import Job, apply_batch, ensure_tables
+from silver.apply import ensure_tables
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, compact, record
+from tests.support.silver import apply as apply_batch
 
 if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
@@ -142,7 +143,7 @@ def apply(warehouse: Warehouse, contracts: Contracts, batch: Sequence[Record], f
     file = folder / f"{number}.jsonl"
     file.write_text("".join(f"{json.dumps(one)}\n" for one in batch), encoding="utf-8")
     rows = bronze_rows(warehouse.spark, file, topics={TOPIC: TOPIC})
-    apply_batch(rows, number, job=Job("postgres", contracts, warehouse.location, warehouse.checkpoints, run="test"))
+    apply_batch(warehouse, contracts, "postgres", rows, number)
 
 
 def live(warehouse: Warehouse) -> State:

@@ -11,18 +11,17 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, SourceKind
 from lakehouse.tables import small_table
-from silver.envelope import SOURCE
-from silver.position import has_position, position_type, with_position
+from silver.messages import SOURCE
+from silver.position import PLACES, has_position, position_type, with_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
-RUNS = "topic STRING, partition INT, run_id STRING, first_snapshot_offset BIGINT, snapshot_lsn BIGINT"
-READ = "topic STRING, partition INT, highest_timestamp_ms BIGINT"
 CHANGES = (
-    f"label STRING, topic STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, run_id STRING, source {SOURCE}"
+    "label STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, run_id STRING,"
+    f" source {SOURCE}"
 )
 Change = Mapping[str, Any]
 
@@ -33,25 +32,20 @@ def positioned(
     feed: str,
     history: Sequence[Change],
     *,
-    runs: Sequence[Change] = (),
-    read: Sequence[Change] = (),
+    places: Sequence[Change] = (),
     kind: SourceKind | None = None,
 ) -> DataFrame:
     """The changes in some other order than history's, with their positions."""
     declared = contracts.feeds[feed]
     if kind is not None:
         declared = declared.model_copy(update={"kind": kind})
-    defaults = {"topic": "t", "partition": 0, "offset": 0, "timestamp_ms": 0, "run_id": "run"}
+    defaults = {"topic": "t", "topic_id": "", "partition": 0, "offset": 0, "timestamp_ms": 0, "run_id": "run"}
     rows = [{**defaults, "label": str(number), **change} for number, change in enumerate(history)]
     changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumn(
         "timestamp", F.timestamp_millis("timestamp_ms")
     )
-    return with_position(
-        changes,
-        declared,
-        runs=small_table(spark, runs, RUNS),
-        read=small_table(spark, read, READ),
-    )
+    none = {"topic": "t", "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
+    return with_position(changes, declared, places=small_table(spark, [{**none, **one} for one in places], PLACES))
 
 
 def order(changes: DataFrame) -> list[str]:
@@ -76,10 +70,11 @@ def test_postgres_goes_by_commit_then_lsn_and_streamed_changes_stand_behind_thei
     spark: SparkSession, contracts: Contracts
 ) -> None:
     history = [
-        postgres(900, commit=None, offset=40, run="a run without a snapshot"),
+        postgres(900, commit=890, offset=40, run="a run without a snapshot"),
         postgres(950, commit=None, offset=5),  # before its run's snapshot: no S
         postgres(1000, commit=None, offset=10, snapshot="first"),
         postgres(1000, commit=None, offset=11, snapshot="last"),
+        postgres(930, commit=None, offset=41, run="the run after"),  # open then, told after the connector's restart
         postgres(940, commit=None, offset=12),  # open while the slot was created
         postgres(960, commit=950, offset=13),
         postgres(1000, commit=None, offset=14),  # at the snapshot's position
@@ -92,12 +87,41 @@ def test_postgres_goes_by_commit_then_lsn_and_streamed_changes_stand_behind_thei
         postgres(1999, commit=1200, offset=20),
         postgres(9_223_372_036_854_775_807, commit=1200, offset=21),
     ]
-    runs = [
-        {"topic": "t", "partition": 0, "run_id": "run", "first_snapshot_offset": 10, "snapshot_lsn": 1000},
-        {"topic": "t", "partition": 1, "run_id": "run", "first_snapshot_offset": 0, "snapshot_lsn": 5000},
-        {"topic": "u", "partition": 0, "run_id": "run", "first_snapshot_offset": 0, "snapshot_lsn": 5000},
+    elsewhere = {"snapshots": [{"run_id": "run", "from_offset": 0, "lsn": 5000}]}
+    places: list[Change] = [
+        {
+            "snapshots": [
+                {"run_id": "run", "from_offset": 10, "lsn": 1000},
+                {"run_id": "run", "from_offset": 50, "lsn": 9},
+            ]
+        },
+        {"partition": 1, **elsewhere},
+        {"topic": "u", **elsewhere},
+        {"topic_id": "of the topic before", **elsewhere},
     ]
-    changes = positioned(spark, contracts, "postgres_orders", history, runs=runs)
+    changes = positioned(spark, contracts, "postgres_orders", history, places=places)
+    assert order(changes) == [str(number) for number in range(len(history))]
+
+
+def test_an_epoch_comes_before_all_coordinates_and_a_later_snapshot_concerns_only_what_follows_it(
+    spark: SparkSession, contracts: Contracts
+) -> None:
+    history = [
+        postgres(500, commit=500, offset=1),
+        postgres(900, commit=900, offset=3),
+        postgres(2000, commit=None, offset=4, snapshot="last"),
+        postgres(950, commit=940, offset=5),
+        postgres(1, commit=1, offset=6, run="new"),  # the log has begun again
+        postgres(2, commit=2, offset=7, run="new"),
+        postgres(1, commit=1, offset=9, run="newest"),  # and again
+    ]
+    places = [
+        {
+            "epochs": [{"from_offset": 6, "epoch": 70}, {"from_offset": 9, "epoch": 80}],
+            "snapshots": [{"run_id": "run", "from_offset": 4, "lsn": 2000}],
+        }
+    ]
+    changes = positioned(spark, contracts, "postgres_orders", history, places=places)
     assert order(changes) == [str(number) for number in range(len(history))]
 
 
@@ -138,8 +162,8 @@ def test_outbox_events_go_by_time_across_partitions_and_by_offset_within_one(
         {"partition": 2, "offset": 9, "timestamp_ms": 1500},  # behind what was read of the partition before: 3500
         {"partition": 1, "offset": 1, "timestamp_ms": 4000},
     ]
-    read = [{"topic": "t", "partition": 2, "highest_timestamp_ms": 3500}]
-    changes = positioned(spark, contracts, "postgres_outbox_orders", history, read=read)
+    places = [{"partition": 2, "highest_timestamp_ms": 3500}]
+    changes = positioned(spark, contracts, "postgres_outbox_orders", history, places=places)
     assert order(changes) == [str(number) for number in range(len(history))]
 
 

@@ -7,38 +7,46 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import functions as F
 
+from bronze import conservation as bronze_accounts
+from bronze.batches import BATCHES
 from bronze.events import COLUMNS, events, not_yet_stored
+from bronze.offsets import OFFSETS
 from gold.bigquery import last_change_per_key, records
 from gold.columns import order_columns, unified
 from gold.enrich import with_fulfillment
 from gold.unify import highest_feed_that_knows, orders_of_feed, with_source
 from lakehouse.contracts import Contracts
+from lakehouse.ranges import overlaid
 from lakehouse.tables import small_table
+from silver import conservation as silver_accounts
 from silver.changelog import (
-    first_occurrences,
     judged,
     keys_across_partitions,
     latest_per_key,
+    list_of_changes,
+    outcomes,
     rows_of_other_partitions,
+    with_repeated_events,
+    with_tombstones,
 )
 from silver.envelope import changes
+from silver.envelope import events as events_of
+from silver.from_bronze import damaged, fallen_behind, in_ranges, not_told_before
+from silver.history import ENDS
 from silver.ledger import (
-    CONNECTOR_RUNS,
-    COUNT_NAMES,
     LEDGER,
     OUTBOX_EVENTS,
-    connector_run_rows,
     counts,
     ignored_counts,
-    ledger_rows,
+    offset_gaps,
     quarantine_rows,
     rule_counts,
-    snapshots,
-    timestamps_before,
 )
 from silver.merge import silver_table
-from silver.position import has_position, with_position
+from silver.older_keys import new_searches
+from silver.position import PLACES, has_position, with_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,27 +71,28 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         batch = small_table(spark, [{"topic": feed.topics[0], "partition": 0, "offset": 1}], COLUMNS)
         rules = contracts.silver_gate.rules(name)
         read = judged(changes(batch, feed), rules, has_position=has_position(feed))
-        counted = counts(read, feed=name, rules=[rule.name for rule in rules], columns=[]).unionByName(
-            ignored_counts(batch)
-        )
-        seen = small_table(spark, [], CONNECTOR_RUNS.columns)
-        of_batch = connector_run_rows(counted.select(*COUNT_NAMES), source=feed.source, timed_feeds=[name])
-        placed = with_position(
-            read,
-            feed,
-            runs=snapshots(seen.unionByName(of_batch)),
-            read=timestamps_before(seen, counted),
-        )
-        known = small_table(spark, [], OUTBOX_EVENTS.columns)
-        first = first_occurrences(placed, known=known)
+        seen = small_table(spark, [], PLACES)
+        placed = with_position(read, feed, places=seen).withColumn("is_read_again", F.lit(False))
         table = small_table(spark, [], silver_table(feed).columns)
+        told = with_tombstones(placed, table, feed, ends=small_table(spark, [], ENDS))
+        known = small_table(spark, [], OUTBOX_EVENTS.columns)
+        events = with_repeated_events(told.withColumn("is_below_floor", F.lit(False)), feed, known=known)
+        searched = new_searches(events, table, feed, "note") if name == "postgres_orders" else table
         written += [
-            ledger_rows(counted, run="run", source=feed.source, batch_id=1),
+            counts(read, feed=feed, rules=[rule.name for rule in rules]),
+            ignored_counts(batch),
             rule_counts(small_table(spark, [], LEDGER.columns), run="run"),
             quarantine_rows(read, source=feed.source, feed=name),
+            offset_gaps(read),
             rows_of_other_partitions(table, [(feed.topics[0], 0)]),
-            keys_across_partitions(first, table, feed),
-            latest_per_key(first, feed),
+            keys_across_partitions(events, table, feed),
+            latest_per_key(events, feed),
+            list_of_changes(events, feed),
+            outcomes(events, table, feed),
+            damaged(events, feed),
+            not_told_before(events_of(batch, feed, wrapped=False), fallen_behind(spark, []), feed),
+            in_ranges(batch, {("topic", "", 0): (0, 1)}),
+            searched,
         ]
     return written
 
@@ -110,7 +119,34 @@ def of_the_topic(spark: SparkSession, contracts: Contracts) -> DataFrame:
     return records(last_change_per_key(feed, columns=columns), columns=columns, generation=1)
 
 
-@pytest.mark.parametrize("build", [of_bronze, of_silver, of_gold, of_the_topic], ids=lambda build: build.__name__)
+def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
+    ledger = silver_accounts.of_this_pass(small_table(spark, [], LEDGER.columns), source="shop", checkpoint=None)
+    batches = small_table(spark, [], BATCHES.columns)
+    kinds = {
+        "stored": bronze_accounts.stored_ranges(small_table(spark, [], COLUMNS)),
+        "asked": bronze_accounts.asked_ranges(batches),
+        "skipped": bronze_accounts.skipped_ranges(small_table(spark, [], OFFSETS.columns)),
+        "counted": silver_accounts.counted_ranges(ledger),
+    }
+    ranges = silver_accounts.with_counted_to(bronze_accounts.with_surroundings(overlaid(kinds)))
+    return [
+        bronze_accounts.stored_twice(ranges),
+        bronze_accounts.missing(ranges),
+        bronze_accounts.missing_of_batches(ranges, bronze_accounts.short_batches(ranges, batches)),
+        bronze_accounts.never_read(ranges),
+        bronze_accounts.known_skips(ranges),
+        silver_accounts.came_to(ranges),
+        silver_accounts.not_counted(ranges, came_to=None),
+        silver_accounts.counted_twice(ranges),
+        silver_accounts.unbalanced(ledger),
+        silver_accounts.read_otherwise(silver_accounts.suspicious(ledger), ranges),
+        silver_accounts.totals(ledger),
+    ]
+
+
+@pytest.mark.parametrize(
+    "build", [of_bronze, of_silver, of_gold, of_the_topic, of_verify], ids=lambda build: build.__name__
+)
 def test_transforms_run_no_job(spark: SparkSession, contracts: Contracts, build: Build) -> None:
     group = uuid4().hex
     spark.sparkContext.setJobGroup(group, "building plans")

@@ -11,9 +11,9 @@ import pytest
 
 from lakehouse.contracts import Contracts
 from lakehouse.results import RESULTS
-from silver.apply import Job, apply_batch
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, compact, order, record
+from tests.support.silver import apply
 
 if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
@@ -46,7 +46,7 @@ class Reported:
 
     def __init__(self, warehouse: Warehouse, contracts: Contracts, folder: Path) -> None:
         self.warehouse = warehouse
-        self.job = Job("postgres", contracts, warehouse.location, warehouse.checkpoints, run="")
+        self.contracts = contracts
         self.folder = folder
 
     def by_batch(self, number: int, *events: Record) -> Sequence[str]:
@@ -54,7 +54,7 @@ class Reported:
         file.write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
         rows = bronze_rows(self.warehouse.spark, file, topics={TOPIC: TOPIC})
         before = self.keys()
-        apply_batch(rows, number, job=self.job)
+        apply(self.warehouse, self.contracts, "postgres", rows, number)
         return sorted({*self.keys()} - {*before})
 
     def keys(self) -> list[str]:

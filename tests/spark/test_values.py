@@ -20,8 +20,10 @@ from pyspark.sql import functions as F
 from lakehouse.column_types import DecimalType, SimpleType
 from lakehouse.contracts import Column
 from lakehouse.tables import small_table
-from silver.values import flaw, parsed, typed
+from silver.fields import flaw, parsed
+from silver.values import typed
 from tests.support.events import EPOCH, base64_decimal
+from tests.support.feeds import feed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +41,8 @@ STRING = Column(type=SimpleType(name="STRING"))
 MICROS = Column(type=SimpleType(name="TIMESTAMP"))
 MILLIS = Column(type=SimpleType(name="TIMESTAMP"), epoch_unit="millis")
 
+PRECISE, OUTBOX = feed(), feed(envelope="outbox")
+
 # One example is a list of many values for one Spark job: more examples would only cost time.
 few_large_examples = settings(
     max_examples=2,
@@ -54,7 +58,7 @@ def read(spark: SparkSession, fragments: Sequence[str], *columns: Column, precis
     cells = []
     for column in columns:
         field = parsed(F.col("json"), "MAP<STRING, STRING>")["json"]["v"]
-        value = typed(field, column, precise=precise)
+        value = typed(field, column, PRECISE if precise else OUTBOX)
         cells.append(F.unix_micros(value) if column.type.ddl == "TIMESTAMP" else value)
     table = small_table(spark, rows, "number BIGINT, json STRING")
     found = table.select("number", *[cell.alias(f"c{n}") for n, cell in enumerate(cells)]).collect()
@@ -440,9 +444,7 @@ def test_a_long_text_is_read_beside_a_number(spark: SparkSession) -> None:
     rows = [f'{{"w":{text},"v":1.50}}' for text in long]
     json_text = small_table(spark, [{"json": row} for row in rows], "json STRING")
     row = parsed(F.col("json"), "MAP<STRING, STRING>")
-    found = json_text.select(
-        typed(row["json"]["w"], STRING, precise=False), typed(row["json"]["v"], STRING, precise=False)
-    )
+    found = json_text.select(typed(row["json"]["w"], STRING, OUTBOX), typed(row["json"]["v"], STRING, OUTBOX))
     assert {tuple(cells) for cells in found.collect()} == {(text, "1.50") for text in long.values()}
 
 

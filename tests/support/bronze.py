@@ -34,6 +34,7 @@ def bronze_rows(spark: SparkSession, recording: Path, *, topics: Mapping[str, st
             F.col("key").cast("binary").alias("key"),
             F.col("value").cast("binary").alias("value"),
             F.coalesce(headers, F.array().cast("array<struct<key:string,value:binary>>")).alias("headers"),
+            F.lit("first").alias("_topic_id"),
             F.lit("2026-01-01").cast("timestamp").alias("_ingested_at"),
             F.lit(0).cast("bigint").alias("_batch_id"),
         )

@@ -49,6 +49,42 @@ def test_a_folder_of_contracts_replaces_the_packaged_ones(folder: Path) -> None:
     assert load_contracts(folder).gold.sources["postgres"].prefix == "ERP"
 
 
+CUTS = [
+    # the connector's option, the column, whether the connector may cut digits of it
+    ("decimal_handling_mode: double", "note: DECIMAL(15,2)", False),
+    ("decimal_handling_mode: double", "note: DECIMAL(16,2)", True),
+    ("decimal_handling_mode: double", "note: {type: STRING, source_type: numeric}", True),
+    ("decimal_handling_mode: double", "note: {type: 'DECIMAL(20,0)', source_type: unsigned_bigint}", False),
+    ("decimal_handling_mode: string", "note: DECIMAL(38,2)", False),
+    ("time_precision_mode: connect", "note: TIMESTAMP", True),
+    ("time_precision_mode: connect", "note: {type: TIMESTAMP, epoch_unit: millis}", False),
+    ("time_precision_mode: connect", "note: {type: TIMESTAMP, source_type: timestamptz}", False),
+    ("time_precision_mode: connect", "note: {type: STRING, source_type: time}", True),
+    ("time_precision_mode: nanoseconds", "note: TIMESTAMP", False),
+]
+
+
+@pytest.mark.parametrize(("option", "column", "cuts"), CUTS)
+def test_digits_that_the_connector_may_cut_are_allowed_by_name(
+    folder: Path, option: str, column: str, cuts: bool
+) -> None:
+    replace(folder, TOPICS, "envelope: table", f"envelope: table\n        {option}")
+    replace(folder, TABLES, "note: STRING", column)
+    try:
+        load_contracts(folder)
+        said = []
+    except ContractError as refused:
+        said = [str(problem) for problem in refused.problems if ".note." in problem.key]
+    assert len(said) == (1 if cuts else 0)
+    assert all("write allow_cut_digits: true if that is accepted" in problem for problem in said)
+
+
+def test_cut_digits_are_accepted_when_the_contract_says_so(folder: Path) -> None:
+    replace(folder, TOPICS, "envelope: table", "envelope: table\n        decimal_handling_mode: double")
+    replace(folder, TABLES, "note: STRING", "note: {type: 'DECIMAL(38,2)', allow_cut_digits: true}")
+    load_contracts(folder)
+
+
 def test_a_contract_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         load_contracts().gold.publication.partitions = 7
@@ -76,6 +112,63 @@ MISTAKES = [
     (TABLES, "DECIMAL(10,2)", "DECIMAL(2,10)", "DECIMAL(2,10)", "columns.total_amount.type", "is not possible"),
     (TABLES, ": BIGINT", ": BIGNT", "BIGNT", "columns.order_id.type", "no type 'BIGNT'; did you mean 'BIGINT'?"),
     (TABLES, ": BIGINT", ": 7", ": 7", "columns.order_id.type", "Types are: BIGINT"),
+    (TABLES, ": BIGINT", ": ARRAY<BIGNT>", "BIGNT", "columns.order_id.type", "did you mean 'BIGINT'?"),
+    (
+        TABLES,
+        "note: STRING",
+        "note: {type: STRING, source_type: timez}",
+        "timez",
+        "columns.note.source_type",
+        "no source_type 'timez'; did you mean 'timetz'? There are: bit(length), bytes",
+    ),
+    (
+        TABLES,
+        "note: STRING",
+        "note: {type: STRING, source_type: 'numeric(2,3)'}",
+        "numeric",
+        "columns.note.source_type",
+        "is not possible",
+    ),
+    (
+        TABLES,
+        "note: STRING",
+        "note: {type: DOUBLE, source_type: numeric}",
+        "numeric",
+        "columns.note.source_type",
+        "numeric is read into DECIMAL or STRING, not into DOUBLE",
+    ),
+    (
+        TABLES,
+        "note: STRING",
+        "note: {type: BOOLEAN, source_type: bit(8)}",
+        "bit(8)",
+        "columns.note.source_type",
+        "only bit(1) fits BOOLEAN: read bit(8) into STRING",
+    ),
+    (
+        TABLES,
+        "note: STRING",
+        'note: {type: "DECIMAL(19,0)", source_type: unsigned_bigint}',
+        "DECIMAL(19,0)",
+        "columns.note.type",
+        "too small for unsigned_bigint: write DECIMAL(20,0)",
+    ),
+    (
+        TABLES,
+        "note: STRING",
+        "note: {type: STRING, source_type: varbit}",
+        "varbit",
+        "columns.note",
+        "cuts the leading zeros of varbit: write allow_cut_digits: true",
+    ),
+    (
+        TOPICS,
+        "envelope: table",
+        "envelope: table\n        time_precision_mode: adaptiv",
+        "adaptiv",
+        ".time_precision_mode",
+        "did you mean 'adaptive'?",
+    ),
     (TABLES, "  mysql_orders:", "  My-Orders:", "My-Orders", "tables.My-Orders", "'My-Orders' cannot be a name here"),
     (
         TABLES,
@@ -96,11 +189,27 @@ MISTAKES = [
     ),
     (
         TABLES,
-        "sequence_by: source_position",
         "sequence_by: kafka_offset",
-        "kafka_offset",
+        "sequence_by: source_position",
+        "source_position",
         ".sequence_by",
-        "write source",
+        "write kafka_offset",
+    ),
+    (
+        TABLES,
+        "    sequence_by: source_position",
+        "    append_only: true\n    sequence_by: source_position",
+        "postgres_orders",
+        "postgres_orders",
+        "without keys",
+    ),
+    (
+        TABLES,
+        "note: STRING\n\n  mysql_orders",
+        "note: { type: BIGINT, from_topic: '^a$' }\n\n  mysql_orders",
+        "from_topic",
+        ".from_topic",
+        "one group",
     ),
     (TABLES, "keys: [order_id] #", "keys: [order_id, note] #", "order_id, note", ".keys", "exactly one key"),
     (TABLES, "payload: full", "payload: ful", "ful", ".payload", "did you mean 'full'?"),

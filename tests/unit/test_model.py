@@ -22,7 +22,7 @@ from tests.support.model.stories import random_history
 
 KINDS = cast(Sequence[SourceKind], ("postgresql", "mysql", "mariadb"))
 SEEDS = range(10)
-CAPTURES = Path(__file__).parents[1] / "captures"
+RECORDINGS = Path(__file__).parents[2] / "demo" / "data"
 # With these, the last record of a key is its last word. PostgreSQL's large notes are left out of this.
 LAST_OFFSET_DECIDES = (
     "compacted",
@@ -181,9 +181,9 @@ def test_mariadb_has_times_in_whole_seconds_and_gtids_of_its_own() -> None:
             assert (told.source.get("gtid") or "0-2-1").startswith("0-2-")
 
 
-@pytest.mark.parametrize(("kind", "capture"), [("postgresql", "pg_default_cut"), ("mysql", "mysql_cut")])
+@pytest.mark.parametrize(("kind", "capture"), [("postgresql", "pg_default"), ("mysql", "mysql")])
 def test_records_have_the_shape_of_recorded_ones(kind: SourceKind, capture: str) -> None:
-    lines = gzip.decompress((CAPTURES / f"{capture}.jsonl.gz").read_bytes()).decode().splitlines()
+    lines = gzip.decompress((RECORDINGS / f"{capture}.jsonl.gz").read_bytes()).decode().splitlines()
     recorded = [Told(record) for record in map(json.loads, lines) if record["value"] and '"op":' in record["value"]]
     orders = [told for told in recorded if told.source.get("table") == "orders"]
     for history in histories(kind, None):

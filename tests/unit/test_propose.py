@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lakehouse.column_types import SourceType
 from lakehouse.contract_files import MODELS, SCHEMAS, load_contracts
 from lakehouse.contracts import Contracts, Feed
 from lakehouse.errors import SettingsError
@@ -24,17 +25,17 @@ CAPTURES, DEMO = ROOT / "tests" / "captures", ROOT / "demo" / "data"
 
 TOPICS = {
     # a topic, and the recording that has it
-    "pg.public.orders": CAPTURES / "pg_default_cut",
-    "pg.public.orders_types": CAPTURES / "pg_default_cut",
-    "pgstr.public.orders_types": CAPTURES / "pg_decimal-string_time-isostring_cut",
-    "pgschema.public.orders": CAPTURES / "pg_schema-include_cut",
-    "pgschema.public.orders_types": CAPTURES / "pg_schema-include_cut",
-    "mysql.ecommerce.orders": CAPTURES / "mysql_cut",
-    "mysqlschema.ecommerce.orders_types": CAPTURES / "mysql_schema-include_cut",
+    "pg.public.orders": DEMO / "pg_default",
+    "pg.public.orders_types": DEMO / "pg_default",
+    "pgstr.public.orders_types": CAPTURES / "pg_decimal-string_time-isostring",
+    "pgschema.public.orders": CAPTURES / "pg_schema-include",
+    "pgschema.public.orders_types": CAPTURES / "pg_schema-include",
+    "mysql.ecommerce.orders": DEMO / "mysql",
+    "mysqlschema.ecommerce.orders_types": CAPTURES / "mysql_schema-include",
     "outbox.event.postgres.orders": DEMO / "outbox_pg_envelope",
     "outbox.event.mysql.orders": DEMO / "outbox_mysql_envelope",
-    "outboxplain.event.postgres.orders": CAPTURES / "outbox_pg_plain_cut",
-    "outboxexpand.event.mysql.orders": CAPTURES / "outbox_mysql_expand_cut",
+    "outboxplain.event.postgres.orders": CAPTURES / "outbox_pg_plain",
+    "outboxexpand.event.mysql.orders": DEMO / "outbox_mysql_expand",
 }
 
 
@@ -83,7 +84,7 @@ def the_feed(texts: Mapping[str, str], folder: Path) -> Feed:
 
 def types(feed: Feed) -> dict[str, str]:
     return {
-        name: column.type.ddl + (f" {column.epoch_unit}" if column.type.ddl == "TIMESTAMP" else "")
+        name: column.type.ddl + (f" {column.epoch_unit or 'micros'}" if column.type.ddl == "TIMESTAMP" else "")
         for name, column in feed.columns.items()
     }
 
@@ -224,12 +225,19 @@ def test_types_come_from_the_schema_in_the_messages(proposals: Mapping[str, Mapp
         "arr": "STRING",
     }
     assert "DECIMAL(10,2), DECIMAL(12,4)" in texts["silver/tables.yaml"]
+    assert {name: column.source_name for name, column in feed.columns.items() if column.source_type} == {
+        "dnum": "numeric",
+        "tstz": "timestamptz",
+        "tm": "time",
+        "iv": "interval",
+    }
 
 
 def test_a_decimal_that_spark_cannot_hold_is_text(proposals: Mapping[str, Mapping[str, str]], tmp_path: Path) -> None:
     texts = proposals["mysqlschema.ecommerce.orders_types"]
     feed = the_feed(texts, tmp_path)
     assert types(feed)["dnum"] == "STRING"
+    assert feed.columns["dnum"].source_type == SourceType("numeric", (65, 30))
     assert "more than 38 digits" in comment_of(texts, "dnum")
     assert types(feed)["yr"] == "BIGINT"
 
@@ -485,18 +493,18 @@ def test_what_cannot_be_proposed_is_said_with_a_next_step(records: Sequence[Samp
     ("topic", "said"),
     [
         ("pg.public.orders_nopk", "no key"),
-        ("__debezium-heartbeat.pg", "3 records: 3 heartbeats"),
-        ("pg.transaction", "4 records: 4 transaction markers"),
+        ("__debezium-heartbeat.pg", "15 records: 15 heartbeats"),
+        ("pg.transaction", "142 records: 142 transaction markers"),
     ],
 )
 def test_recorded_topics_that_are_no_feed(topic: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        propose(topic, recorded(CAPTURES / "pg_default_cut", topic))
+        propose(topic, recorded(DEMO / "pg_default", topic))
 
 
 def test_recorded_schema_changes_are_no_feed() -> None:
-    with pytest.raises(SettingsError, match="2 records: 2 schema changes"):
-        propose("mysql", recorded(CAPTURES / "mysql_cut", "mysql"))
+    with pytest.raises(SettingsError, match="18 records: 18 schema changes"):
+        propose("mysql", recorded(DEMO / "mysql", "mysql"))
 
 
 def test_an_outbox_table_without_the_event_router_is_pointed_out() -> None:

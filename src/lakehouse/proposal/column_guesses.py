@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from lakehouse.column_types import MOST_DIGITS
+from lakehouse.contracts import EpochUnit
 
 # What Debezium's PostgreSQL connector writes for a TOASTed value that the change did not touch; of bytes, in base64.
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
@@ -42,10 +43,12 @@ class Guess:
 
     type: str
     why: str
-    epoch_unit: Literal["micros", "millis"] | None = None
-    """Of a TIMESTAMP that travels as an integer."""
+    epoch_unit: EpochUnit | None = None
+    """Of a time that travels as an integer."""
     decimals: DecimalMode | None = None
     """If the values look like decimals: the `decimal.handling.mode` that writes them so."""
+    source_type: str | None = None
+    """What the column is in its database, where the type alone does not say how to read it."""
 
 
 def from_values(name: str, values: Sequence[Any], *, of_table: bool) -> Guess:
@@ -76,7 +79,12 @@ def from_schemas(schemas: Sequence[Mapping[str, Any]]) -> Guess:
     if widest is not None and all(decimals):
         return Guess(widest, f"it changed in the sample ({declared}): wide enough for all; check", decimals="precise")
     last = guesses[-1]
-    return Guess(last.type, f"it changed in the sample ({declared}); the last: {last.why}", last.epoch_unit)
+    return Guess(
+        last.type,
+        f"it changed in the sample ({declared}); the last: {last.why}",
+        last.epoch_unit,
+        source_type=last.source_type,
+    )
 
 
 def _of(count: int, values: Sequence[Any]) -> str:
@@ -218,25 +226,31 @@ _BASE_TYPES = {
     **dict.fromkeys(("float", "double"), "DOUBLE"),
     **{"boolean": "BOOLEAN", "string": "STRING"},
 }
-_NO_SPARK_TYPE = "{}: Spark has no such type, STRING keeps it as it is written"
+_NO_SPARK_TYPE = "{}: Spark has no such type, STRING keeps it as text"
 # By the name that Debezium or Connect gives a schema, its package left away.
 _NAMED: Mapping[str, Guess] = {
     "Date": Guess("DATE", "a Date in the events' schema"),
     "IsoDate": Guess("DATE", "an IsoDate in the events' schema"),
     "Timestamp": Guess("TIMESTAMP", "a Timestamp in the events' schema: epoch millis", "millis"),
     "MicroTimestamp": Guess("TIMESTAMP", "a MicroTimestamp in the events' schema: epoch micros", "micros"),
-    "ZonedTimestamp": Guess("TIMESTAMP", "a ZonedTimestamp in the events' schema: ISO 8601 text"),
-    "IsoTimestamp": Guess("TIMESTAMP", "an IsoTimestamp in the events' schema: ISO 8601 text"),
-    "NanoTimestamp": Guess("BIGINT", "a NanoTimestamp in the events' schema: epoch nanos, finer than TIMESTAMP"),
-    "VariableScaleDecimal": Guess(
-        "STRING", "a decimal without a fixed scale: STRING keeps scale and value as JSON text"
+    "ZonedTimestamp": Guess(
+        "TIMESTAMP", "a ZonedTimestamp in the events' schema: ISO 8601 text", source_type="timestamptz"
     ),
+    "IsoTimestamp": Guess("TIMESTAMP", "an IsoTimestamp in the events' schema: ISO 8601 text"),
+    "NanoTimestamp": Guess("TIMESTAMP", "a NanoTimestamp in the events' schema: epoch nanos", "nanos"),
+    "VariableScaleDecimal": Guess(
+        "STRING", "a decimal without a fixed scale: STRING keeps all its digits", source_type="numeric"
+    ),
+    "Time": Guess("STRING", _NO_SPARK_TYPE.format("a time of day"), "millis", source_type="time"),
+    "NanoTime": Guess("STRING", _NO_SPARK_TYPE.format("a time of day"), "nanos", source_type="time"),
     **{
-        name: Guess("STRING", _NO_SPARK_TYPE.format(what))
-        for what, names in {
-            "a time of day": ("Time", "MicroTime", "NanoTime", "ZonedTime", "IsoTime"),
-            "a duration": ("MicroDuration", "NanoDuration", "Interval"),
-        }.items()
+        name: Guess("STRING", _NO_SPARK_TYPE.format(what), source_type=source)
+        for what, source, names in (
+            ("a time of day", "time", ("MicroTime", "IsoTime")),
+            ("a time of day", "timetz", ("ZonedTime",)),
+            ("a duration", "interval", ("MicroDuration", "Interval")),
+            ("a duration", None, ("NanoDuration",)),
+        )
         for name in names
     },
 }
@@ -273,7 +287,8 @@ def _from_decimal_schema(schema: Mapping[str, Any]) -> Guess:
             decimals="precise",
         )
     if precision > MOST_DIGITS:
-        return Guess("STRING", f"a Decimal in the events' schema, of more than {MOST_DIGITS} digits: base64 text")
+        why = f"a Decimal in the events' schema, of more than {MOST_DIGITS} digits: STRING keeps them all"
+        return Guess("STRING", why, decimals="precise", source_type=f"numeric({precision},{scale})")
     return Guess(f"DECIMAL({precision},{scale})", "a Decimal in the events' schema", decimals="precise")
 
 

@@ -400,7 +400,9 @@ def _column(proposal: _Proposal, column: _Column) -> list[str]:
             if column.field != column.name
             else []
         ),
-        *([_Said("epoch_unit: millis", "")] if guess.epoch_unit == "millis" else []),  # micros is the default
+        *([_Said(f"source_type: {guess.source_type}", "")] if guess.source_type else []),
+        # micros is the default
+        *([_Said(f"epoch_unit: {guess.epoch_unit}", "")] if guess.epoch_unit not in (None, "micros") else []),
         *([_Said("optional: true", f"{column.lacking} of {proposal.events} events lack it")] if column.lacking else []),
     ]
     name = _scalar(column.name)

@@ -1,0 +1,136 @@
+"""Bronze and the ledger laid side by side: what became of every record, and what does not add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from bronze import conservation as of_bronze
+from bronze.batches import BATCHES
+from bronze.events import events_table
+from bronze.offsets import OFFSETS
+from lakehouse.findings import COLUMNS, joined
+from lakehouse.ranges import PLACE, overlaid
+from lakehouse.session import held
+from lakehouse.tables import TableSpec, Warehouse, small_table
+from silver import conservation as of_silver
+from silver.ledger import LEDGER, job_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+MOST_OF_A_KIND = 20
+WAITING = "waiting"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The findings of a kind: how many, of how many records, and the first MOST_OF_A_KIND (of WAITING all)."""
+
+    number: int
+    records: int
+    shown: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of a source's records: of every topic-partition its counts; and what was found, by kind."""
+
+    source: str
+    places: Sequence[Mapping[str, Any]]
+    findings: Mapping[str, Findings]
+
+
+def account_of(warehouse: Warehouse, source: str) -> Account:
+    """The source's account, from the tables alone. Raises TableError when it has no bronze table yet.
+
+    A job may be at work: what is written first is looked at last, so that nothing seems to be missing.
+    """
+    ledger = ledger_now(warehouse, source)
+    batches = _now(warehouse, BATCHES).where(F.col("source") == source)
+    offsets = _now(warehouse, OFFSETS).where(F.col("source") == source)
+    name = events_table(source).name
+    events = warehouse.read(name, version=warehouse.version(name))
+    kinds = {
+        "stored": of_bronze.stored_ranges(events),
+        "asked": of_bronze.asked_ranges(batches),
+        "skipped": of_bronze.skipped_ranges(offsets),
+        "counted": of_silver.counted_ranges(ledger),
+    }
+    around = of_silver.with_counted_to(of_bronze.with_surroundings(overlaid(kinds)))
+    with held(around) as ranges, held(of_bronze.short_batches(ranges, batches)) as short:
+        came_to = of_silver.came_to(ranges).collect()[0]["came_to"]
+        found = [
+            of_bronze.stored_twice(ranges),
+            of_bronze.missing(ranges),
+            of_bronze.never_read(ranges),
+            of_bronze.known_skips(ranges),
+            of_silver.not_counted(ranges, came_to=came_to),
+            of_silver.counted_twice(ranges),
+            of_silver.unbalanced(ledger),
+        ]
+        # Hardly ever there: without them there is nothing to compare.
+        if not short.isEmpty():
+            found.append(of_bronze.missing_of_batches(ranges, short))
+        rows = of_silver.suspicious(ledger)
+        if not rows.isEmpty():
+            found.append(of_silver.read_otherwise(rows, ranges))
+        findings = _by_kind(_first_of_each_kind(joined(reduce(DataFrame.unionByName, found))).collect())
+    return Account(source, _places(of_silver.totals(ledger).collect(), findings), findings)
+
+
+def ledger_now(warehouse: Warehouse, source: str) -> DataFrame:
+    """The source's rows of the ledger as they are now, since silver was last made anew; empty before its first run."""
+    checkpoint = warehouse.checkpoint_id(job_name(source))
+    return of_silver.of_this_pass(_now(warehouse, LEDGER), source=source, checkpoint=checkpoint)
+
+
+def _now(warehouse: Warehouse, spec: TableSpec) -> DataFrame:
+    """The table as it is now, also when it is asked later; empty when it is not there."""
+    if not warehouse.exists(spec.name):
+        return small_table(warehouse.spark, [], spec.columns)
+    return warehouse.read(spec.name, version=warehouse.version(spec.name))
+
+
+def _first_of_each_kind(findings: DataFrame) -> DataFrame:
+    of_kind = Window.partitionBy("kind")
+    in_order = of_kind.orderBy(*PLACE, "first", "batch")
+    return (
+        findings.withColumns(
+            {
+                "number": F.count(F.lit(1)).over(of_kind),
+                "of_all": F.sum("records").over(of_kind),
+                "row": F.row_number().over(in_order),
+            }
+        )
+        .where((F.col("row") <= MOST_OF_A_KIND) | (F.col("kind") == WAITING))
+        .orderBy("kind", "row")
+    )
+
+
+def _by_kind(rows: Sequence[Row]) -> dict[str, Findings]:
+    shown: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        said = {name: row[name] for name in COLUMNS if name != "kind" and row[name] is not None}
+        shown.setdefault(row["kind"], []).append(said)
+    of_all = {row["kind"]: (row["number"], row["of_all"]) for row in rows}
+    return {kind: Findings(*of_all[kind], some) for kind, some in shown.items()}
+
+
+def _places(totals: Sequence[Row], findings: Mapping[str, Findings]) -> list[Mapping[str, Any]]:
+    """Of every topic-partition PLACE, the counts of the ledger, and how many records wait for silver."""
+    counts: dict[tuple[Any, ...], dict[str, int]] = {
+        tuple(row[name] for name in PLACE): {count: row[count] for count in of_silver.COUNTED} for row in totals
+    }
+    waits = findings[WAITING].shown if WAITING in findings else ()
+    waiting = {tuple(one[name] for name in PLACE): one["records"] for one in waits}
+    nothing = dict.fromkeys(of_silver.COUNTED, 0)
+    return [
+        {**dict(zip(PLACE, place, strict=True)), **counts.get(place, nothing), WAITING: waiting.get(place, 0)}
+        for place in sorted({*counts, *waiting})
+    ]

@@ -1,0 +1,132 @@
+"""Has silver counted every record of bronze, once; and does every row of the ledger add up?
+
+The findings come from ranges laid over one another (`lakehouse.ranges.overlaid`), of which these kinds matter here:
+`stored` (what bronze holds) and `counted` (what silver has read, by its ledger).
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from lakehouse.findings import finding
+from lakehouse.ranges import PLACE, length, overlap
+from silver.ledger import OUTCOMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+COUNTED = ("read", *OUTCOMES)
+
+
+def of_this_pass(ledger: DataFrame, *, source: str, checkpoint: str | None) -> DataFrame:
+    """The source's rows since silver was last made anew: of this checkpoint; None: of the one that wrote last."""
+    of_source = ledger.where(F.col("source") == source)
+    if checkpoint is not None:
+        return of_source.where(F.col("checkpoint") == checkpoint)
+    last = of_source.agg(F.max_by("checkpoint", "written_at").alias("checkpoint"))
+    return of_source.join(F.broadcast(last), on="checkpoint", how="left_semi")
+
+
+def counted_ranges(ledger: DataFrame) -> DataFrame:
+    """What the rows of the ledger have read: their ranges without the gaps."""
+    starts = F.concat(F.array("first_offset"), F.transform("gaps", lambda gap: gap["last"] + 1))
+    ends = F.concat(F.transform("gaps", lambda gap: gap["first"] - 1), F.array("last_offset"))
+    ranges = F.arrays_zip(starts.alias("first"), ends.alias("last"))
+    return _reading(ledger).select(*PLACE, F.inline(ranges))
+
+
+def came_to(ranges: DataFrame) -> DataFrame:
+    """One row, `came_to`: when the last record came that silver has counted, in microseconds; NULL before the first."""
+    is_counted = (F.col("counted") > 0) & (F.col("stored") > 0)
+    return ranges.agg(F.max(F.when(is_counted, F.unix_micros("ingested_at"))).alias("came_to"))
+
+
+def with_counted_to(ranges: DataFrame) -> DataFrame:
+    """The ranges with `counted_to`: the highest offset of the place that silver has counted."""
+    last = F.max(F.when(F.col("counted") > 0, F.col("last"))).over(Window.partitionBy(*PLACE))
+    return ranges.withColumn("counted_to", last)
+
+
+def not_counted(ranges: DataFrame, *, came_to: int | None) -> DataFrame:
+    """`not_counted`: offsets of bronze that no row of the ledger has read, though silver has come further.
+
+    `waiting`, one finding a place: those that silver has yet to read. Silver reads bronze in the order in which the
+    records came; of those that came together, in the order of their offsets.
+    """
+    came, last_came = F.unix_micros("ingested_at"), F.lit(came_to).cast("bigint")
+    is_passed = (came < last_came) | ((came == last_came) & (F.col("last") < F.col("counted_to")))
+    left = ranges.where((F.col("stored") > 0) & (F.col("counted") == 0)).withColumn(
+        "is_passed", F.coalesce(is_passed, F.lit(False))
+    )
+    waiting = (
+        left.where(~F.col("is_passed"))
+        .groupBy(*PLACE)
+        .agg(F.min("first").alias("first"), F.max("last").alias("last"), F.sum(length()).alias("offsets"))
+    )
+    passed = finding(left.where("is_passed"), "not_counted")
+    return passed.unionByName(finding(waiting, "waiting", records=F.col("offsets")))
+
+
+def counted_twice(ranges: DataFrame) -> DataFrame:
+    """`counted_twice`: offsets that more rows of the ledger have read than bronze has of them."""
+    again = (F.col("counted") > 1) & (F.col("counted") > F.col("stored"))
+    return finding(ranges.where(again), "counted_twice")
+
+
+def unbalanced(ledger: DataFrame) -> DataFrame:
+    """`unbalanced`: rows of the ledger whose outcomes (`found`) do not add up to what they read (`said`)."""
+    ended = reduce(lambda so_far, also: so_far + also, [_or_zero(outcome) for outcome in OUTCOMES])
+    rows = ledger.withColumn("ended", ended).where(_or_zero("read") != F.col("ended"))
+    return _of_rows(rows, "unbalanced", found=F.col("ended"))
+
+
+def suspicious(ledger: DataFrame) -> DataFrame:
+    """The rows of the ledger that read another number of records than `offsets`: their range without the gaps."""
+    gaps = F.aggregate("gaps", F.lit(0).cast("bigint"), lambda so_far, gap: so_far + gap["last"] - gap["first"] + 1)
+    return (
+        _reading(ledger)
+        .withColumn("offsets", F.col("last_offset") - F.col("first_offset") + 1 - gaps)
+        .where(F.col("read") != F.col("offsets"))
+        .withColumns({"first": F.col("first_offset"), "last": F.col("last_offset")})
+    )
+
+
+def read_otherwise(rows: DataFrame, ranges: DataFrame) -> DataFrame:
+    """`read_otherwise`: `suspicious` rows that read (`said`) another number of records than there are (`found`).
+
+    There are as many as offsets; more, where bronze has rows twice.
+    """
+    doubled = ranges.where((F.col("stored") > 1) & (F.col("counted") > 0))
+    more = (
+        rows.alias("row")
+        .join(doubled.alias("doubled"), on=overlap("row", "doubled"), how="inner")
+        .groupBy(*[F.col(f"row.{name}").alias(name) for name in (*PLACE, "checkpoint", "batch")])
+        .agg(F.sum((F.col("doubled.last") - F.col("doubled.first") + 1) * (F.col("stored") - 1)).alias("more"))
+    )
+    there = F.col("offsets") + F.coalesce("more", F.lit(0))
+    found = rows.join(more, on=[*PLACE, "checkpoint", "batch"], how="left").where(F.col("read") != there)
+    return _of_rows(found, "read_otherwise", found=there)
+
+
+def totals(ledger: DataFrame) -> DataFrame:
+    """PLACE and COUNTED: what became of the records of every topic-partition."""
+    return ledger.groupBy(*PLACE).agg(*[F.sum(_or_zero(count)).alias(count) for count in COUNTED])
+
+
+def _reading(ledger: DataFrame) -> DataFrame:
+    """The rows that read records; the others move records of earlier batches."""
+    return ledger.where(F.col("first_offset").isNotNull())
+
+
+def _or_zero(count: str) -> Column:
+    return F.coalesce(F.col(count), F.lit(0))
+
+
+def _of_rows(rows: DataFrame, kind: str, *, found: Column) -> DataFrame:
+    ranges = rows.withColumns({"first": F.col("first_offset"), "last": F.col("last_offset")})
+    read = _or_zero("read")
+    return finding(ranges, kind, records=read, batch=F.col("batch"), said=read, found=found)

@@ -1,0 +1,143 @@
+"""Kafka messages as JSON: their text, their key, and the schema that JsonConverter may put around them.
+
+With `schemas.enable` a value or key is `{"schema": …, "payload": …}` (Kafka Connect, JsonConverter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Feed
+from silver.fields import STRICT, parsed, unmarked
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+# A row as it came: all fields there are, so that one that is absent differs from one that is null.
+ROW = "MAP<STRING, STRING>"
+NAMES = "array<string>"
+RAW = ("topic", "topic_id", "partition", "offset", "timestamp", "key", "value", "headers")
+SOURCE = (
+    "STRUCT<name: STRING, ts_ms: BIGINT, ts_us: BIGINT, snapshot: STRING, sequence: STRING, lsn: BIGINT,"
+    " file: STRING, pos: BIGINT, row: BIGINT>"
+)
+_BEGINNING = r'^[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
+NOT_TEXT = "The value is not UTF-8 text."
+AVRO = "The value is in the Confluent wire format (Avro or Protobuf): Connect's JsonConverter writes what is read here."
+
+_TYPE = "type: STRING, name: STRING, parameters: MAP<STRING, STRING>"
+_FIELD = f"field: STRING, {_TYPE}, items: STRUCT<{_TYPE}>"
+MESSAGE_SCHEMA = f"STRUCT<type: STRING, fields: ARRAY<STRUCT<{_FIELD}, fields: ARRAY<STRUCT<{_FIELD}>>>>>"
+
+
+def text(column: str) -> Column:
+    """The bytes as text."""
+    return F.col(column).cast("string")
+
+
+def is_empty(column: str) -> Column:
+    """Whether there are no bytes: null, and a length of zero, which some producers send for it."""
+    return F.col(column).isNull() | (F.length(column) == 0)
+
+
+def is_text(column: str) -> Column:
+    """Bytes that are not UTF-8 would be replaced in silence by the parser."""
+    return F.is_valid_utf8(text(column))
+
+
+def is_confluent(column: str) -> Column:
+    """The Confluent wire format begins with a zero byte and the four of a schema id."""
+    return F.coalesce((F.length(column) > 5) & (F.hex(F.substring(column, 1, 1)) == "00"), F.lit(False))
+
+
+def header(name: str) -> Column:
+    """The text of the first header of that name; NULL without one."""
+    found = F.filter("headers", lambda one: one["key"] == name)
+    return F.get(found, F.lit(0))["value"].cast("string")
+
+
+def run_id() -> Column:
+    """The connector's run (Debezium's context headers); empty where the record does not say."""
+    return F.coalesce(header("__debezium.context.runId"), F.lit("")).alias("run_id")
+
+
+def may_be_wrapped(column: str) -> Column:
+    """Whether the bytes begin as a wrapped message does: seen quickly, and true of some others."""
+    return F.coalesce(F.substring(column, 1, 40).cast("string").rlike(_BEGINNING), F.lit(False))
+
+
+def wrapper(of: Column) -> Column:
+    """The fields `schema` and `payload` of a message that is wrapped; NULL of any other."""
+    fields = F.when(of.rlike(_BEGINNING), parsed(of, ROW))
+    is_wrapper = (
+        fields["malformed"].isNull()
+        & (F.size(fields["json"]) == 2)
+        & F.map_contains_key(fields["json"], "schema")
+        & F.map_contains_key(fields["json"], "payload")
+    )
+    return F.when(is_wrapper, fields["json"])
+
+
+def parsed_payload(of: Column, wrapped: Column | None, json_type: str) -> Column:
+    """STRUCT<json, malformed> as `parsed` gives it: of the payload where the message is wrapped, else of all of it."""
+    if wrapped is None:
+        return parsed(of, json_type)
+    return F.when(wrapped.isNotNull(), reparsed(wrapped["payload"], json_type)).otherwise(parsed(of, json_type))
+
+
+def reparsed(marked: Column, json_type: str) -> Column:
+    """The same for JSON that `parsed` has read into a STRING: its numbers are marked already."""
+    whole = F.concat(F.lit('{"json":'), marked, F.lit("}"))
+    return F.from_json(whole, f"json {json_type}, malformed STRING", STRICT)
+
+
+def message_schema(wrapped: Column) -> Column:
+    """MESSAGE_SCHEMA of a wrapped message; NULL of any other."""
+    return F.from_json(unmarked(wrapped["schema"]), MESSAGE_SCHEMA)
+
+
+def schemas_of(fields: Column) -> Column:
+    """MAP of a field's name to its FIELD_SCHEMA."""
+    named = F.transform(
+        fields,
+        lambda one: F.struct(
+            one["field"].alias("key"),
+            F.struct(*[one[part].alias(part) for part in ("type", "name", "parameters", "items")]).alias("value"),
+        ),
+    )
+    return F.map_from_entries(named)
+
+
+def key_parts(*, wrapped: bool) -> dict[str, Column]:
+    """`key_fields` (ROW) of a key that is an object, `key_value` of one that is a single value, JSON or bare text."""
+    of = F.when(is_text("key"), text("key"))
+    around = wrapper(of) if wrapped else None
+    is_object = of.rlike(r"^[ \t\n\r]*\{")
+    fields = F.when(is_object, parsed_payload(of, around, ROW)["json"])
+    of_wrapper = []
+    if around is not None:
+        is_value = ~F.coalesce(around["payload"].rlike(r"^[ \t\n\r]*[{\[]"), F.lit(True))
+        of_wrapper = [unmarked(F.when(is_value, around["payload"]))]
+    is_bare = ~of.rlike(r'^[ \t\n\r]*[{\["]')
+    value = F.when(~is_object, unmarked(parsed(of, "STRING")["json"]))
+    return {
+        "key_fields": fields,
+        "key_value": F.coalesce(*of_wrapper, value, F.when(is_bare, of)),
+    }
+
+
+def key_text() -> Column:
+    """The key as the headers of a changed key have it: JSON without the schema that may be around it."""
+    return F.when(may_be_wrapped("key"), F.get_json_object(text("key"), "$.payload")).otherwise(text("key"))
+
+
+def names_of_fields(feed: Feed, columns: Iterable[str]) -> list[str]:
+    """The fields that may hold these columns."""
+    return list(
+        dict.fromkeys(
+            field for column in columns if feed.columns[column].from_topic is None for field in feed.fields_of(column)
+        )
+    )

@@ -1,0 +1,140 @@
+"""Large values that a change of the key left out: they were told under the row's older key, and only there.
+
+A change of the key is a delete of the old one and a create of the new one, whose header names the old key (Debezium
+documentation, "Primary key updates"). A large value that did not change is left out of the create. It is the newest
+that the old key's events have told before, or an even older key's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Feed
+from silver.cells import cells_of
+from silver.messages import key_text
+from silver.position import at_offset
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import Column, DataFrame
+
+# A key may have been changed so often since the value was told.
+MOST_KEY_CHANGES = 20
+
+
+def new_searches(creates: DataFrame, table: DataFrame, feed: Feed, column: str) -> DataFrame:
+    """The rows whose key a batch has changed, and that lack `column` since: the key, `shard`, `key`, `before`, `since`.
+
+    `creates`: placed creates with an `old_key` that leave out values. `table`: the silver table with them applied.
+    Only events of `key` (JSON text) before `before` are asked, of the same `shard`; the row has its key since `since`.
+    """
+    found = creates.where(F.array_contains("left_out", column)).select(
+        *[F.col(f"row.{key}").alias(key) for key in feed.keys],
+        _shard("topic", feed),
+        F.col("old_key").alias("key"),
+        F.col("position").alias("before"),
+        F.col("position").alias("since"),
+    )
+    lacking = _lacking(table, column).select(*feed.keys, F.col("_deleted_position").alias("deleted"))
+    is_of_row = F.col("deleted").isNull() | (F.col("since") > F.col("deleted"))
+    last = F.max_by(F.struct("shard", "key", "before", "since"), "since").alias("last")
+    of_row = found.join(lacking, on=list(feed.keys), how="inner").where(is_of_row)
+    return of_row.groupBy(*feed.keys).agg(last).select(*feed.keys, "last.*")
+
+
+def waiting_searches(records: DataFrame, table: DataFrame, feed: Feed, column: str) -> DataFrame:
+    """The rows that wait for a key of which the batch (`records`) has records: in the form of `new_searches`."""
+    keys = records.select(_shard("topic", feed), key_text().alias("key")).distinct()
+    return (
+        _lacking(table, column)
+        .select(*feed.keys, _shard("_topic", feed), F.inline("_awaited"))
+        .where(F.col("column") == column)
+        .join(keys, on=["shard", "key"], how="left_semi")
+        .select(*feed.keys, "shard", "key", "before", "since")
+    )
+
+
+def one_hop(searches: DataFrame, events: DataFrame, feed: Feed, column: str) -> DataFrame:
+    """The searches, with what the events of their key (placed changes) tell: `told` (STRUCT<value>), or `next`.
+
+    `next`: the even older key, and the position before which to ask it. Neither: nothing is known.
+    """
+    changes = events.where((F.col("kind") == "change") & ~F.col("is_delete")).select(
+        _shard("topic", feed),
+        key_text().alias("key"),
+        "position",
+        F.array_contains("left_out", column).alias("is_left_out"),
+        F.struct(F.col(f"row.{column}").alias("value")).alias("said"),
+        "old_key",
+    )
+    # The delete of the old key and the create of the new one have the same place in the log.
+    earlier = F.col("position") < at_offset(F.col("before"), F.lit(-1), feed)
+    tells = ~F.col("is_left_out") | F.col("old_key").isNotNull()
+    answer = F.struct(
+        F.when(~F.col("is_left_out"), F.col("said")).alias("told"),
+        F.when(F.col("is_left_out"), F.struct(F.col("old_key").alias("key"), F.col("position").alias("before"))).alias(
+            "next"
+        ),
+    )
+    answers = (
+        searches.join(changes.where(tells), on=["shard", "key"], how="inner")
+        .where(earlier)
+        .groupBy(*feed.keys)
+        .agg(F.max_by(answer, "position").alias("answer"))
+        .select(*feed.keys, "answer.told", "answer.next")
+    )
+    return searches.join(answers, on=list(feed.keys), how="left")
+
+
+def further(hop: DataFrame, feed: Feed) -> DataFrame:
+    """The searches that go on with an even older key."""
+    return hop.where("next IS NOT NULL").select(
+        *feed.keys, "shard", F.col("next.key").alias("key"), F.col("next.before").alias("before"), "since"
+    )
+
+
+def ended(hop: DataFrame) -> DataFrame:
+    """The searches that have found a value, or do not know where to go on."""
+    return hop.where("next IS NULL").drop("next")
+
+
+def merge_answers(table: DeltaTable, answers: DataFrame, feed: Feed, column: str) -> None:
+    """Put what was found into the rows that lack `column`; the others remember whose events they wait for."""
+    same_key = " AND ".join(f"target.{key} = found.{key}" for key in feed.keys)
+    lacks = f"array_contains(target._unresolved_columns, '{column}')"
+    others = f"filter(target._unresolved_columns, name -> name <> '{column}')"
+    still = f"filter(coalesce(target._awaited, array()), one -> one.column <> '{column}')"
+    waits = f"named_struct('column', '{column}', 'key', found.key, 'before', found.before, 'since', found.since)"
+    told: dict[str, str | Column] = {
+        column: "found.told.value",
+        "_cell_positions": _with_cell(feed, column),
+        "_unresolved_columns": f"IF(size({others}) > 0, {others}, NULL)",
+        "_awaited": f"IF(size({others}) > 0, {still}, NULL)",
+        "_applied_at": "current_timestamp()",
+    }
+    awaited = f"concat({still}, array({waits}))"
+    (
+        table.alias("target")
+        .merge(answers.alias("found"), same_key)
+        .whenMatchedUpdate(condition=f"{lacks} AND found.told IS NOT NULL", set=told)
+        .whenMatchedUpdate(condition=f"{lacks} AND NOT (target._awaited <=> {awaited})", set={"_awaited": awaited})
+        .execute()
+    )
+
+
+def _shard(topic: str, feed: Feed) -> Column:
+    """What a key is unique in: its topic, in a sharded feed; else everything."""
+    return (F.col(topic) if feed.is_sharded else F.lit("")).alias("shard")
+
+
+def _lacking(table: DataFrame, column: str) -> DataFrame:
+    return table.where(F.array_contains("_unresolved_columns", column))
+
+
+def _with_cell(feed: Feed, column: str) -> str:
+    cells = [
+        f"{name!r}, {'found.since' if name == column else f'target._cell_positions.{name}'}" for name in cells_of(feed)
+    ]
+    return f"named_struct({', '.join(cells)})"

@@ -1,0 +1,322 @@
+"""What a feed's history is made of: connector runs, their snapshots and their coordinates, and what follows from it.
+
+Stretches are what silver remembers of the records it has read, a few a partition and run (`ops.connector_runs`). From
+them alone, whatever the batches were: the snapshot LSNs and epochs that positions need, and the floors that completed
+snapshots write. Rules: docs/ordering.md. Imports without pyspark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+MAX_OFFSET = 2**63 - 1
+EPOCHS_A_MILLISECOND = 1024
+
+# Topic, the broker's id of it, partition: offsets begin again when a topic is made again.
+Place = tuple[str, str, int]
+Coordinates = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The records of one connector run in one partition: those of one full snapshot, or all others.
+
+    `lowest` and `highest`: the coordinates of the streamed changes. `read_from_ms`, `read_to_ms`: when the connector
+    read its first and last record. `first_ms`: the lowest Kafka timestamp. `has_end`: with the snapshot's last row.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    run_id: str
+    snapshot_at: Coordinates | None
+    first_offset: int
+    last_offset: int
+    lowest: Coordinates | None = None
+    highest: Coordinates | None = None
+    has_end: bool = False
+    first_ms: int | None = None
+    read_from_ms: int | None = None
+    read_to_ms: int | None = None
+    source_names: tuple[str, ...] = ()
+    highest_timestamp_ms: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """Topic, topic id and partition."""
+        return self.topic, self.topic_id, self.partition
+
+    @property
+    def low(self) -> Coordinates | None:
+        """The lowest coordinates, of a snapshot or streamed."""
+        return self.lowest if self.snapshot_at is None else self.snapshot_at
+
+    @property
+    def high(self) -> Coordinates | None:
+        """The highest coordinates, of a snapshot or streamed."""
+        return self.highest if self.snapshot_at is None else self.snapshot_at
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A run with which a new epoch begins: the source's coordinates have started again.
+
+    `epoch` is made of the run's first Kafka timestamp, so an epoch that is found late still stands between others.
+    `shard`: of a sharded feed, the topic for which it begins.
+    """
+
+    run_id: str
+    epoch: int
+    shard: str | None = None
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A run whose coordinates fall behind `below`, which an earlier record of the place had: a replay, or an epoch."""
+
+    place: Place
+    run_id: str
+    from_offset: int
+    below: Coordinates
+    is_snapshot: bool
+
+
+@dataclass(frozen=True)
+class SnapshotFloor:
+    """What a completed full snapshot tells: rows older than `at`, in the epoch, that it did not name are gone."""
+
+    place: Place
+    offset: int
+    run_id: str
+    epoch: int
+    at: Coordinates
+
+
+def stretches(rows: Iterable[Mapping[str, Any]]) -> list[Stretch]:
+    """Rows of `ops.connector_runs`, or of one batch, as stretches: one a partition, run and snapshot."""
+    merged: dict[tuple[Any, ...], Stretch] = {}
+    for row in rows:
+        at = row["snapshot_at"]
+        new = Stretch(
+            topic=row["topic"],
+            topic_id=row["topic_id"],
+            partition=row["partition"],
+            run_id=row["run_id"],
+            snapshot_at=None if at is None else tuple(at),
+            first_offset=row["first_offset"],
+            last_offset=row["last_offset"],
+            lowest=None if row["lowest"] is None else tuple(row["lowest"]),
+            highest=None if row["highest"] is None else tuple(row["highest"]),
+            has_end=bool(row["has_end"]),
+            first_ms=row["first_ms"],
+            read_from_ms=row["read_from_ms"],
+            read_to_ms=row["read_to_ms"],
+            source_names=tuple(row["source_names"] or ()),
+            highest_timestamp_ms=row["highest_timestamp_ms"],
+        )
+        identity = (new.place, new.run_id, new.snapshot_at)
+        merged[identity] = _together(merged[identity], new) if identity in merged else new
+    return sorted(merged.values(), key=lambda one: (one.place, one.first_offset))
+
+
+def _together(one: Stretch, other: Stretch) -> Stretch:
+    return replace(
+        one,
+        first_offset=min(one.first_offset, other.first_offset),
+        last_offset=max(one.last_offset, other.last_offset),
+        lowest=_least(one.lowest, other.lowest),
+        highest=_most(one.highest, other.highest),
+        has_end=one.has_end or other.has_end,
+        first_ms=_least(one.first_ms, other.first_ms),
+        read_from_ms=_least(one.read_from_ms, other.read_from_ms),
+        read_to_ms=_most(one.read_to_ms, other.read_to_ms),
+        source_names=tuple(sorted({*one.source_names, *other.source_names})),
+        highest_timestamp_ms=_most(one.highest_timestamp_ms, other.highest_timestamp_ms),
+    )
+
+
+def _least(one: Any, other: Any) -> Any:
+    present = [value for value in (one, other) if value is not None]
+    return min(present) if present else None
+
+
+def _most(one: Any, other: Any) -> Any:
+    present = [value for value in (one, other) if value is not None]
+    return max(present) if present else None
+
+
+Order = tuple[int, int, str]
+
+
+def run_order(known: Iterable[Stretch]) -> dict[str, Order]:
+    """The runs that have a name, one after the other: by the Kafka timestamp of their first record, then its offset."""
+    first: dict[str, Order] = {}
+    for one in known:
+        if one.run_id:
+            begin = (one.first_ms or 0, one.first_offset, one.run_id)
+            first[one.run_id] = min(begin, first.get(one.run_id, begin))
+    return first
+
+
+def falls(known: Sequence[Stretch], openings: Collection[Opening], *, new: Collection[Place]) -> list[Fall]:
+    """The runs, in places with `new` records, whose coordinates fall behind those of earlier runs of their epoch.
+
+    A record without a run (a connector that does not name them) may be a replay; it never falls.
+    """
+    opened = {opening.run_id for opening in openings}
+    found = []
+    for parts in _lanes(known):
+        high: Coordinates | None = None
+        for run_id, of_run in _runs_of(parts):
+            lows = [part.low for part in of_run if part.low is not None]
+            if run_id in opened:
+                high = None
+            elif run_id and high is not None and lows and min(lows) < high:
+                snapshots = [part.snapshot_at for part in of_run if part.snapshot_at is not None]
+                is_snapshot = bool(snapshots) and min(snapshots) < high
+                found += [
+                    Fall(place, run_id, min(part.first_offset for part in here), high, is_snapshot)
+                    for place, here in groupby(sorted(of_run, key=_by_place), key=lambda one: one.place)
+                    if place in new
+                ]
+            for part in of_run:
+                high = _most(high, part.high)
+    return found
+
+
+def replays_below(known: Sequence[Stretch], openings: Collection[Opening]) -> dict[tuple[Place, str], Coordinates]:
+    """Of every place and run: streamed coordinates up to these were told by an earlier run of the epoch already."""
+    opened = {opening.run_id for opening in openings}
+    below: dict[tuple[Place, str], Coordinates] = {}
+    for parts in _lanes(known):
+        high: Coordinates | None = None
+        for run_id, of_run in _runs_of(parts):
+            if run_id in opened:
+                high = None
+            if run_id and high is not None:
+                below |= {(part.place, run_id): high for part in of_run}
+            for part in of_run:
+                high = _most(high, part.highest)
+    return below
+
+
+def _lanes(known: Sequence[Stretch]) -> list[list[Stretch]]:
+    """The stretches of every topic-partition, whatever the topic's id."""
+    lanes: dict[tuple[str, int], list[Stretch]] = defaultdict(list)
+    for one in known:
+        lanes[one.topic, one.partition].append(one)
+    return list(lanes.values())
+
+
+def _runs_of(lane: Sequence[Stretch]) -> list[tuple[str, list[Stretch]]]:
+    """The runs of one partition in their order; records without a run stand where the first of them does."""
+    runs: dict[str, list[Stretch]] = defaultdict(list)
+    for one in lane:
+        runs[one.run_id].append(one)
+    return sorted(runs.items(), key=lambda item: min((one.first_ms or 0, one.first_offset) for one in item[1]))
+
+
+def _by_place(one: Stretch) -> Place:
+    return one.place
+
+
+def opening(
+    fall: Fall, known: Sequence[Stretch], openings: Collection[Opening], *, shard: str | None = None
+) -> Opening:
+    """The epoch that begins with the run of this fall."""
+    first_ms = run_order(known)[fall.run_id][0]
+    same_time = sum(one.epoch // EPOCHS_A_MILLISECOND == first_ms for one in openings)
+    return Opening(fall.run_id, first_ms * EPOCHS_A_MILLISECOND + same_time, shard)
+
+
+def epochs(known: Sequence[Stretch], openings: Collection[Opening]) -> dict[Place, list[tuple[int, int]]]:
+    """Of every place: from which offset on its records are of which epoch, from the first record of the run that opens
+    it, or of any later one.
+    """
+    order = run_order(known)
+    begins: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    for one in sorted(openings, key=lambda opening: opening.epoch):
+        if one.run_id not in order:
+            continue
+        of_epoch = [part for part in known if part.run_id and order[part.run_id] >= order[one.run_id]]
+        for place, parts in groupby(sorted(of_epoch, key=_by_place), key=_by_place):
+            begins[place].append((min(part.first_offset for part in parts), one.epoch))
+    return dict(begins)
+
+
+def epoch_at(begins: Mapping[Place, Sequence[tuple[int, int]]], place: Place, offset: int) -> int:
+    """The epoch of a record."""
+    return max((epoch for from_offset, epoch in begins.get(place, ()) if from_offset <= offset), default=0)
+
+
+def read_again(known: Sequence[Stretch], new: Opening, *, before: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+    """The offsets, both included, of records that were placed before it was known that this epoch has begun.
+
+    `before`: of every place the last offset that was read before this batch.
+    """
+    ranges = {}
+    for place, begins in epochs(known, [new]).items():
+        (first, _epoch) = begins[0]
+        if place in before and first <= before[place]:
+            ranges[place] = (first, before[place])
+    return ranges
+
+
+def snapshot_floors(known: Sequence[Stretch], begins: Mapping[Place, Sequence[tuple[int, int]]]) -> list[SnapshotFloor]:
+    """The floors of completed full snapshots: of those that open a run that is not the first, of one source, whose
+    last row was read, and of which no partition can hold back a row.
+    """
+    order = run_order(known)
+    has_nameless = any(not one.run_id for one in known)
+    if not order or (len(order) == 1 and not has_nameless):
+        return []
+    first_run = min(order.values())
+    found = []
+    for run_id, started in order.items():
+        parts = [one for one in known if one.run_id == run_id]
+        if started == first_run and not has_nameless:
+            continue
+        floor = _floor(parts, begins)
+        later = {one.place for one in known if one.run_id and order[one.run_id] > started}
+        if floor is not None and all(_is_through(one.place, parts, later, floor) for one in known):
+            found.append(floor)
+    return found
+
+
+def _floor(parts: Sequence[Stretch], begins: Mapping[Place, Sequence[tuple[int, int]]]) -> SnapshotFloor | None:
+    """The floor of the snapshot with which this run opened, once its last row was read."""
+    snapshots = [one for one in parts if one.snapshot_at is not None]
+    streamed = [one for one in parts if one.snapshot_at is None and one.lowest is not None]
+    if not snapshots:
+        return None
+    at = min(one.snapshot_at for one in snapshots if one.snapshot_at is not None)
+    opening_rows = [one for one in snapshots if one.snapshot_at == at]
+    ends = [one for one in opening_rows if one.has_end]
+    names = {name for one in opening_rows for name in one.source_names}
+    first_streamed = {one.place: one.first_offset for one in streamed}
+    opens_partitions = all(one.first_offset < first_streamed.get(one.place, MAX_OFFSET) for one in opening_rows)
+    read_to = _most_of(one.read_to_ms for one in opening_rows)
+    streamed_from = _least_of(one.read_from_ms for one in streamed)
+    opens_run = read_to is None or streamed_from is None or read_to <= streamed_from
+    if not ends or len(names) > 1 or not opens_partitions or not opens_run:
+        return None
+    end = ends[-1]
+    return SnapshotFloor(end.place, end.last_offset, end.run_id, epoch_at(begins, end.place, end.last_offset), at)
+
+
+def _least_of(values: Iterable[int | None]) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _most_of(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _is_through(place: Place, parts: Sequence[Stretch], later: Collection[Place], floor: SnapshotFloor) -> bool:
+    """Whether no row of the snapshot can still come in this partition: its end is here, or what follows it is."""
+    streamed = any(one.place == place and one.snapshot_at is None and one.lowest is not None for one in parts)
+    return place == floor.place or streamed or place in later

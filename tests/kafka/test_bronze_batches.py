@@ -1,0 +1,105 @@
+"""`ops.bronze_batches`: what every batch of bronze was to read, through the real ingest."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.batches import BATCHES
+from cli.accounts import account_of
+from tests.support.shop import TOPIC, Shop, delete_records
+
+if TYPE_CHECKING:
+    from lakehouse.tables import Warehouse
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+
+def batches(warehouse: Warehouse) -> list[tuple[int, int, int, int, int]]:
+    """Batch, partition, from, until and records of every row."""
+    rows = warehouse.read(BATCHES.name).orderBy("written_at", "batch", "partition").collect()
+    assert {(row["source"], row["topic"]) for row in rows} == {("shop", TOPIC)}
+    assert {row["topic_id"] for row in rows} == {
+        row["_topic_id"] for row in warehouse.read("bronze.shop_events").select("_topic_id").distinct().collect()
+    }
+    return [(row["batch"], row["partition"], row["from_offset"], row["until_offset"], row["records"]) for row in rows]
+
+
+def found(warehouse: Warehouse) -> dict[str, list[tuple[int, int, int]]]:
+    """What verify has to say of bronze, by kind: partition, first and last offset."""
+    findings = account_of(warehouse, "shop").findings
+    return {
+        kind: [(one["partition"], one["first"], one["last"]) for one in of_kind.shown]
+        for kind, of_kind in findings.items()
+        if kind != "waiting"
+    }
+
+
+def test_every_batch_says_what_it_was_to_read_and_how_much_came(shop: Shop) -> None:
+    shop = replace(shop, chosen=replace(shop.chosen, max_offsets_per_trigger=2))
+    shop.produce("a-0", "a-1", "a-2")
+    shop.run()
+    expected = [(0, 0, 0, 2, 2), (1, 0, 2, 3, 1)]
+    assert batches(shop.warehouse) == expected
+    # A second run goes on in the same checkpoint, with a partition that has begun meanwhile.
+    shop.produce("a-3")
+    shop.produce("b-0", partition=1)
+    shop.run()
+    expected += [(2, 0, 3, 4, 1), (2, 1, 0, 1, 1)]
+    assert batches(shop.warehouse) == expected
+    # Moved forward: offsets 4 and 5 are skipped, and the batches of the new checkpoint begin after them.
+    shop.produce("a-4", "a-5")
+    shop.move("latest", topic=TOPIC, partition=0)
+    shop.produce("a-6")
+    shop.run()
+    expected += [(0, 0, 6, 7, 1)]
+    assert batches(shop.warehouse) == expected
+    assert found(shop.warehouse) == {"skipped": [(0, 4, 5)]}
+    # Moved back: what bronze has of the range counts, whoever stored it. Of four offsets a batch reads two.
+    shop.move("3", topic=TOPIC, partition=0)
+    shop.run()
+    expected += [(0, 0, 3, 5, 2), (1, 0, 5, 7, 2)]
+    assert batches(shop.warehouse) == expected
+    assert found(shop.warehouse) == {}
+    # A lost checkpoint: the range is read again once more, and none of it is stored again.
+    shutil.rmtree(shop.chosen.checkpoints)
+    shop.produce("a-7")
+    shop.run()
+    assert batches(shop.warehouse)[len(expected) :] == [(0, 0, 3, 5, 2), (1, 0, 5, 7, 2), (2, 0, 7, 8, 1)]
+    assert found(shop.warehouse) == {}
+
+
+def test_a_batch_that_was_stored_and_not_written_down_is_when_it_is_repeated(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bronze import ingest
+
+    shop.produce("a-0", "a-1")
+    with monkeypatch.context() as crashing:
+        crashing.setattr(ingest, "write_down_batch", _crash)
+        with pytest.raises(Exception, match="bronze: shop: the stream stopped"):
+            shop.run()
+    assert shop.values() == ["a-0", "a-1"]
+    assert shop.warehouse.read(BATCHES.name).isEmpty()
+    shop.produce("a-2")
+    shop.run()
+    assert shop.values() == ["a-0", "a-1", "a-2"]
+    assert batches(shop.warehouse) == [(0, 0, 0, 2, 2), (1, 0, 2, 3, 1)]
+
+
+def test_records_that_retention_took_are_a_known_skip(shop: Shop) -> None:
+    shop.produce("a-0")
+    shop.run()
+    shop.produce("a-1", "a-2", "a-3")
+    delete_records(shop.kafka, before=3)
+    shop.move("earliest", only_gaps=True)
+    shop.run()
+    assert batches(shop.warehouse) == [(0, 0, 0, 1, 1), (0, 0, 3, 4, 1)]
+    assert found(shop.warehouse) == {"skipped": [(0, 1, 2)]}
+
+
+def _crash(*_given: object, **_more: object) -> None:
+    raise RuntimeError("the process ends here")

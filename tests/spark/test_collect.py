@@ -1,0 +1,113 @@
+"""Collecting deleted rows: only where nothing can come any more, and nothing rises from the dead afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse.contracts import Contracts
+from silver.collect import Plan, carry_out, plan
+from tests.support.bronze import bronze_rows
+from tests.support.events import Record, change, mysql_image, mysql_source, order, record
+from tests.support.silver import apply
+
+if TYPE_CHECKING:
+    from lakehouse.tables import Warehouse
+
+pytestmark = pytest.mark.spark
+
+FEED, TOPIC = "mysql_orders", "mysql_prod.ecommerce.orders"
+
+
+@pytest.fixture(scope="module")
+def alone(contracts: Contracts) -> Contracts:
+    """The packaged contracts, with gold taking the orders of MySQL from their table alone."""
+    sources = dict(contracts.gold.sources)
+    sources["mysql"] = sources["mysql"].model_copy(update={"feeds": (FEED,)})
+    return contracts.model_copy(update={"gold": contracts.gold.model_copy(update={"sources": sources})})
+
+
+class Told:
+    """A warehouse, and the records that it is told batch by batch."""
+
+    def __init__(self, warehouse: Warehouse, contracts: Contracts, folder: Path) -> None:
+        self.warehouse, self.contracts, self.folder = warehouse, contracts, folder
+        self.batch = 0
+
+    def tell(self, *records: Record) -> None:
+        file = self.folder / f"{self.batch}.jsonl"
+        file.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
+        rows = bronze_rows(self.warehouse.spark, file, topics={TOPIC: TOPIC})
+        apply(self.warehouse, self.contracts, "mysql", rows, self.batch)
+        self.batch += 1
+
+    def plan(self) -> Plan:
+        return plan(self.warehouse, self.contracts, self.contracts.feeds[FEED])
+
+    def collect(self) -> Plan:
+        chosen = self.plan()
+        carry_out(self.warehouse, self.contracts.feeds[FEED], chosen)
+        return chosen
+
+    def rows(self) -> dict[int, bool]:
+        """The keys of the table, and whether they are deleted."""
+        rows = self.warehouse.read(f"silver.{FEED}").select("order_id", "_is_deleted").collect()
+        return {row["order_id"]: row["_is_deleted"] for row in rows}
+
+
+@pytest.fixture
+def told(empty_silver: Callable[[], Warehouse], alone: Contracts, tmp_path: Path) -> Told:
+    return Told(empty_silver(), alone, tmp_path)
+
+
+def event(op: str, key: int, pos: int, offset: int, *, partition: int = 0, **columns: Any) -> Record:
+    image = None if op == "d" else mysql_image(order(key, **columns))
+    return record(TOPIC, offset, key={"order_id": key}, value=change(op, mysql_source(pos), image), partition=partition)
+
+
+def deleted_and_others() -> Sequence[Record]:
+    return [
+        event("c", 1, 100, 0),
+        event("d", 1, 200, 1),
+        event("c", 2, 300, 2),
+        event("d", 2, 400, 3),
+        event("c", 3, 500, 4),
+    ]
+
+
+def test_a_deleted_row_goes_and_a_late_event_does_not_bring_it_back(told: Told) -> None:
+    told.tell(*deleted_and_others())
+    assert told.collect().rows == 2
+    assert told.rows() == {3: False}
+    assert told.collect().rows == 0
+    told.tell(event("u", 1, 150, 5), event("c", 4, 600, 6))
+    assert told.rows() == {3: False, 4: False}
+    (last,) = told.warehouse.read("ops.ledger").where("batch = 1").collect()
+    assert (last["applied"], last["superseded"], last["read"]) == (1, 1, 2)
+
+
+def test_what_another_partition_has_not_reached_stays(told: Told) -> None:
+    told.tell(*deleted_and_others(), event("c", 9, 250, 0, partition=1))
+    assert told.collect().rows == 1
+    assert told.rows() == {2: True, 3: False, 9: False}
+
+
+def test_a_record_in_quarantine_holds_what_stands_behind_it(told: Told) -> None:
+    bad = event("u", 7, 150, 5, total_amount="-1.00")
+    told.tell(*deleted_and_others(), bad)
+    assert told.collect().rows == 0
+    unreadable = {**bad, "offset": 6, "value": "not JSON"}
+    told.tell(unreadable)
+    assert "1 records in quarantine have no position" in (told.plan().why_not or "")
+
+
+def test_rows_stay_where_gold_would_take_the_order_from_a_lower_feed(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts
+) -> None:
+    chosen = plan(empty_silver(), contracts, contracts.feeds[FEED])
+    assert (chosen.rows, chosen.horizon) == (0, None)
+    assert "mysql_outbox_orders" in (chosen.why_not or "")

@@ -1,0 +1,167 @@
+"""What follows from the runs of a connector: epochs, replays and floors, whatever the batches were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from silver.runs import (
+    Opening,
+    Stretch,
+    epoch_at,
+    epochs,
+    falls,
+    opening,
+    read_again,
+    replays_below,
+    snapshot_floors,
+    stretches,
+)
+
+PLACE = ("t", "id", 0)
+
+
+def stretch(run: str, first: int, last: int, low: int, high: int, *, partition: int = 0, ms: int = 0) -> Stretch:
+    """Streamed records of a run, at these offsets and coordinates."""
+    return Stretch(
+        topic="t",
+        topic_id="id",
+        partition=partition,
+        run_id=run,
+        snapshot_at=None,
+        first_offset=first,
+        last_offset=last,
+        lowest=(low,),
+        highest=(high,),
+        first_ms=ms or first,
+        read_from_ms=first,
+        read_to_ms=last,
+    )
+
+
+def snapshot(run: str, first: int, last: int, at: int, *, end: bool = True, partition: int = 0, ms: int = 0) -> Stretch:
+    """The rows of a full snapshot."""
+    rows = stretch(run, first, last, 0, 0, partition=partition, ms=ms)
+    return replace(rows, snapshot_at=(at,), lowest=None, highest=None, has_end=end, source_names=("shop",))
+
+
+def test_a_run_whose_coordinates_fall_is_found_in_its_partition_alone() -> None:
+    known = [stretch("a", 0, 9, 100, 200), stretch("b", 10, 19, 50, 300), stretch("a", 0, 9, 10, 20, partition=1)]
+    (fall,) = falls(known, [], new={PLACE})
+    assert (fall.place, fall.run_id, fall.from_offset, fall.below, fall.is_snapshot) == (PLACE, "b", 10, (200,), False)
+    assert falls(known, [], new={("t", "id", 1)}) == []
+    assert falls(known, [Opening("b", 1)], new={PLACE}) == []
+    rising = [stretch("a", 0, 9, 100, 200), stretch("b", 10, 19, 200, 300)]
+    assert falls(rising, [], new={PLACE}) == []
+
+
+def test_a_snapshot_behind_what_was_streamed_falls_too() -> None:
+    known = [stretch("a", 0, 9, 100, 200), snapshot("b", 10, 12, 50), stretch("b", 13, 19, 60, 70)]
+    (fall,) = falls(known, [], new={PLACE})
+    assert fall.is_snapshot
+
+
+def test_records_without_a_run_never_fall() -> None:
+    assert falls([stretch("", 0, 9, 100, 200), stretch("", 10, 19, 50, 60)], [], new={PLACE}) == []
+
+
+def test_an_epoch_begins_in_every_partition_with_its_run_or_the_next_one() -> None:
+    known = [
+        stretch("a", 0, 9, 100, 200),
+        stretch("b", 10, 19, 50, 300),
+        stretch("a", 0, 4, 100, 200, partition=1),
+        stretch("c", 5, 9, 400, 500, partition=1, ms=100),
+        stretch("a", 0, 4, 100, 200, partition=2),
+    ]
+    (fall,) = falls(known, [], new={PLACE})
+    new = opening(fall, known, [])
+    begins = epochs(known, [new])
+    assert begins == {PLACE: [(10, new.epoch)], ("t", "id", 1): [(5, new.epoch)]}
+    assert [epoch_at(begins, PLACE, offset) for offset in (0, 9, 10, 99)] == [0, 0, new.epoch, new.epoch]
+    # Where records of the run were placed before the epoch was known, they are read again.
+    assert read_again(known, new, before={("t", "id", 1): 7, PLACE: 9}) == {("t", "id", 1): (5, 7)}
+
+
+def test_an_epoch_that_is_found_late_stands_between_the_others() -> None:
+    known = [stretch("a", 0, 9, 100, 200, ms=1), stretch("b", 10, 19, 50, 60, ms=5), stretch("c", 20, 29, 10, 20, ms=9)]
+    (first, second) = falls(known, [], new={PLACE})
+    late, early = opening(second, known, []), opening(first, known, [])
+    assert early.epoch < late.epoch
+    begins = epochs(known, [late, early])
+    assert [epoch_at(begins, PLACE, offset) for offset in (0, 10, 20)] == [0, early.epoch, late.epoch]
+
+
+def test_two_epochs_of_one_millisecond_are_two() -> None:
+    known = [stretch("a", 0, 9, 100, 200, ms=5), stretch("b", 10, 19, 50, 60, ms=5), stretch("c", 20, 29, 10, 20, ms=5)]
+    (first, second) = falls(known, [], new={PLACE})
+    one = opening(first, known, [])
+    assert opening(second, known, [one]).epoch != one.epoch
+
+
+def test_a_replay_repeats_what_earlier_runs_of_its_epoch_have_told() -> None:
+    known = [stretch("a", 0, 9, 100, 200), stretch("b", 10, 19, 150, 300)]
+    assert replays_below(known, []) == {(PLACE, "b"): (200,)}
+    assert replays_below(known, [Opening("b", 1)]) == {}
+
+
+def floors_of(*known: Stretch) -> list[tuple[str, int, tuple[int, ...]]]:
+    return [(one.run_id, one.offset, one.at) for one in snapshot_floors(known, {})]
+
+
+FIRST = stretch("a", 0, 9, 100, 200)
+
+
+def test_a_complete_snapshot_of_a_later_run_writes_a_floor() -> None:
+    assert floors_of(FIRST, snapshot("b", 10, 12, 500)) == [("b", 12, (500,))]
+
+
+@pytest.mark.parametrize(
+    ("why", "known"),
+    [
+        ("the first run has nothing before it", [snapshot("a", 0, 9, 100), stretch("a", 10, 19, 100, 200)]),
+        ("its last row was not read", [FIRST, snapshot("b", 10, 12, 500, end=False)]),
+        ("it is in the middle of a run", [FIRST, stretch("b", 10, 12, 300, 400), snapshot("b", 13, 15, 500)]),
+        ("another partition may hold back rows", [FIRST, replace(FIRST, partition=1), snapshot("b", 10, 12, 500)]),
+        (
+            "in another partition it was streaming before",
+            [FIRST, snapshot("b", 20, 22, 500), stretch("b", 5, 6, 300, 400, partition=1)],
+        ),
+        (
+            "it is of two sources",
+            [FIRST, replace(snapshot("b", 10, 12, 500), source_names=("shop", "other"))],
+        ),
+    ],
+)
+def test_no_floor_is_written_when(why: str, known: list[Stretch]) -> None:
+    assert floors_of(*known) == [], why
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [stretch("b", 13, 14, 500, 600, partition=1), stretch("c", 13, 14, 500, 600, partition=1, ms=100)],
+    ids=["streamed by the run", "of a later run"],
+)
+def test_a_partition_is_through_when_something_comes_behind_the_snapshot(behind: Stretch) -> None:
+    known = [FIRST, replace(FIRST, partition=1), snapshot("b", 10, 12, 500), behind]
+    assert floors_of(*known) == [("b", 12, (500,))]
+
+
+def row(**given: Any) -> dict[str, Any]:
+    names = ("lowest", "highest", "first_ms", "read_from_ms", "read_to_ms", "highest_timestamp_ms", "snapshot_at")
+    place = {"topic": "t", "topic_id": "id", "partition": 0, "run_id": "a"}
+    return {**dict.fromkeys(names), **place, "has_end": False, "source_names": [], **given}
+
+
+def test_stretches_do_not_depend_on_the_batches() -> None:
+    batches = [
+        row(first_offset=0, last_offset=4, lowest=[5], highest=[9], first_ms=3),
+        row(first_offset=5, last_offset=9, lowest=[7], highest=[20], has_end=True, first_ms=2),
+        row(first_offset=20, last_offset=29, source_names=["shop"], first_ms=8),
+    ]
+    (expected,) = stretches(batches)
+    assert (expected.first_offset, expected.last_offset, expected.lowest, expected.highest) == (0, 29, (5,), (20,))
+    assert (expected.has_end, expected.first_ms, expected.source_names) == (True, 2, ("shop",))
+    assert all(stretches(order) == [expected] for order in permutations([*batches, batches[0]]))
