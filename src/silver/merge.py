@@ -99,6 +99,10 @@ def merge_latest(
         values = {name: f"latest.{name}" for name in latest.columns if name not in feed.keys}
         values["_applied_at"] = "latest._applied_at"
         condition = f"{is_later} AND NOT {_is_repeated(feed)}"
+    if feed.sequence_by == "source_position":
+        # What is deleted is not deleted again by a floor.
+        by_floor = "target._is_deleted AND latest._is_deleted AND latest._op IN ('t', 'r')"
+        condition = f"({condition}) AND NOT ({by_floor})"
     merge = (
         table.alias("target")
         .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)

@@ -317,6 +317,8 @@ def _most_of(values: Iterable[int | None]) -> int | None:
 
 
 def _is_through(place: Place, parts: Sequence[Stretch], later: Collection[Place], floor: SnapshotFloor) -> bool:
-    """Whether no row of the snapshot can still come in this partition: its end is here, or what follows it is."""
-    streamed = any(one.place == place and one.snapshot_at is None and one.lowest is not None for one in parts)
+    """Whether no row of the snapshot is waited for in this partition: its end is here, or a later run's records are, or
+    the run has begun to stream, in whatever partition: one in which nothing changes would else be waited for for ever.
+    """
+    streamed = any(one.snapshot_at is None and one.lowest is not None for one in parts)
     return place == floor.place or streamed or place in later

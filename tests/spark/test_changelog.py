@@ -73,7 +73,7 @@ class Told:
     rows: Mapping[str, Mapping[int, Mapping[str, Any]]]
     quarantined: Mapping[str, frozenset[tuple[int, int]]]
     ledger: Sequence[Mapping[str, Any]]
-    changed_by_reading_all_again: int
+    changed_by_reading_all_again: Sequence[tuple[Any, ...]]
     batches: Sequence[Sequence[Record]]
 
 
@@ -126,7 +126,8 @@ def told_of(source: str, warehouse: Warehouse, cases: Contracts, *, seed: int, f
         file.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
         topics = {record["topic"]: record["topic"] for record in records}
         apply(warehouse, cases, source, bronze_rows(warehouse.spark, file, topics=topics), number)
-    changed = warehouse.changes(table, first=before + 1, last=warehouse.version(table)).count()
+    rows = [*feed.columns, "_is_deleted"]
+    changed = warehouse.read(table).select(*rows).exceptAll(warehouse.read(table, version=before).select(*rows))
     quarantined = defaultdict(set)
     for row in warehouse.read("quality.quarantine").where(F.col("source") == source).collect():
         quarantined[row["topic"].split(".")[1]].add((row["partition"], row["offset"]))
@@ -136,7 +137,7 @@ def told_of(source: str, warehouse: Warehouse, cases: Contracts, *, seed: int, f
         rows=_by_history(warehouse, table, [*feed.columns, "_is_deleted"]),
         quarantined={case: frozenset(offsets) for case, offsets in quarantined.items()},
         ledger=[row.asDict() for row in ledger.collect()],
-        changed_by_reading_all_again=changed,
+        changed_by_reading_all_again=[tuple(row) for row in changed.collect()],
         batches=batches,
     )
 
@@ -227,7 +228,8 @@ def _places(records: Iterable[Record]) -> Counter[tuple[str, int]]:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_reading_everything_again_changes_no_row(told: Mapping[str, Told], seed: int, source: str) -> None:
-    assert told[source].changed_by_reading_all_again == 0, f"HISTORIES_SEED={seed}"
+    """Their columns without `_`: an epoch that is found only now moves the positions of its rows alone."""
+    assert list(told[source].changed_by_reading_all_again) == [], f"HISTORIES_SEED={seed}"
 
 
 @pytest.mark.parametrize("source", SOURCES)
