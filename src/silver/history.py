@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -61,7 +61,8 @@ class Shard:
 class History:
     """A feed's history up to the end of a batch, and what is known to follow from it.
 
-    `has_left_out`: whether any change has ever left out a large value.
+    `has_left_out`: whether any change has ever left out a large value. `read_to`: of every place the highest offset of
+    earlier batches.
     """
 
     feed: Feed
@@ -71,6 +72,7 @@ class History:
     openings: Sequence[Opening]
     floors: Sequence[Floor]
     has_left_out: bool = False
+    read_to: Mapping[Place, int] = field(default_factory=dict)
 
     def shards(self) -> list[Shard]:
         """What shares its coordinates: every topic of a sharded feed by itself, else all of it."""
@@ -102,11 +104,10 @@ class History:
 
     def read_again(self, new: Opening) -> dict[Place, tuple[int, int]]:
         """The offsets of records that were placed before it was known that this epoch has begun."""
-        before = {place: known.last_offset for place, known in self.before.items()}
         found: dict[Place, tuple[int, int]] = {}
         for shard in self.shards():
             if shard.topic == new.shard:
-                found |= read_again(shard.known, new, before=before)
+                found |= read_again(shard.known, new, before=self.read_to)
         return found
 
     def with_openings(self, openings: Iterable[Opening]) -> History:
@@ -235,8 +236,17 @@ def history(feed: Feed, rows: Sequence[Row], memory: Remembered) -> History:
         new=set(_starts(rows)),
         openings=[Opening(run_id, epoch, shard) for (run_id, shard), epoch in openings.items()],
         floors=[Floor(**floor) for floor in floors],
+        read_to=_read_to(stored),
         has_left_out=any(row["leaving_out"] for row in (*stored, *rows)),
     )
+
+
+def _read_to(stored: Sequence[Row]) -> dict[Place, int]:
+    highest: dict[Place, int] = {}
+    for row in stored:
+        place = (row["topic"], row["topic_id"], row["partition"])
+        highest[place] = max(row["last_offset"], highest.get(place, row["last_offset"]))
+    return highest
 
 
 def _by_feed(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -122,6 +122,7 @@ def told_of(source: str, warehouse: Warehouse, cases: Contracts, *, seed: int, f
     for number, records in enumerate([*batches, [record for batch in batches for record in batch]]):
         if number == BATCHES:
             before = warehouse.version(table)
+            found = _by_history(warehouse, table, [*feed.columns, "_is_deleted"])
         file = folder / f"{source}{number}.jsonl"
         file.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
         topics = {record["topic"]: record["topic"] for record in records}
@@ -134,7 +135,7 @@ def told_of(source: str, warehouse: Warehouse, cases: Contracts, *, seed: int, f
     ledger = warehouse.read("ops.ledger").where((F.col("source") == source) & (F.col("batch") < BATCHES))
     return Told(
         histories,
-        rows=_by_history(warehouse, table, [*feed.columns, "_is_deleted"]),
+        rows=found,
         quarantined={case: frozenset(offsets) for case, offsets in quarantined.items()},
         ledger=[row.asDict() for row in ledger.collect()],
         changed_by_reading_all_again=[tuple(row) for row in changed.collect()],
