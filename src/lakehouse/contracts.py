@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -303,7 +302,7 @@ class Contracts(Model):
     gold: GoldTables
     gold_gate: Gate
 
-    @cached_property
+    @property
     def feeds(self) -> Mapping[str, Feed]:
         """Every feed that has a silver table, by name."""
         return {

@@ -92,6 +92,10 @@ class TableError(LakehouseError):
     exit_code = 5
 
 
+class UnfinishedTableError(TableError):
+    """A table's creation has begun and has not ended: by another run just now, or by one that was killed."""
+
+
 class InstallationError(LakehouseError):
     """Something this machine needs is not installed: Java, a jar, a Python package."""
 

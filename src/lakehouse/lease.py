@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.errors import WarehouseBusyError
+from lakehouse.errors import UnfinishedTableError, WarehouseBusyError
 from lakehouse.steps import Note
 from lakehouse.tables import TableSpec, Warehouse, small_table
 
@@ -46,6 +47,7 @@ LEASE = TableSpec(
 )
 # Takers of a free lease that come together commit one after the other; this often each looks again.
 _ATTEMPTS = 5
+_WAITS_FOR_THE_TABLE_S = (0.0, 0.5, 1.0, 2.0, 4.0)
 # Renewals leave a file each: the files of the last hour stay, the older ones go with every such renewal.
 _RENEWALS_TO_A_VACUUM = 60
 
@@ -250,13 +252,16 @@ def _busy(held: _Held) -> WarehouseBusyError:
 
 
 def _ensure(warehouse: Warehouse) -> None:
-    """Create the table. Two that do so at once conflict; then it is there."""
+    """Create the table. Of two that do so at once one conflicts, or finds it half made; a moment later it is there."""
     from delta.exceptions import MetadataChangedException, ProtocolChangedException
 
-    try:
-        warehouse.ensure(LEASE)
-    except (MetadataChangedException, ProtocolChangedException):
-        warehouse.ensure(LEASE)
+    for wait_s in _WAITS_FOR_THE_TABLE_S:
+        try:
+            warehouse.ensure(LEASE)
+            return
+        except (MetadataChangedException, ProtocolChangedException, UnfinishedTableError):
+            sleep(wait_s)
+    warehouse.ensure(LEASE)
 
 
 def _write(warehouse: Warehouse, held: _Held, *, instead_of: str | None) -> bool:

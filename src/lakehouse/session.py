@@ -52,6 +52,8 @@ _LOCAL = {
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Where in Python a column was made, for Spark's messages: finding it takes longer than making the column.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # The plans of a batch have many conditions on the same columns: what follows from all of them together, Spark
@@ -72,9 +74,10 @@ SMALL_DATA = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-# For a process of minutes that runs a thousand different plans (tests): without these, most of its time goes into
-# optimising code that runs a few times, and there is no room for all of the code.
-QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:MetaspaceSize=400m")
+# For a process that runs thousands of different plans on few cores (tests): there throughput counts, not pauses, and
+# there has to be room for all of the code.
+MANY_PLANS = {"spark.driver.memory": "4g"}
+MANY_PLANS_JAVA = ("-XX:+UseParallelGC", "-XX:ReservedCodeCacheSize=400m", "-XX:MetaspaceSize=400m")
 
 
 @contextmanager
@@ -91,4 +94,6 @@ def held(rows: DataFrame) -> Iterator[DataFrame]:
     try:
         yield kept
     finally:
-        kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
+        # Spark Connect lets go of its checkpoints itself; here it would wait for the garbage collector.
+        if hasattr(kept, "_jdf"):
+            kept._jdf.queryExecution().analyzed().rdd().unpersist(False)

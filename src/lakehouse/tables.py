@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakehouse.errors import TableError
+from lakehouse.errors import TableError, UnfinishedTableError
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -84,8 +84,24 @@ class Warehouse:
     def ensure(self, spec: TableSpec) -> None:
         """Create the table (and on Databricks its schema) unless it is there. Changes nothing that exists.
 
-        Raises TableError when what exists has other columns than the spec, or has one with another type.
+        Raises TableError when what exists has other columns than the spec, or has one with another type, and
+        UnfinishedTableError when it has only begun to exist.
         """
+        from pyspark.errors import AnalysisException
+
+        try:
+            self._ensure(spec)
+        except AnalysisException as error:
+            if error.getCondition() not in _HALF_MADE:
+                raise
+            raise UnfinishedTableError(
+                f"The table {spec.name} has a folder {self.path(spec.name)}, and no commit in it: its creation has "
+                "begun and has not ended.",
+                remedy="If no other run is creating it now, and there is no Parquet file in that folder, delete the "
+                "folder, and run again.",
+            ) from None
+
+    def _ensure(self, spec: TableSpec) -> None:
         from delta.tables import DeltaTable
 
         if self.exists(spec.name):
@@ -236,6 +252,8 @@ _MADE_ANEW = (
     "The contract changed after the table was made: take the change back, or delete all silver tables of the source "
     "and its checkpoint folder silver/<source>, and run silver: it makes them anew from bronze."
 )
+# What Delta says of a folder that has a `_delta_log` without any commit.
+_HALF_MADE = ("DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
 _NO_TABLE = (
     "PATH_NOT_FOUND",
     "TABLE_OR_VIEW_NOT_FOUND",

@@ -25,8 +25,9 @@ from lakehouse.session import held
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse, small_table
+from silver.batch import FeedBatch, Outcome, judged_records, moved_rows, quarantine
 from silver.envelope import fields_of_events
-from silver.feed_batch import FeedBatch, Outcome, apply_feed, judged_records, moved_rows, quarantine
+from silver.feed_batch import apply_feed
 from silver.history import remembered
 from silver.ledger import (
     CONNECTOR_RUNS,

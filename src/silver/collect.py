@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, Feed
 from lakehouse.tables import Warehouse, small_table
+from silver.batch import judged_records
 from silver.changelog import position_from
-from silver.feed_batch import judged_records
 from silver.history import COLLECTED, History, floor_rows, history, remembered
 from silver.ledger import FLOORS, QUARANTINE
 from silver.merge import Floor

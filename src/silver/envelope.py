@@ -29,10 +29,11 @@ from lakehouse.contracts import Column as Declared
 from lakehouse.contracts import Feed
 from silver.fields import unmarked
 from silver.messages import NAMES, RAW
+from silver.misfits import misfit
 from silver.outbox_events import outbox_events
 from silver.placeholders import placeholders
 from silver.table_events import table_events
-from silver.values import misfit, typed
+from silver.values import typed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Feed
 from lakehouse.tables import small_table
 from silver.changelog import as_gone_below_floors, latest_per_key
-from silver.position import COORDINATES, coordinates, place_of, streamed
+from silver.position import COORDINATES, coordinates, log_place, place_of, streamed
 from silver.runs import Fall, Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 DAMAGED = "Its source position is ahead of that of a later change of the same key in the same connector run."
 _IN_PLACE = ("topic", "topic_id", "partition")
@@ -63,7 +63,7 @@ def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     """
     said = F.struct(
         *_IN_PLACE,
-        _log_place(feed).alias("at"),
+        log_place(feed).alias("at"),
         F.coalesce("op", F.lit("")).alias("op"),
         F.hex("key").alias("key"),
         F.xxhash64(F.to_json(F.col("after"))).alias("row"),
@@ -73,16 +73,6 @@ def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     places = fallen.groupBy(*_IN_PLACE).agg(F.max("from_offset").alias("from_offset"))
     old = told.join(F.broadcast(places), on=list(_IN_PLACE), how="inner").where(F.col("offset") < F.col("from_offset"))
     return new.select("number", said).join(old.select(said).distinct(), on="said", how="left_anti").select("number")
-
-
-def _log_place(feed: Feed) -> Column:
-    if feed.kind == "postgresql":
-        sequence = F.from_json("source.sequence", "ARRAY<STRING>")
-        lsn = F.coalesce(F.get(sequence, F.lit(1)).try_cast("bigint"), F.col("source.lsn"))
-        return F.when(lsn.isNotNull(), F.array(lsn))
-    file = F.regexp_extract("source.file", r"\.([0-9]+)$", 1).try_cast("bigint")
-    row = F.coalesce("source.row", F.lit(0).cast("bigint"))
-    return F.when(file.isNotNull() & F.col("source.pos").isNotNull(), F.array(file, F.col("source.pos"), row))
 
 
 def damaged(placed: DataFrame, feed: Feed) -> DataFrame:
@@ -107,6 +97,13 @@ def damaged(placed: DataFrame, feed: Feed) -> DataFrame:
         .select(*_IN_PLACE, "offset")
         .distinct()
     )
+
+
+def set_aside(quarantine: DataFrame, feed: Feed) -> DataFrame:
+    """topic, partition, offset of the feed's records that were found damaged, with `is_set_aside`."""
+    is_of_feed = (F.col("source") == feed.source) & (F.col("feed") == feed.name)
+    found = quarantine.where(is_of_feed & F.array_contains("reasons", DAMAGED))
+    return found.select("topic", "partition", "offset", F.lit(True).alias("is_set_aside")).distinct()
 
 
 def without(placed: DataFrame, records: DataFrame) -> DataFrame:

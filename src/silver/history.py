@@ -138,8 +138,8 @@ class History:
                 highest[floor.topic] = floor
         return highest
 
-    def places(self, spark: SparkSession) -> DataFrame:
-        """PLACES: what the positions of records depend on."""
+    def places(self, spark: SparkSession, *, runs: Collection[str] | None = None) -> DataFrame:
+        """PLACES: what the positions of records depend on; of `runs` alone, where only their records are placed."""
         begins = self.epochs()
         repeats: dict[tuple[Place, str], Coordinates] = {}
         for shard in self.shards():
@@ -163,6 +163,8 @@ class History:
             if one.snapshot_at is not None and self.feed.kind == "postgresql":
                 lsn = one.snapshot_at[-1]
                 row["snapshots"].append({"run_id": one.run_id, "from_offset": one.first_offset, "lsn": lsn})
+            if runs is not None and one.run_id not in runs:
+                continue
             run = row["runs"].setdefault(one.run_id, {"run_id": one.run_id, "from_offset": one.first_offset})
             run["from_offset"] = min(run["from_offset"], one.first_offset)
             run["repeats_to"] = repeats.get((one.place, one.run_id))
@@ -193,12 +195,15 @@ class History:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What the `ops` tables have of a source, by feed: one read for a whole batch."""
+    """What the `ops` tables have of a source, by feed: one read for a whole batch.
+
+    `with_damage`: the feeds of which damaged records were set aside.
+    """
 
     stored: Mapping[str, Sequence[Row]]
     openings: Mapping[str, Sequence[Row]]
     floors: Mapping[str, Sequence[Row]]
-    damaged: Mapping[str, Sequence[Row]]
+    with_damage: Collection[str]
 
 
 def remembered(warehouse: Warehouse, source: str, rows: Sequence[Row]) -> Remembered:
@@ -210,14 +215,18 @@ def remembered(warehouse: Warehouse, source: str, rows: Sequence[Row]) -> Rememb
         .groupBy("feed", "run_id", "topic")
         .agg(F.max("epoch").alias("epoch"))
     )
-    names = ("feed", "reason", "position", "topic", "at_topic", "at_partition", "at_offset")
-    floors = warehouse.read(FLOORS.name).where(of_source).select(*names).distinct()
+    # A floor is written only when it is the highest: so the last one of a shard is.
+    names = ("reason", "position", "topic", "at_topic", "at_partition", "at_offset")
+    last = F.max_by(F.struct(*names), "written_at").alias("last")
+    floors = (
+        warehouse.read(FLOORS.name).where(of_source).groupBy("feed", "topic", F.col("reason") == COLLECTED).agg(last)
+    )
     set_aside = warehouse.read(QUARANTINE.name).where(of_source & F.array_contains("reasons", DAMAGED))
     return Remembered(
         _by_feed(_stored(warehouse, of_source, _starts(rows))),
         _by_feed(epochs_of_runs.collect()),
-        _by_feed(floors.collect()),
-        _by_feed(set_aside.select("feed", "topic", "partition", "offset").collect()),
+        _by_feed(floors.select("feed", "last.*").collect()),
+        {row["feed"] for row in set_aside.select("feed").distinct().collect()},
     )
 
 
@@ -310,6 +319,11 @@ def _before(stored: Sequence[Row]) -> dict[Place, Before]:
         elif other is not None:
             found[place] = replace(other, highest_timestamp_ms=highest)
     return found
+
+
+def no_ends(spark: SparkSession) -> DataFrame:
+    """ENDS where nothing was read before."""
+    return small_table(spark, [], ENDS)
 
 
 def epoch_rows(history: History, new: Sequence[Opening]) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ SOURCE = (
     " file: STRING, pos: BIGINT, row: BIGINT>"
 )
 _BEGINNING = r'^[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
+ENVELOPE = f"STRUCT<op: STRING, ts_ms: BIGINT, after: {ROW}, source: {SOURCE}>"
 NOT_TEXT = "The value is not UTF-8 text."
 AVRO = "The value is in the Confluent wire format (Avro or Protobuf): Connect's JsonConverter writes what is read here."
 
@@ -41,6 +42,12 @@ def text(column: str) -> Column:
 def is_empty(column: str) -> Column:
     """Whether there are no bytes: null, and a length of zero, which some producers send for it."""
     return F.col(column).isNull() | (F.length(column) == 0)
+
+
+def is_null(wrapped: Column | None) -> Column:
+    """Whether the record has no value: none at all, or none in its wrapper."""
+    empty = is_empty("value")
+    return empty if wrapped is None else empty | (wrapped.isNotNull() & wrapped["payload"].isNull())
 
 
 def is_text(column: str) -> Column:

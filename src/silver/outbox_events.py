@@ -18,12 +18,13 @@ from lakehouse.contracts import Feed
 from silver.fields import flaw, parsed, unmarked
 from silver.messages import (
     AVRO,
+    ENVELOPE,
     RAW,
     ROW,
     SOURCE,
     header,
     is_confluent,
-    is_empty,
+    is_null,
     is_text,
     key_parts,
     message_schema,
@@ -38,8 +39,6 @@ from silver.times import instant, timestamp
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-TABLE_ROW = f"STRUCT<op: STRING, ts_ms: BIGINT, after: {ROW}, source: {SOURCE}>"
 
 
 def outbox_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
@@ -67,7 +66,7 @@ def outbox_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame
                 **key_parts(wrapped=wrapped),
             }
         )
-        .withColumn("t", F.when(_is_table_event(), payload_as(TABLE_ROW)["json"]))
+        .withColumn("t", F.when(_is_table_event(), payload_as(ENVELOPE)["json"]))
     )
     row_of_table = F.col("t.after")
     is_table = F.col("t").isNotNull()
@@ -96,9 +95,8 @@ def outbox_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame
     is_of_others = F.lit(bool(feed.aggregate_types)) & ~row_of_table["aggregatetype"].isin(*feed.aggregate_types)
     is_removal = F.col("t.op").isin("d", "t")  # of rows that were sent
     is_insert = F.col("t.op").isin("c", "r")
-    is_null = is_empty("value") | (F.col("wrapped").isNotNull() & F.col("wrapped")["payload"].isNull())
     kind = (
-        F.when(is_null, "tombstone")
+        F.when(is_null(F.col("wrapped")), "tombstone")
         .when(F.col("is_table") & (is_removal | is_of_others), "ignored")
         .when(F.col("is_table") & ~is_insert, "unreadable")
         .when(readable & is_row & is_known, "change")

@@ -62,6 +62,11 @@ def coordinates(feed: Feed) -> Column:
     return F.when(present, F.array(*parts))
 
 
+def log_place(feed: Feed) -> Column:
+    """The coordinates without PostgreSQL's commit, which a run without stored offsets does not know; NULL without."""
+    return F.when(_lsn().isNotNull(), F.array(_lsn())) if feed.kind == "postgresql" else coordinates(feed)
+
+
 def postgres_position(*, epoch: Column, snapshot_lsn: Column) -> Column:
     """PostgreSQL: (epoch, max(c, S), streamed, c, lsn, offset); NULL without an LSN.
 

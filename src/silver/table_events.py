@@ -18,13 +18,13 @@ from lakehouse.contracts import Feed
 from silver.fields import flaw, unmarked
 from silver.messages import (
     AVRO,
+    ENVELOPE,
     NOT_TEXT,
     RAW,
     ROW,
-    SOURCE,
     header,
     is_confluent,
-    is_empty,
+    is_null,
     is_text,
     key_parts,
     message_schema,
@@ -40,7 +40,6 @@ from silver.times import instant
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-ENVELOPE = f"STRUCT<op: STRING, ts_ms: BIGINT, after: {ROW}, source: {SOURCE}>"
 BEFORE = f"STRUCT<before: {ROW}>"
 NOT_OF_SHAPE = "The value is not JSON of the declared shape."
 # What a transaction topic's records may have; data_collections is there in each.
@@ -86,12 +85,9 @@ def table_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
     before = F.when(needs_before, parsed_payload(value, around, BEFORE)["json"]["before"])
     after = F.when(F.col("is_flat"), flat).otherwise(F.col("v.json.after"))
     parts = parts.withColumn("after", F.coalesce(after, before))
-    is_null = is_empty("value")
-    if around is not None:
-        is_null = is_null | (around.isNotNull() & around["payload"].isNull())
     is_known = op.isin("r", "c", "u") & F.col("v.json.after").isNotNull()
     kind = (
-        F.when(is_null, "tombstone")
+        F.when(is_null(around), "tombstone")
         .when(~is_text("value"), "unreadable")
         .when(F.col("is_ignored"), "ignored")
         .when(F.col("is_flat"), "change")

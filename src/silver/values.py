@@ -1,8 +1,8 @@
 """Values as they travel in JSON events, turned into the types that the contract declares, exactly or not at all.
 
-`typed` maps a field of an event to a typed column that is NULL when the value does not fit, and `misfit` says then what
-came and what was expected, never the value itself. Nothing here rounds, wraps or raises. What the value is says the
-field's Kafka Connect schema, where the record had one; else the contract, which names the connector's modes.
+`typed` maps a field of an event to a typed column that is NULL when the value does not fit; `silver.misfits` says what
+came then. Nothing here rounds, wraps or raises. What the value is says the field's Kafka Connect schema, where the
+record had one; else the contract, which names the connector's modes.
 
 What no type of Spark holds is declared STRING, with the database's type; it has one text whatever the connector's mode
 (docs/types.md). A STRING without a source type is the text as it came.
@@ -22,14 +22,13 @@ from silver.decimals import (
     DECIMALS,
     as_declared,
     decimal,
-    digits_of,
     is_decimal,
     not_finite,
     number_text,
     plain_text,
     unsigned,
 )
-from silver.fields import MARK, NUMBER, let, parsed, unmarked
+from silver.fields import NUMBER, let, parsed, unmarked
 from silver.times import date, date_text, time_text, timestamp, timestamp_text, whole, zoned_time_text
 
 if TYPE_CHECKING:
@@ -68,26 +67,8 @@ _SEMANTIC_TYPES: Mapping[str, tuple[str, ...]] = {
     "numeric": DECIMALS,
     "unsigned_bigint": DECIMALS,
 }
-_WHOLE = ("SMALLINT", "INT", "BIGINT")
+WHOLE = ("SMALLINT", "INT", "BIGINT")
 _MOST_UNSIGNED = str(2**64 - 1)
-# What a text should have been.
-_EXPECTED_TEXT: Mapping[str, str] = {
-    "TIMESTAMP": "ISO 8601 time",
-    "timestamp": "ISO 8601 time",
-    "timestamptz": "ISO 8601 time",
-    "DATE": "ISO 8601 date",
-    "date": "ISO 8601 date",
-    "time": "time of day",
-    "timetz": "time of day with a zone",
-    "interval": "ISO 8601 duration",
-    "bit": "base64 of so many bits",
-    "varbit": "base64",
-    "bytes": "binary value in the declared mode",
-    "BINARY": "binary value in the declared mode",
-    "uuid": "UUID",
-    "BOOLEAN": "true or false",
-    **dict.fromkeys((*_WHOLE, "year", "unsigned_bigint"), "whole number"),
-}
 
 
 def typed(field: Column, declared: Declared, feed: Feed, *, schema: Column | None = None) -> Column:
@@ -100,16 +81,6 @@ def typed(field: Column, declared: Declared, feed: Feed, *, schema: Column | Non
     return _value(field, declared, feed, schema)
 
 
-def misfit(
-    field: Column, value: Column, declared: Declared, feed: Feed, *, name: str, schema: Column | None = None
-) -> Column:
-    """The sentence, when the field is not NULL and its `typed` value is; else NULL."""
-    expected = declared.type.ddl + (f" of {declared.source_type.text}" if declared.source_type else "")
-    came = _came(field, declared, feed, schema)
-    sentence = F.concat(F.lit(f"{name}: came "), came, F.lit(f", expected {expected}."))
-    return F.when(field.isNotNull() & value.isNull(), sentence)
-
-
 def carries_precise_decimals(feed: Feed) -> bool:
     """Whether decimals come as base64 of the unscaled number (Debezium's decimal.handling.mode=precise)."""
     return _is_table(feed) and feed.decimal_handling_mode == "precise" and feed.decimal_format == "base64"
@@ -119,7 +90,7 @@ def _is_table(feed: Feed) -> bool:
     return feed.envelope == "table"
 
 
-def _meaning(declared: Declared) -> str:
+def meaning(declared: Declared) -> str:
     """What is read: the database's type where the contract says it, else the type."""
     return declared.source_name or declared.element_type.ddl
 
@@ -141,7 +112,7 @@ def _value(field: Column, declared: Declared, feed: Feed, schema: Column | None)
     if held.name == "STRING":
         return _text(field, declared, feed, schema)
     if held.name == "TIMESTAMP":
-        return _if_known(schema, declared, timestamp(field, epoch_unit=_epoch_unit(declared, feed), schema=schema))
+        return _if_known(schema, declared, timestamp(field, epoch_unit=epoch_unit(declared, feed), schema=schema))
     if held.name == "BINARY":
         return _if_known(schema, declared, F.try_to_binary(*_binary(field, feed, schema)))
     return _if_known(schema, declared, _SIMPLE[held.name](field))
@@ -149,7 +120,7 @@ def _value(field: Column, declared: Declared, feed: Feed, schema: Column | None)
 
 def _text(field: Column, declared: Declared, feed: Feed, schema: Column | None) -> Column:
     """The one text of the value, whatever the connector's mode."""
-    source, unit = declared.source_name, _epoch_unit(declared, feed)
+    source, unit = declared.source_name, epoch_unit(declared, feed)
     sizes = declared.source_type.sizes if declared.source_type else ()
     if not source:
         return unmarked(field)
@@ -177,21 +148,22 @@ def _if_known(schema: Column | None, declared: Declared, value: Column) -> Colum
     """The value when its schema names no other meaning than the declared one."""
     if schema is None:
         return value
-    return F.when(_is_known(schema, declared), value)
+    return F.when(is_known(schema, declared), value)
 
 
-def _is_known(schema: Column, declared: Declared) -> Column:
-    names = _SEMANTIC_TYPES.get(_meaning(declared), ())
-    if _meaning(declared) == "STRING":
+def is_known(schema: Column, declared: Declared) -> Column:
+    """Whether the schema names the declared meaning, or none."""
+    names = _SEMANTIC_TYPES.get(meaning(declared), ())
+    if meaning(declared) == "STRING":
         return F.lit(True)
     unnamed = schema["name"].isNull()
-    if _meaning(declared) in ("time", "timestamp", "TIMESTAMP", "interval", "BOOLEAN", *_WHOLE):
+    if meaning(declared) in ("time", "timestamp", "TIMESTAMP", "interval", "BOOLEAN", *WHOLE):
         # Bytes without a name are none of these, however they look.
         unnamed = unnamed & F.coalesce(schema["type"] != "bytes", F.lit(True))
     return unnamed | F.coalesce(schema["name"].isin(*names), F.lit(False)) if names else unnamed
 
 
-def _epoch_unit(declared: Declared, feed: Feed) -> EpochUnit | None:
+def epoch_unit(declared: Declared, feed: Feed) -> EpochUnit | None:
     """What a number counts that stands for a time; None: it stands for none."""
     if declared.epoch_unit is not None or not _is_table(feed):
         return declared.epoch_unit or "micros"
@@ -359,92 +331,3 @@ _TEXTS: Mapping[str, Callable[[Column], Column]] = {
     "enum": unmarked,
     "set": unmarked,
 }
-
-
-def _came(field: Column, declared: Declared, feed: Feed, schema: Column | None) -> Column:
-    """What came in place of the declared type, in words."""
-    plain = _kind(field, declared, feed)
-    if isinstance(declared.type, ArrayType):
-        return F.when(field.startswith("["), "an array with an element that does not fit").otherwise(plain)
-    if schema is None:
-        return plain
-    # A name may be anything: no more of it than names have.
-    name = F.left(F.regexp_replace(schema["name"], r"[^A-Za-z0-9._$-]", "?"), F.lit(100))
-    numbers = isinstance(declared.element_type, DecimalType) or declared.source_name == "numeric"
-    known = is_decimal(schema) if numbers else _is_known(schema, declared)
-    scale = F.coalesce(F.concat(F.lit(" of scale "), schema["parameters"]["scale"].try_cast("int")), F.lit(""))
-    told = F.concat(name, scale if numbers else F.lit(""))
-    nameless = F.concat(F.lit("Connect's "), F.regexp_replace(schema["type"], "[^a-z0-9]", "?"))
-    return (
-        F.when(~known, F.coalesce(name, nameless))
-        .when(schema["name"].isNotNull(), F.concat(told, F.lit(" that does not fit")))
-        .otherwise(plain)
-    )
-
-
-def _kind(field: Column, declared: Declared, feed: Feed) -> Column:
-    """What the field is as JSON, and why it does not fit."""
-    held = declared.element_type
-    is_number = field.rlike(NUMBER)
-    special = F.when(unmarked(field).isin("NaN", "NAN", "Infinity", "-Infinity"), "NaN or infinity")
-    if isinstance(held, DecimalType) and declared.source_name != "unsigned_bigint":
-        return F.coalesce(special, _kind_of_decimal(field, held, feed))
-    json_kind = (
-        F.when(field.startswith("{"), "an object")
-        .when(field.startswith("["), "an array")
-        .when(field.isin("true", "false"), "true or false")
-    )
-    meaning = _meaning(declared)
-    number, fraction = "a number out of its range", "a number with a fraction or an exponent"
-    text = f"text that is no {_EXPECTED_TEXT.get(meaning, 'number')}"
-    if meaning in ("DOUBLE", "FLOAT", "numeric"):
-        fraction = number
-    if meaning == "TIMESTAMP" or declared.element_type.ddl == "TIMESTAMP":
-        unit = _epoch_unit(declared, feed)
-        number = "a number outside of years 1 to 9999" if unit else "a number in place of ISO 8601 text"
-        if unit == "nanos":
-            number = "a number of nanoseconds outside of years 1 to 9999, or with a part below microseconds"
-        is_infinite = field.isin("infinity", "-infinity")
-        special = F.when(is_infinite, "infinity").when(
-            field.rlike(r"^[0-9]{4}-.*\.[0-9]{6}0*[1-9]"), "a time finer than microseconds"
-        )
-    elif meaning == "DATE":
-        number = "a number of days outside of years 1 to 9999"
-        special = F.when(field.isin("infinity", "-infinity"), "infinity")
-    return F.coalesce(
-        json_kind,
-        special,
-        F.when(is_number, F.when(field.rlike("[.eE]"), fraction).otherwise(F.lit(number))).otherwise(F.lit(text)),
-    )
-
-
-def _kind_of_decimal(field: Column, held: DecimalType, feed: Feed) -> Column:
-    def number(parts: Column) -> Column:
-        places = -parts["unit"]
-        before = F.greatest(F.length(parts["digits"]) + parts["unit"], F.lit(0))
-        return F.when(places > held.scale, _count(places, "decimal place")).otherwise(
-            _count(before, "digit", " before the point")
-        )
-
-    is_number = field.rlike(NUMBER)
-    if carries_precise_decimals(feed):
-        is_number = is_number & field.startswith(MARK)
-        is_base64 = F.try_to_binary(field, F.lit("base64")).isNotNull() & (field != "")
-        other = F.when(is_base64, "base64 of a number with too many digits").otherwise(
-            F.lit("text that is no base64 of a number")
-        )
-    else:
-        other = F.when(field.isin("true", "false"), "true or false").otherwise(F.lit("text that is no number"))
-    scale = F.get_json_object(field, "$.scale").try_cast("int")
-    return (
-        F.when(scale > held.scale, _count(scale, "decimal place"))
-        .when(field.startswith("{"), "an object with no number that fits")
-        .when(field.startswith("["), "an array")
-        .when(is_number, let(digits_of(field), number))
-        .otherwise(other)
-    )
-
-
-def _count(number: Column, what: str, where: str = "") -> Column:
-    plural = F.when(number == 1, what).otherwise(F.lit(f"{what}s"))
-    return F.concat(F.lit("a number with "), number.cast("string"), F.lit(" "), plural, F.lit(where))

@@ -31,8 +31,7 @@ RUN = [("__debezium.context.runId", "run")]
 def with_column(contracts: Contracts, feed: str, name: str, column: Column) -> Contracts:
     table = contracts.silver.tables[feed]
     tables = {**contracts.silver.tables, feed: table.model_copy(update={"columns": {**table.columns, name: column}})}
-    parts = {part: getattr(contracts, part) for part in Contracts.model_fields}
-    return Contracts.model_validate({**parts, "silver": contracts.silver.model_copy(update={"tables": tables})})
+    return contracts.model_copy(update={"silver": contracts.silver.model_copy(update={"tables": tables})})
 
 
 def changes(first: int, count: int, **columns: Any) -> list[Record]:

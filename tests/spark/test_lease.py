@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse import lease as leases
-from lakehouse.errors import WarehouseBusyError
+from lakehouse.errors import UnfinishedTableError, WarehouseBusyError
 from lakehouse.lease import LEASE, Holder, Lease, has_ended, held_lease, this_process
 
 if TYPE_CHECKING:
@@ -155,6 +155,34 @@ def test_of_two_that_begin_at_once_one_is_refused(
     assert held == "held"
     assert "has been working on this warehouse since" in refused
     assert token(warehouse) is None
+
+
+def test_a_table_that_another_run_is_creating_is_waited_for(warehouse: Warehouse) -> None:
+    log = Path(warehouse.path(LEASE.name)) / "_delta_log"
+    aside = log.rename(log.with_name("aside"))
+    log.mkdir()
+    creating = threading.Timer(1, lambda: [(log / file.name).write_bytes(file.read_bytes()) for file in commits(aside)])
+    creating.start()
+    with held_lease(warehouse, holder=holder(), say=fail) as held:
+        held.check()
+    creating.join()
+
+
+def test_a_table_whose_creation_was_cut_off_is_named(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "_WAITS_FOR_THE_TABLE_S", (0.0,))
+    log = Path(warehouse.path(LEASE.name)) / "_delta_log"
+    shutil.rmtree(log)
+    log.mkdir()
+    with (
+        pytest.raises(UnfinishedTableError, match=f"ops.lease has a folder {log.parent}, and no commit") as cut_off,
+        held_lease(warehouse, holder=holder(), say=fail),
+    ):
+        pytest.fail("there is no table")
+    assert "delete the folder" in cut_off.value.remedy
+
+
+def commits(log: Path) -> list[Path]:
+    return sorted(log.glob("*.json"), reverse=True)
 
 
 def test_two_first_rows_and_two_takeovers_conflict(warehouse: Warehouse, spark: SparkSession, tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Column, Feed
 from lakehouse.tables import small_table
 from silver.fields import parsed
-from silver.values import SCHEMA, misfit, typed
+from silver.misfits import misfit
+from silver.values import SCHEMA, typed
 from tests.spark.test_values import base64_json, few_large_examples
 from tests.support.events import EPOCH
 from tests.support.feeds import feed

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from lakehouse.tables import small_table
 from silver.fields import parsed
-from silver.values import SCHEMA, misfit, typed
+from silver.misfits import misfit
+from silver.values import SCHEMA, typed
 from tests.support.captures import SMALL, TEXTS, Capture, columns_of_page
 from tests.support.feeds import feed
 from tests.support.final_state import final_rows, text_of

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from lakehouse.column_types import DecimalType
 from lakehouse.contract_files import MODELS, SCHEMAS, load_contracts
+from lakehouse.contracts import SilverTables
 from lakehouse.errors import ContractError, SettingsError
 from tools.generated import schemas
 
@@ -410,6 +411,13 @@ def test_a_rule_for_one_feed_is_not_asked_of_the_others() -> None:
     assert "amount_present" in {rule.name for rule in gate.rules("mysql_outbox_orders")}
     assert "amount_present" not in {rule.name for rule in gate.rules("mysql_orders")}
     assert gate.rules("unknown") == ()
+
+
+def test_a_changed_copy_has_the_changed_feeds() -> None:
+    contracts = load_contracts()
+    assert len(contracts.feeds) > 1
+    silver = SilverTables(tables={"mysql_orders": contracts.silver.tables["mysql_orders"]})
+    assert set(contracts.model_copy(update={"silver": silver}).feeds) == {"mysql_orders"}
 
 
 def test_the_schemas_are_as_the_code_would_write_them() -> None:

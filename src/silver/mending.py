@@ -1,0 +1,148 @@
+"""What only bronze can mend: keys with a damaged record, and large values that were told under an older key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Feed
+from lakehouse.session import held
+from silver.batch import OF_RECORD, FeedBatch, Outcome, from_bronze, quarantine, read_ranges
+from silver.changelog import outcomes, with_floors, with_tombstones
+from silver.envelope import large_columns
+from silver.from_bronze import DAMAGED, damaged, in_ranges, rows_from, set_aside, without
+from silver.history import History, no_ends
+from silver.ledger import QUARANTINE, quarantine_rows
+from silver.merge import replace_rows
+from silver.messages import key_text
+from silver.older_keys import MOST_KEY_CHANGES, ended, further, merge_answers, new_searches, one_hop, waiting_searches
+from silver.position import with_position
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, Row
+
+
+def outcome_of(batch: FeedBatch, placed: DataFrame, past: History) -> Outcome:
+    """What became of the batch's changes and tombstones. Where some show that a record is damaged, it is set aside, and
+    its key's row made anew.
+    """
+    counted = (
+        _ended(batch, placed)
+        .groupBy("topic", "topic_id", "partition", "outcome")
+        .agg(F.count(F.lit(1)).alias("records"), F.bool_or(_shows_damage(batch.feed)).alias("shows_damage"))
+    )
+    rows = counted.collect()
+    return _without_damaged(batch, placed, past) if any(row["shows_damage"] for row in rows) else _as_outcome(rows)
+
+
+def resolve_older_keys(batch: FeedBatch, placed: DataFrame, past: History) -> None:
+    """Give rows whose key was changed the large values that only events of their older keys have told."""
+    feed = batch.feed
+    unresolved = batch.read_table().where("_unresolved_columns IS NOT NULL")
+    columns = [
+        F.array_contains(F.flatten(F.collect_set("_unresolved_columns")), c).alias(c) for c in large_columns(feed)
+    ]
+    (lacking,) = unresolved.agg(*columns).collect()
+    creates = placed.where(
+        (F.col("kind") == "change") & F.col("old_key").isNotNull() & (F.size("left_out") > 0) & ~F.col("is_below_floor")
+    )
+    for column in large_columns(feed):
+        if lacking[column]:
+            table = batch.read_table()
+            new = new_searches(creates, table, feed, column)
+            known = waiting_searches(placed, table, feed, column)
+            _search(batch, new.unionByName(known).dropDuplicates(list(feed.keys)), past, column)
+
+
+def _search(batch: FeedBatch, searches: DataFrame, past: History, column: str) -> None:
+    feed = batch.feed
+    with ExitStack() as stack:
+        searches = stack.enter_context(held(searches))
+        answers = []
+        for _hop in range(MOST_KEY_CHANGES):
+            if searches.isEmpty():
+                break
+            keys = searches.select(F.col("key").alias("key_text")).distinct()
+            of_feed = in_ranges(batch.bronze(), read_ranges(past)).withColumn("key_text", key_text())
+            of_keys = of_feed.join(F.broadcast(keys), on="key_text", how="left_semi").drop("key_text")
+            records = stack.enter_context(held(from_bronze(batch, of_keys)))
+            events = with_position(records, feed, places=past.places(batch.warehouse.spark))
+            hop = stack.enter_context(held(one_hop(searches, events, feed, column)))
+            answers.append(ended(hop))
+            searches = stack.enter_context(held(further(hop, feed)))
+        if answers:
+            merge_answers(batch.warehouse.delta(batch.table), _union(answers), feed, column)
+
+
+def _as_outcome(counted: Sequence[Row]) -> Outcome:
+    outcome = Outcome()
+    for row in counted:
+        outcome.add((row["topic"], row["topic_id"], row["partition"]), row["outcome"], row["records"])
+    return outcome
+
+
+def _ended(batch: FeedBatch, placed: DataFrame) -> DataFrame:
+    """The batch's own changes, truncates and tombstones with their outcome."""
+    return outcomes(placed.where(~F.col("is_read_again")), batch.read_table(), batch.feed)
+
+
+def _shows_damage(feed: Feed) -> Column:
+    """Whether the row that keeps a streamed change out is older by its offset, in the same partition and run."""
+    if feed.sequence_by == "kafka_offset" or feed.append_only:
+        return F.lit(False)
+    is_same_run = (
+        (F.col("now._topic") == F.col("topic"))
+        & (F.col("now._partition") == F.col("partition"))
+        & (F.col("now._offset") < F.col("offset"))
+        & (F.col("now._offset") >= F.col("run_from"))
+        & (F.col("now._position.streamed") == 1)
+        & (F.col("now._position.epoch") == F.col("position.epoch"))
+    )
+    is_behind = F.col("outcome").isin("superseded", "duplicate") & (F.col("position") < F.col("now._position"))
+    is_told = is_behind & (F.col("run_id") != "")
+    return F.coalesce(is_told & (F.col("position.streamed") == 1) & is_same_run, F.lit(False))
+
+
+def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History) -> Outcome:
+    """Set the damaged records of the suspicious keys aside, and make these keys' rows anew from bronze."""
+    feed, places = batch.feed, past.places(batch.warehouse.spark)
+    suspicious = _ended(batch, placed).where(_shows_damage(feed)).select("topic", "key").distinct()
+    with ExitStack() as stack:
+        keys = stack.enter_context(held(suspicious))
+        rows = in_ranges(batch.bronze(), read_ranges(past))
+        of_keys = rows.join(F.broadcast(keys), on=["topic", "key"], how="left_semi")
+        records = stack.enter_context(held(from_bronze(batch, of_keys)))
+        told = with_position(records, feed, places=places).withColumn("is_tombstone", F.lit(False))
+        story = stack.enter_context(held(told))
+        broken = stack.enter_context(held(damaged(story, feed)))
+        # What an earlier batch has set aside, it has moved in the ledger too.
+        known = set_aside(batch.warehouse.read(QUARANTINE.name), feed)
+        new = stack.enter_context(held(broken.join(known, on=["topic", "partition", "offset"], how="left_anti")))
+        reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
+        to_quarantine = story.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
+        quarantine(batch.warehouse, quarantine_rows(to_quarantine, source=feed.source, feed=feed.name), feed.source)
+        # All of the keys' records are here: what a tombstone follows is among them, not in the table.
+        sound = stack.enter_context(held(without(story, broken).drop("is_tombstone")))
+        whole = with_tombstones(sound, batch.read_table().limit(0), feed, ends=no_ends(batch.warehouse.spark))
+        replace_rows(batch.warehouse.delta(batch.table), rows_from(with_floors(whole, past.floor()), feed), feed)
+        counted = without(_ended(batch, placed), broken).groupBy("topic", "topic_id", "partition", "outcome").count()
+        outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())
+        of_batch = placed.where(~F.col("is_read_again")).select(*OF_RECORD)
+        for row in _by_place(of_batch.join(broken, on=OF_RECORD, how="left_semi")):
+            outcome.add((row["topic"], row["topic_id"], row["partition"]), "quarantined", row["count"])
+        for row in _by_place(without(new, of_batch)):
+            outcome.moved[row["topic"], row["topic_id"], row["partition"]] = row["count"]
+        return outcome
+
+
+def _by_place(records: DataFrame) -> list[Row]:
+    return records.groupBy("topic", "topic_id", "partition").count().collect()
+
+
+def _union(parts: Sequence[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, parts)
