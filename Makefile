@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-unit test-slow test-whole soak generated lint format clean
+.PHONY: help setup demo playground test test-unit test-slow test-whole test-rules soak generated lint format clean
 
 BIN := .venv/bin
 SET_UP := .venv/.set-up
@@ -35,6 +35,9 @@ test-slow: setup ## The tests that take minutes; CI runs both
 
 test-whole: setup ## The tests on the whole recordings, and those that read them in fifty batches
 	$(BIN)/pytest -m whole
+
+test-rules: setup ## Every rule of the order of changes reverted, one by one: its test must fail (half an hour)
+	$(BIN)/python -u -m tools.reverted_rules
 
 soak: setup ## Thousands of random histories, until Ctrl-C; a failure prints the seed that tells them again
 	@while HISTORIES=1000 $(BIN)/pytest -q tests/spark/test_changelog.py; do :; done
