@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from silver.envelope import large_columns
-from silver.position import position_type
+from silver.position import at_offset, position_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -38,7 +38,7 @@ def cell_columns(feed: Feed, position: str) -> list[str]:
 
 
 def awaited_type(position: str) -> str:
-    """What a row with unresolved columns waits for: events of older keys, before a position, that tell a column."""
+    """The older keys that were asked for a column: their events before a position, for a row that is so `since`."""
     return f"ARRAY<STRUCT<column: STRING, key: STRING, before: {position}, since: {position}>>"
 
 
@@ -51,7 +51,13 @@ def cell_folds(feed: Feed) -> list[Column]:
     if not cells_of(feed):
         return []
     passed_over = "absent" if feed.payload == "partial" else "left_out"
-    folds = [F.max(F.when(F.col("is_delete"), F.col("position"))).alias("deleted_at")]
+    deleted = F.when(F.col("is_delete"), F.col("position"))
+    if feed.payload != "partial":
+        # There was no such row before a key was changed to this one: nothing older is said of it.
+        deleted = F.coalesce(
+            deleted, F.when(F.col("old_key").isNotNull(), at_offset(F.col("position"), F.lit(-1), feed))
+        )
+    folds = [F.max(deleted).alias("deleted_at")]
     for column in cells_of(feed):
         said_at = F.when(~F.col("is_delete") & ~F.array_contains(passed_over, column), F.col("position"))
         folds += [
@@ -92,7 +98,12 @@ def cell_updates(feed: Feed) -> dict[str, str]:
         names = f"array_compact(array({', '.join(f'IF({_position(c, deleted)} IS NULL, {c!r}, NULL)' for c in cells)}))"
         is_live = f"NOT ({deleted} <=> greatest(target._position, latest._position))"
         updates["_unresolved_columns"] = f"IF({is_live} AND size({names}) > 0, {names}, NULL)"
-        updates["_awaited"] = f"IF({is_live} AND size({names}) > 0, target._awaited, NULL)"
+        # An older key's value stands until an event of this key tells the cell, or deletes the row.
+        unsaid = " OR ".join(
+            f"(one.column = {c!r} AND coalesce({_position(c, deleted)} <= one.since, true))" for c in cells
+        )
+        awaited = f"filter(target._awaited, one -> ({unsaid}) AND coalesce(one.since > {deleted}, true))"
+        updates["_awaited"] = f"IF({is_live} AND size({awaited}) > 0, {awaited}, NULL)"
     return updates
 
 

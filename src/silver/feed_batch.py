@@ -69,8 +69,10 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
         _merge(batch, live, past, floors)
         if feed.envelope == "outbox":
             _remember_events(batch, live)
-        outcome = outcome_of(batch, placed, past)
+        outcome, made_anew = outcome_of(batch, placed, past, stack)
         if past.has_left_out and large_columns(feed):
+            if made_anew is not None:
+                resolve_older_keys(batch, made_anew, past)
             resolve_older_keys(batch, placed, past)
         # Last: a batch that is repeated after a crash finds them again.
         _write_history(batch, past, openings, floors)

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, Row
 
 
-def outcome_of(batch: FeedBatch, placed: DataFrame, past: History) -> Outcome:
+def outcome_of(
+    batch: FeedBatch, placed: DataFrame, past: History, stack: ExitStack
+) -> tuple[Outcome, DataFrame | None]:
     """What became of the batch's changes and tombstones. Where some show that a record is damaged, it is set aside, and
-    its key's row made anew.
+    its key's row made anew: then also the placed records of these keys, held by `stack`.
     """
     counted = (
         _ended(batch, placed)
@@ -37,17 +39,22 @@ def outcome_of(batch: FeedBatch, placed: DataFrame, past: History) -> Outcome:
         .agg(F.count(F.lit(1)).alias("records"), F.bool_or(_shows_damage(batch.feed)).alias("shows_damage"))
     )
     rows = counted.collect()
-    return _without_damaged(batch, placed, past) if any(row["shows_damage"] for row in rows) else _as_outcome(rows)
+    if any(row["shows_damage"] for row in rows):
+        return _without_damaged(batch, placed, past, stack)
+    return _as_outcome(rows), None
 
 
 def resolve_older_keys(batch: FeedBatch, placed: DataFrame, past: History) -> None:
-    """Give rows whose key was changed the large values that only events of their older keys have told."""
+    """Give rows whose key was changed the large values that only events of their older keys have told.
+
+    `placed`: records of the batch, or of rows that were made anew.
+    """
     feed = batch.feed
-    unresolved = batch.read_table().where("_unresolved_columns IS NOT NULL")
-    columns = [
-        F.array_contains(F.flatten(F.collect_set("_unresolved_columns")), c).alias(c) for c in large_columns(feed)
-    ]
-    (lacking,) = unresolved.agg(*columns).collect()
+    table = batch.read_table().where("_unresolved_columns IS NOT NULL OR _awaited IS NOT NULL")
+    lacks = [F.coalesce(F.array_contains("_unresolved_columns", c), F.lit(False)) for c in large_columns(feed)]
+    asks = [F.coalesce(F.array_contains("_awaited.column", c), F.lit(False)) for c in large_columns(feed)]
+    named = zip(large_columns(feed), lacks, asks, strict=True)
+    (lacking,) = table.agg(*[F.bool_or(lack | ask).alias(c) for c, lack, ask in named]).collect()
     creates = placed.where(
         (F.col("kind") == "change") & F.col("old_key").isNotNull() & (F.size("left_out") > 0) & ~F.col("is_below_floor")
     )
@@ -108,36 +115,36 @@ def _shows_damage(feed: Feed) -> Column:
     return F.coalesce(is_told & (F.col("position.streamed") == 1) & is_same_run, F.lit(False))
 
 
-def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History) -> Outcome:
+def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: ExitStack) -> tuple[Outcome, DataFrame]:
     """Set the damaged records of the suspicious keys aside, and make these keys' rows anew from bronze."""
     feed, places = batch.feed, past.places(batch.warehouse.spark)
     suspicious = _ended(batch, placed).where(_shows_damage(feed)).select("topic", "key").distinct()
-    with ExitStack() as stack:
-        keys = stack.enter_context(held(suspicious))
-        rows = in_ranges(batch.bronze(), read_ranges(past))
-        of_keys = rows.join(F.broadcast(keys), on=["topic", "key"], how="left_semi")
-        records = stack.enter_context(held(from_bronze(batch, of_keys)))
-        told = with_position(records, feed, places=places).withColumn("is_tombstone", F.lit(False))
-        story = stack.enter_context(held(told))
-        broken = stack.enter_context(held(damaged(story, feed)))
-        # What an earlier batch has set aside, it has moved in the ledger too.
-        known = set_aside(batch.warehouse.read(QUARANTINE.name), feed)
-        new = stack.enter_context(held(broken.join(known, on=["topic", "partition", "offset"], how="left_anti")))
-        reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
-        to_quarantine = story.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
-        quarantine(batch.warehouse, quarantine_rows(to_quarantine, source=feed.source, feed=feed.name), feed.source)
-        # All of the keys' records are here: what a tombstone follows is among them, not in the table.
-        sound = stack.enter_context(held(without(story, broken).drop("is_tombstone")))
-        whole = with_tombstones(sound, batch.read_table().limit(0), feed, ends=no_ends(batch.warehouse.spark))
-        replace_rows(batch.warehouse.delta(batch.table), rows_from(with_floors(whole, past.floor()), feed), feed)
-        counted = without(_ended(batch, placed), broken).groupBy("topic", "topic_id", "partition", "outcome").count()
-        outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())
-        of_batch = placed.where(~F.col("is_read_again")).select(*OF_RECORD)
-        for row in _by_place(of_batch.join(broken, on=OF_RECORD, how="left_semi")):
-            outcome.add((row["topic"], row["topic_id"], row["partition"]), "quarantined", row["count"])
-        for row in _by_place(without(new, of_batch)):
-            outcome.moved[row["topic"], row["topic_id"], row["partition"]] = row["count"]
-        return outcome
+    keys = stack.enter_context(held(suspicious))
+    rows = in_ranges(batch.bronze(), read_ranges(past))
+    of_keys = rows.join(F.broadcast(keys), on=["topic", "key"], how="left_semi")
+    records = stack.enter_context(held(from_bronze(batch, of_keys)))
+    told = with_position(records, feed, places=places).withColumn("is_tombstone", F.lit(False))
+    story = stack.enter_context(held(told))
+    broken = stack.enter_context(held(damaged(story, feed)))
+    # What an earlier batch has set aside, it has moved in the ledger too.
+    known = set_aside(batch.warehouse.read(QUARANTINE.name), feed)
+    new = stack.enter_context(held(broken.join(known, on=["topic", "partition", "offset"], how="left_anti")))
+    reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
+    to_quarantine = story.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
+    quarantine(batch.warehouse, quarantine_rows(to_quarantine, source=feed.source, feed=feed.name), feed.source)
+    # All of the keys' records are here: what a tombstone follows is among them, not in the table.
+    sound = stack.enter_context(held(without(story, broken).drop("is_tombstone")))
+    whole = with_tombstones(sound, batch.read_table().limit(0), feed, ends=no_ends(batch.warehouse.spark))
+    whole = stack.enter_context(held(with_floors(whole, past.floor())))
+    replace_rows(batch.warehouse.delta(batch.table), rows_from(whole, feed), feed)
+    counted = without(_ended(batch, placed), broken).groupBy("topic", "topic_id", "partition", "outcome").count()
+    outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())
+    of_batch = placed.where(~F.col("is_read_again")).select(*OF_RECORD)
+    for row in _by_place(of_batch.join(broken, on=OF_RECORD, how="left_semi")):
+        outcome.add((row["topic"], row["topic_id"], row["partition"]), "quarantined", row["count"])
+    for row in _by_place(without(new, of_batch)):
+        outcome.moved[row["topic"], row["topic_id"], row["partition"]] = row["count"]
+    return outcome, whole
 
 
 def _by_place(records: DataFrame) -> list[Row]:

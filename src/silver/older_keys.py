@@ -2,7 +2,8 @@
 
 A change of the key is a delete of the old one and a create of the new one, whose header names the old key (Debezium
 documentation, "Primary key updates"). A large value that did not change is left out of the create. It is the newest
-that the old key's events have told before, or an even older key's.
+that the old key's events have told before, or an even older key's. Those may come in a later batch, from a partition
+that lags: so a row remembers in `_awaited` every key that was asked, until an event of its own tells the value.
 """
 
 from __future__ import annotations
@@ -41,19 +42,23 @@ def new_searches(creates: DataFrame, table: DataFrame, feed: Feed, column: str) 
     is_of_row = F.col("deleted").isNull() | (F.col("since") > F.col("deleted"))
     last = F.max_by(F.struct("shard", "key", "before", "since"), "since").alias("last")
     of_row = found.join(lacking, on=list(feed.keys), how="inner").where(is_of_row)
-    return of_row.groupBy(*feed.keys).agg(last).select(*feed.keys, "last.*")
+    return of_row.groupBy(*feed.keys).agg(last).select(*feed.keys, "last.*", _first_hop("last.key", "last.before"))
 
 
 def waiting_searches(records: DataFrame, table: DataFrame, feed: Feed, column: str) -> DataFrame:
-    """The rows that wait for a key of which the batch (`records`) has records: in the form of `new_searches`."""
+    """The rows that have asked a key of which the batch (`records`) has records: in the form of `new_searches`.
+
+    They ask again from the first key on: what has come may be newer than what was found.
+    """
     keys = records.select(_shard("topic", feed), key_text().alias("key")).distinct()
-    return (
-        _lacking(table, column)
+    asked = (
+        table.where("_awaited IS NOT NULL")
         .select(*feed.keys, _shard("_topic", feed), F.inline("_awaited"))
         .where(F.col("column") == column)
-        .join(keys, on=["shard", "key"], how="left_semi")
-        .select(*feed.keys, "shard", "key", "before", "since")
     )
+    rows = asked.join(keys, on=["shard", "key"], how="left_semi").select(*feed.keys).distinct()
+    first = asked.where(F.col("before") == F.col("since")).join(rows, on=list(feed.keys), how="left_semi")
+    return first.select(*feed.keys, "shard", "key", "before", "since", _first_hop("key", "before"))
 
 
 def one_hop(searches: DataFrame, events: DataFrame, feed: Feed, column: str) -> DataFrame:
@@ -91,7 +96,12 @@ def one_hop(searches: DataFrame, events: DataFrame, feed: Feed, column: str) -> 
 def further(hop: DataFrame, feed: Feed) -> DataFrame:
     """The searches that go on with an even older key."""
     return hop.where("next IS NOT NULL").select(
-        *feed.keys, "shard", F.col("next.key").alias("key"), F.col("next.before").alias("before"), "since"
+        *feed.keys,
+        "shard",
+        F.col("next.key").alias("key"),
+        F.col("next.before").alias("before"),
+        "since",
+        F.array_append("hops", F.struct("next.key", "next.before")).alias("hops"),
     )
 
 
@@ -101,27 +111,43 @@ def ended(hop: DataFrame) -> DataFrame:
 
 
 def merge_answers(table: DeltaTable, answers: DataFrame, feed: Feed, column: str) -> None:
-    """Put what was found into the rows that lack `column`; the others remember whose events they wait for."""
+    """Put what was found into the rows that lack `column` or have asked before; all remember which keys they asked."""
     same_key = " AND ".join(f"target.{key} = found.{key}" for key in feed.keys)
-    lacks = f"array_contains(target._unresolved_columns, '{column}')"
-    others = f"filter(target._unresolved_columns, name -> name <> '{column}')"
+    lacks = f"coalesce(array_contains(target._unresolved_columns, '{column}'), false)"
+    asks = f"(one.column = '{column}' AND one.since = found.since)"
+    has_asked = f"coalesce(exists(target._awaited, one -> {asks}), false)"
+    others = f"filter(coalesce(target._unresolved_columns, array()), name -> name <> '{column}')"
     still = f"filter(coalesce(target._awaited, array()), one -> one.column <> '{column}')"
-    waits = f"named_struct('column', '{column}', 'key', found.key, 'before', found.before, 'since', found.since)"
+    hop = f"named_struct('column', '{column}', 'key', hop.key, 'before', hop.before, 'since', found.since)"
+    awaited = f"concat({still}, transform(found.hops, hop -> {hop}))"
+    is_new = f"{lacks} OR NOT (target.{column} <=> found.told.value) OR NOT (target._awaited <=> {awaited})"
+    cells = ", ".join(f"'{name}'" for name in cells_of(feed))
     told: dict[str, str | Column] = {
         column: "found.told.value",
-        "_cell_positions": _with_cell(feed, column),
+        "_cell_positions": _with_cell(feed, column, "found.since"),
         "_unresolved_columns": f"IF(size({others}) > 0, {others}, NULL)",
-        "_awaited": f"IF(size({others}) > 0, {still}, NULL)",
+        "_awaited": awaited,
         "_applied_at": "current_timestamp()",
     }
-    awaited = f"concat({still}, array({waits}))"
+    unknown: dict[str, str | Column] = {
+        column: "NULL",
+        "_cell_positions": _with_cell(feed, column, "NULL"),
+        "_unresolved_columns": f"filter(array({cells}), name -> name = '{column}' OR array_contains({others}, name))",
+        "_awaited": awaited,
+        "_applied_at": "current_timestamp()",
+    }
+    is_unknown_anew = f"NOT {lacks} OR NOT (target._awaited <=> {awaited})"
     (
         table.alias("target")
-        .merge(answers.alias("found"), same_key)
-        .whenMatchedUpdate(condition=f"{lacks} AND found.told IS NOT NULL", set=told)
-        .whenMatchedUpdate(condition=f"{lacks} AND NOT (target._awaited <=> {awaited})", set={"_awaited": awaited})
+        .merge(answers.alias("found"), f"{same_key} AND ({lacks} OR {has_asked})")
+        .whenMatchedUpdate(condition=f"found.told IS NOT NULL AND ({is_new})", set=told)
+        .whenMatchedUpdate(condition=f"found.told IS NULL AND ({is_unknown_anew})", set=unknown)
         .execute()
     )
+
+
+def _first_hop(key: str, before: str) -> Column:
+    return F.array(F.struct(F.col(key).alias("key"), F.col(before).alias("before"))).alias("hops")
 
 
 def _shard(topic: str, feed: Feed) -> Column:
@@ -133,8 +159,6 @@ def _lacking(table: DataFrame, column: str) -> DataFrame:
     return table.where(F.array_contains("_unresolved_columns", column))
 
 
-def _with_cell(feed: Feed, column: str) -> str:
-    cells = [
-        f"{name!r}, {'found.since' if name == column else f'target._cell_positions.{name}'}" for name in cells_of(feed)
-    ]
+def _with_cell(feed: Feed, column: str, position: str) -> str:
+    cells = [f"{name!r}, {position if name == column else f'target._cell_positions.{name}'}" for name in cells_of(feed)]
     return f"named_struct({', '.join(cells)})"
