@@ -110,6 +110,8 @@ def _verdict(rule: Expectation, outcome: object) -> Verdict:
     # Expectations on aggregates (a maximum, a row count) have one observed value, not counts of rows; of an empty table
     # nothing is counted.
     unexpected = values.get("unexpected_count")
+    if rule.type == "unexpected_rows_expectation":
+        unexpected = values.get("observed_value")
     return Verdict(
         rule=rule,
         passed=passed,

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from lakehouse.column_types import DIGITS_OF_DOUBLE, HOLDERS, STRING, DecimalType
 from lakehouse.contracts import Column, Contracts, FeedTopics, Gate, GoldTables, SilverTable, Source, StartAtOffsets
-from lakehouse.rule_arguments import ROW_RULES, Arguments, argument_mistakes, table_rules
+from lakehouse.rule_arguments import ROW_RULES, Arguments, argument_mistakes, row_rule_mistakes, table_rules
 
 TOPICS, TABLES, ROW_GATE = "bronze/topics.yaml", "silver/tables.yaml", "silver/gate.yaml"
 GOLD, TABLE_GATE = "gold/tables.yaml", "gold/gate.yaml"
@@ -214,6 +214,8 @@ def _gate(
             if feed not in gate.feeds:
                 yield Mistake(file, (*here, "feeds"), _unknown("feed", feed, gate.feeds, where="this gate"))
         yield from (Mistake(file, (*here, *path), what) for path, what in argument_mistakes(rule, known))
+        if known is ROW_RULES:
+            yield from (Mistake(file, (*here, *path), what) for path, what in row_rule_mistakes(rule))
         judged = [feed for feed in rule.feeds or gate.feeds if feed in tables]
         for argument in ("column", "column_A", "column_B", "column_list"):
             value = rule.kwargs.get(argument, ())

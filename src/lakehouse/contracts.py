@@ -230,12 +230,16 @@ class Expectation(Model):
     """One expectation in Great Expectations' own name and arguments, with what happens when it is not met."""
 
     name: Name
-    type: Annotated[str, StringConstraints(pattern=r"^expect_[a-z_]+$")]
+    type: Annotated[str, StringConstraints(pattern=r"^(expect_[a-z_]+|unexpected_rows_expectation)$")]
     kwargs: dict[str, Any]
     on_failure: OnFailure
     description: str
     feeds: tuple[Name, ...] = Field(default=(), strict=False)
     """The feeds it is about; default: all of its gate."""
+
+    def is_met(self, *, failed: int, evaluated: int) -> bool:
+        """Whether so few failures of so many rows are within what `mostly` allows; by default none is."""
+        return not evaluated or (evaluated - failed) / evaluated >= self.kwargs.get("mostly", 1)
 
 
 class Gate(Model):

@@ -7,6 +7,7 @@ Expectations' own: `gallery.json` is made from the installed package by `make ge
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -28,14 +29,77 @@ class Arguments(BaseModel):
 
 
 _BOUNDS = ("min_value", "max_value")
-_BETWEEN = Arguments(required=("column",), optional=(*_BOUNDS, "strict_min", "strict_max"), one_of=_BOUNDS)
+_CONDITION = ("row_condition", "condition_parser")
+_OF_VALUES = ("mostly", *_CONDITION)
+_OF_ROWS = (*_OF_VALUES, "ignore_row_if")
+
+
+def _of_column(*required: str, optional: tuple[str, ...] = ()) -> Arguments:
+    return Arguments(required=("column", *required), optional=(*optional, *_OF_VALUES))
+
+
+_BETWEEN = Arguments(required=("column",), optional=(*_BOUNDS, "strict_min", "strict_max", *_OF_VALUES), one_of=_BOUNDS)
+_LIKE = _of_column("like_pattern", optional=("escape",))
 ROW_RULES: Mapping[str, Arguments] = {
-    "expect_column_values_to_not_be_null": Arguments(required=("column",)),
-    "expect_column_values_to_be_in_set": Arguments(required=("column", "value_set")),
+    "expect_column_values_to_not_be_null": _of_column(),
+    "expect_column_values_to_be_null": _of_column(),
+    "expect_column_values_to_be_in_set": _of_column("value_set"),
+    "expect_column_values_to_not_be_in_set": _of_column("value_set"),
     "expect_column_values_to_be_between": _BETWEEN,
-    "expect_column_values_to_match_regex": Arguments(required=("column", "regex")),
+    "expect_column_values_to_match_regex": _of_column("regex"),
+    "expect_column_values_to_not_match_regex": _of_column("regex"),
+    "expect_column_values_to_match_like_pattern": _LIKE,
+    "expect_column_values_to_not_match_like_pattern": _LIKE,
     "expect_column_value_lengths_to_be_between": _BETWEEN,
+    "expect_column_value_lengths_to_equal": _of_column("value"),
+    "expect_column_values_to_be_of_type": _of_column("type_"),
+    "expect_column_values_to_be_json_parseable": _of_column(),
+    "expect_column_values_to_be_unique": _of_column(),
+    "expect_compound_columns_to_be_unique": Arguments(required=("column_list",), optional=_OF_ROWS),
+    "expect_column_pair_values_to_be_equal": Arguments(required=("column_A", "column_B"), optional=_OF_ROWS),
+    "expect_column_pair_values_a_to_be_greater_than_b": Arguments(
+        required=("column_A", "column_B"), optional=("or_equal", *_OF_ROWS)
+    ),
+    "expect_multicolumn_sum_to_equal": Arguments(required=("column_list", "sum_total"), optional=_OF_ROWS),
+    "unexpected_rows_expectation": Arguments(required=("unexpected_rows_query",)),
 }
+# What a row fails by the other rows of its batch: not the same in every cut of the batches.
+OF_THE_BATCH = ("expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique")
+# Great Expectations' name of a type on Spark: Spark SQL's, without its sizes.
+SPARK_TYPES: Mapping[str, str] = {
+    "StringType": "string",
+    "BooleanType": "boolean",
+    "ShortType": "smallint",
+    "IntegerType": "int",
+    "LongType": "bigint",
+    "FloatType": "float",
+    "DoubleType": "double",
+    "DecimalType": "decimal",
+    "DateType": "date",
+    "TimestampType": "timestamp",
+    "BinaryType": "binary",
+    "ArrayType": "array",
+}
+_QUERY = re.compile(r"\s*SELECT\s+\*\s+FROM\s+\{batch\}\s+WHERE\s+(?P<condition>.+?)\s*", re.IGNORECASE | re.DOTALL)
+
+
+def condition_of(rule: Expectation) -> str:
+    """The condition of an `unexpected_rows_expectation` as row rule; "" where its query has another form."""
+    found = _QUERY.fullmatch(str(rule.kwargs.get("unexpected_rows_query", "")))
+    condition = found["condition"] if found else ""
+    return "" if re.search(r"\bSELECT\b", condition, re.IGNORECASE) else condition
+
+
+def columns_of(rule: Expectation) -> tuple[str, ...]:
+    """The columns that the rule names as arguments."""
+    named = [rule.kwargs[name] for name in ("column", "column_A", "column_B") if name in rule.kwargs]
+    return tuple(str(name) for name in (*named, *rule.kwargs.get("column_list", ())))
+
+
+def reason(rule: Expectation) -> str:
+    """Why a row waits that fails the rule: its columns, and the sentence of the contract."""
+    columns = ", ".join(columns_of(rule))
+    return f"{columns}: {rule.description}" if columns else rule.description
 
 
 @cache
@@ -64,3 +128,24 @@ def argument_mistakes(rule: Expectation, known: Mapping[str, Arguments]) -> Iter
             yield ("kwargs",), f"{rule.type} needs the argument {name!r}"
     if arguments.one_of and not set(arguments.one_of) & set(rule.kwargs):
         yield ("kwargs",), f"{rule.type} needs at least one of {', '.join(arguments.one_of)}"
+    yield from _value_mistakes(rule)
+
+
+def row_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What else must hold of a rule that judges row by row: the key below it, and a sentence."""
+    if rule.type == "unexpected_rows_expectation" and not condition_of(rule):
+        wanted = "SELECT * FROM {batch} WHERE <condition on the columns of one row>"
+        yield ("kwargs", "unexpected_rows_query"), f"as a row rule the query is: {wanted}"
+    if rule.type == "expect_column_values_to_be_of_type" and rule.kwargs.get("type_") not in SPARK_TYPES:
+        yield ("kwargs", "type_"), f"no type {rule.kwargs.get('type_')!r} here. There are: {', '.join(SPARK_TYPES)}"
+    if rule.type in OF_THE_BATCH and rule.on_failure != "warn":
+        what = "which rows come in one batch is chance, and must not decide what silver holds: only `warn` is possible"
+        yield ("on_failure",), f"{what}. A rule of gold/gate.yaml sees the whole table"
+
+
+def _value_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:
+    given = rule.kwargs
+    if "row_condition" in given and given.get("condition_parser") != "spark":
+        yield ("kwargs", "condition_parser"), "a row_condition is Spark SQL here: say `condition_parser: spark`"
+    if "mostly" in given and not (isinstance(given["mostly"], int | float) and 0 <= given["mostly"] <= 1):
+        yield ("kwargs", "mostly"), "mostly is a share, from 0 to 1"

@@ -267,7 +267,7 @@ def _gaps(batch: DataFrame, rows: Sequence[Row]) -> dict[Place, list[tuple[int, 
 
 def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:
     """How the row rules came out in this run, into `quality.results`; nothing when the run read nothing."""
-    on_failure = {rule.name: rule.on_failure for rule in contracts.silver_gate.expectations}
+    rules = {rule.name: rule for rule in contracts.silver_gate.expectations}
     results = [
         Result(
             run=run_id,
@@ -275,10 +275,10 @@ def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str)
             source=row["source"],
             feed=row["feed"],
             rule=row["rule"],
-            on_failure=on_failure[row["rule"]],
+            on_failure=rules[row["rule"]].on_failure,
             evaluated=row["evaluated"],
             failed=row["failed"],
-            passed=row["failed"] == 0,
+            passed=rules[row["rule"]].is_met(failed=row["failed"], evaluated=row["evaluated"]),
         )
         for row in rule_counts(warehouse.read(LEDGER.name), run=run_id).collect()
     ]

@@ -69,7 +69,8 @@ class FeedBatch:
 
 def judged_records(records: DataFrame, feed: Feed, rules: Sequence[Expectation], *, wrapped: bool = True) -> DataFrame:
     """Bronze rows of a feed as changes that have been through gate 1. `wrapped`: as `changes` takes it."""
-    return judged(changes(records, feed, wrapped=wrapped), rules, has_position=has_position(feed))
+    told = changes(records, feed, wrapped=wrapped)
+    return judged(told, rules, keys=feed.keys, has_position=has_position(feed))
 
 
 def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:

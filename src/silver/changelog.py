@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation, Feed
 from lakehouse.expectations import fails
+from lakehouse.rule_arguments import reason
 from silver.cells import cell_folds, cell_values, cells_of
 from silver.position import at_offset, place_of, position_type, same_place
 
@@ -22,26 +23,32 @@ if TYPE_CHECKING:
 OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
 
 
-def judged(changes: DataFrame, expectations: Sequence[Expectation], *, has_position: Column) -> DataFrame:
+def judged(
+    changes: DataFrame, expectations: Sequence[Expectation], *, keys: Sequence[str], has_position: Column
+) -> DataFrame:
     """The same records with `is_judged`, `failed_rules` (names) and the final `kind`.
 
     A change becomes `quarantined` when a value did not fit, when it has no position, or when it fails a rule with
     `on_failure: quarantine`; an unreadable record always, a truncate without a position too. `problems` holds every
-    reason. No rule is asked about a delete.
+    reason. No rule is asked about a delete. `keys`: the columns that tell rows apart; none where every change is one.
     """
+    # Conditions in SQL name the columns of the row, whatever else a record has under the same names.
+    apart = changes.select(F.struct("*").alias("_record"), "row.*")
+    asked = (F.col("_record.kind") == "change") & ~F.col("_record.is_delete")
+    told_by = keys or [f"_record.{name}" for name in ("topic", "partition", "offset")]
+    failures = [F.when(fails(rule, keys=told_by, is_judged=asked), rule.name) for rule in expectations]
+    names = F.array_compact(F.array(*failures)).cast("array<string>").alias("failed_rules")
+    with_rules = apart.select("_record.*", names, asked.alias("is_judged"))
     is_change, is_truncate = F.col("kind") == "change", F.col("kind") == "truncate"
-    is_judged = is_change & ~F.col("is_delete")
-    failures = {rule.name: is_judged & fails(rule, lambda column: F.col(f"row.{column}")) for rule in expectations}
     reasons = [
-        F.when(failures[rule.name], f"{rule.kwargs['column']}: {rule.description}")
+        F.when(F.array_contains("failed_rules", rule.name), reason(rule))
         for rule in expectations
         if rule.on_failure == "quarantine"
     ]
     no_position = F.when((is_change | is_truncate) & ~has_position, "The record has no source position.")
     problems = F.concat("problems", F.array_compact(F.array(no_position, *reasons)))
-    names = F.array_compact(F.array(*[F.when(failed, name) for name, failed in failures.items()]))
     must_wait = (F.col("kind") == "unreadable") | ((is_change | is_truncate) & (F.size("problems") > 0))
-    return changes.withColumns({"problems": problems, "failed_rules": names, "is_judged": is_judged}).withColumn(
+    return with_rules.withColumn("problems", problems).withColumn(
         "kind", F.when(must_wait, "quarantined").otherwise(F.col("kind"))
     )
 

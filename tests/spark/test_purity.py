@@ -70,7 +70,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         feed = contracts.feeds[name]
         batch = small_table(spark, [{"topic": feed.topics[0], "partition": 0, "offset": 1}], COLUMNS)
         rules = contracts.silver_gate.rules(name)
-        read = judged(changes(batch, feed), rules, has_position=has_position(feed))
+        read = judged(changes(batch, feed), rules, keys=feed.keys, has_position=has_position(feed))
         seen = small_table(spark, [], PLACES)
         placed = with_position(read, feed, places=seen).withColumn("is_read_again", F.lit(False))
         table = small_table(spark, [], silver_table(feed).columns)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from lakehouse.column_types import DecimalType
 from lakehouse.contract_files import MODELS, SCHEMAS, load_contracts
-from lakehouse.contracts import SilverTables
+from lakehouse.contracts import Expectation, SilverTables
 from lakehouse.errors import ContractError, SettingsError
 from tools.generated import schemas
 
@@ -327,11 +327,36 @@ MISTAKES = [
     (
         ROW_GATE,
         "expect_column_values_to_be_between",
-        "expect_column_values_to_be_unique",
-        "unique",
+        "expect_column_values_to_be_increasing",
+        "increasing",
         ".type",
         "There are: ",
     ),
+    (
+        ROW_GATE,
+        "type: expect_column_values_to_be_between\n    kwargs: { column: total_amount, min_value: 0 }",
+        "type: expect_column_values_to_be_unique\n    kwargs: { column: total_amount }",
+        "on_failure: quarantine",
+        ".on_failure",
+        "which rows come in one batch is chance",
+    ),
+    (
+        ROW_GATE,
+        "type: expect_column_values_to_be_between\n    kwargs: { column: total_amount, min_value: 0 }",
+        'type: unexpected_rows_expectation\n    kwargs: { unexpected_rows_query: "SELECT 1" }',
+        "SELECT 1",
+        ".kwargs.unexpected_rows_query",
+        "as a row rule the query is: SELECT * FROM {batch} WHERE",
+    ),
+    (
+        ROW_GATE,
+        "column: total_amount, min_value: 0",
+        "column: total_amount, min_value: 0, row_condition: status = 'paid'",
+        "row_condition",
+        ".kwargs.condition_parser",
+        "say `condition_parser: spark`",
+    ),
+    (ROW_GATE, ", min_value: 0", ", min_value: 0, mostly: 90", "mostly", ".kwargs.mostly", "a share, from 0 to 1"),
     (
         TABLE_GATE,
         "expect_column_values_to_be_unique",
@@ -411,6 +436,16 @@ def test_a_rule_for_one_feed_is_not_asked_of_the_others() -> None:
     assert "amount_present" in {rule.name for rule in gate.rules("mysql_outbox_orders")}
     assert "amount_present" not in {rule.name for rule in gate.rules("mysql_orders")}
     assert gate.rules("unknown") == ()
+
+
+@pytest.mark.parametrize(
+    ("mostly", "failed", "is_met"),
+    [(None, 0, True), (None, 1, False), (0.9, 10, True), (0.9, 11, False), (0, 100, True)],
+)
+def test_mostly_says_how_many_may_fail(mostly: float | None, failed: int, is_met: bool) -> None:
+    kwargs = {"column": "x"} if mostly is None else {"column": "x", "mostly": mostly}
+    rule = Expectation(name="x", type="expect_x", kwargs=kwargs, on_failure="warn", description="")
+    assert rule.is_met(failed=failed, evaluated=100) is is_met
 
 
 def test_a_changed_copy_has_the_changed_feeds() -> None:
