@@ -40,7 +40,7 @@ test-rules: setup ## Every rule of the order of changes reverted, one by one: it
 	$(BIN)/python -u -m tools.reverted_rules
 
 soak: setup ## Thousands of random histories, until Ctrl-C; a failure prints the seed that tells them again
-	@while HISTORIES=1000 $(BIN)/pytest -q tests/spark/test_changelog.py; do :; done
+	@while HISTORIES=1000 HISTORIES_SEED=random $(BIN)/pytest -q tests/spark/test_changelog.py; do :; done
 
 generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations
 	$(BIN)/python -m tools.generated
