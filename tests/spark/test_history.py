@@ -1,0 +1,25 @@
+"""What a feed's contract says of its snapshots counts when they write floors."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+import pytest
+
+from silver.history import History
+from silver.runs import Stretch
+from tests.support.feeds import feed
+
+pytestmark = pytest.mark.spark
+
+RUN = Stretch("shop.things", "id", 0, "first", None, 0, 9, lowest=(100, 100), highest=(200, 200), first_ms=1)
+SNAPSHOT = Stretch("shop.things", "id", 0, "second", (500, 500), 10, 19, has_end=True, first_ms=2, source_names=("x",))
+
+
+@pytest.mark.parametrize(("snapshots", "floors"), [("full", [500]), ("partial", [])])
+def test_snapshots_that_may_leave_out_rows_write_no_floor(
+    snapshots: Literal["full", "partial"], floors: list[int]
+) -> None:
+    past = History(feed(snapshots=snapshots), [RUN, SNAPSHOT], before={}, new=[], openings=[], floors=[])
+    assert [json.loads(floor.position)["lsn"] for floor in past.snapshot_floors()] == floors
