@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-unit test-slow test-whole test-rules soak generated lint format clean
+.PHONY: help setup demo playground test test-unit test-slow test-whole test-rules benchmark-rules soak generated lint format clean
 
 BIN := .venv/bin
 SET_UP := .venv/.set-up
@@ -9,7 +9,7 @@ MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml
 DELETED := .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' Makefile
 
 setup: $(SET_UP) ## Packages, Java and jars, all pinned (first time: about a minute, then nothing)
 	@$(BIN)/python -m lakehouse.jars $(MANIFESTS)
@@ -38,6 +38,9 @@ test-whole: setup ## The tests on the whole recordings, and those that read them
 
 test-rules: setup ## Every rule of the order of changes reverted, one by one: its test must fail (half an hour)
 	$(BIN)/python -u -m tools.reverted_rules
+
+benchmark-rules: setup ## What twenty row rules cost silver's pass (five minutes)
+	$(BIN)/python -m benchmarks.row_rules
 
 soak: setup ## Thousands of random histories, until Ctrl-C; a failure prints the seed that tells them again
 	@while HISTORIES=1000 HISTORIES_SEED=random $(BIN)/pytest -q tests/spark/test_changelog.py; do :; done

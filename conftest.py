@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,18 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(extra={**SMALL_DATA, **MANY_PLANS}, java_options=MANY_PLANS_JAVA)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tables_are_forgotten() -> Iterator[None]:
+    """Delta remembers every table for an hour, with the expressions that read it: hundreds of them fill the memory."""
+    yield
+    if "pyspark" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.fixture(scope="session")

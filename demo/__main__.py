@@ -29,6 +29,7 @@ from lakehouse import report
 from lakehouse.config import Settings, settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
+from lakehouse.data_docs import DATA_DOCS, write_data_docs
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka import partitions
 from lakehouse.session import SMALL_DATA, spark_session
@@ -74,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print("[green]✓[/] Silver is exactly the final state of its source tables, and the topic is exactly gold.")
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. How to go on:")
     for what, how in (
+        ("see the quality", f"Data Docs: {folder / DATA_DOCS / 'index.html'}"),
         ("query the tables", f"Delta tables below {folder}"),
         ("your own broker", "lakehouse run --bootstrap-servers HOST:PORT --warehouse ./warehouse/own"),
         ("what the tables are", "README.md, and src/{bronze,silver,gold}/*.yaml"),
@@ -118,6 +120,8 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
             *topic_differences(warehouse, bootstrap_servers=bootstrap_servers, topic=topic),
         ]
     print_results(console, warehouse, contracts, chosen, run_id)
+    with steps.step("data docs", "pages of the rules, and of what came of them"):
+        write_data_docs(warehouse, contracts, folder / DATA_DOCS)
     return differences
 
 

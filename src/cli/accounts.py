@@ -20,6 +20,7 @@ from lakehouse.session import held
 from lakehouse.tables import TableSpec, Warehouse, small_table
 from silver import conservation as of_silver
 from silver.ledger import LEDGER, job_name
+from silver.stops import STOPPED, held_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -54,6 +55,8 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
     ledger = ledger_now(warehouse, source)
     batches = _now(warehouse, BATCHES).where(F.col("source") == source)
     offsets = _now(warehouse, OFFSETS).where(F.col("source") == source)
+    checkpoint = warehouse.checkpoint_id(job_name(source)) or ""
+    stopped = held_ranges(_now(warehouse, STOPPED), source=source, checkpoint=checkpoint)
     name = events_table(source).name
     events = warehouse.read(name, version=warehouse.version(name))
     kinds = {
@@ -61,6 +64,7 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
         "asked": of_bronze.asked_ranges(batches),
         "skipped": of_bronze.skipped_ranges(offsets),
         "counted": of_silver.counted_ranges(ledger),
+        "held": stopped,
     }
     around = of_silver.with_counted_to(of_bronze.with_surroundings(overlaid(kinds)))
     with held(around) as ranges, held(of_bronze.short_batches(ranges, batches)) as short:
@@ -71,6 +75,7 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
             of_bronze.never_read(ranges),
             of_bronze.known_skips(ranges),
             of_silver.not_counted(ranges, came_to=came_to),
+            of_silver.held_back(ranges),
             of_silver.counted_twice(ranges),
             of_silver.unbalanced(ledger),
         ]

@@ -17,7 +17,7 @@ from lakehouse.contracts import Contracts
 from lakehouse.errors import GateHeldError, LakehouseError
 from lakehouse.failures import storage_errors
 from lakehouse.patience import Patience
-from lakehouse.results import RESULTS, held_sources
+from lakehouse.results import PUBLICATION, RESULTS, TABLES, held_sources
 from lakehouse.steps import Steps
 from lakehouse.tables import Warehouse
 from silver import apply
@@ -32,7 +32,10 @@ Results = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Work:
-    """What every job of one run gets. `known`: the topics of the broker with their partitions."""
+    """What every job of one run gets. `known`: the topics of the broker with their partitions.
+
+    `accepted`: the silver tables whose rejects wait in quarantine, however many they are.
+    """
 
     spark: SparkSession
     settings: Settings
@@ -40,6 +43,7 @@ class Work:
     steps: Steps
     known: Mapping[str, tuple[int, ...]]
     run_id: str
+    accepted: frozenset[str] = frozenset()
 
     @property
     def warehouse(self) -> Warehouse:
@@ -91,7 +95,14 @@ def _bronze(work: Work) -> Results:
 def _silver(work: Work) -> Results:
     """Bronze through gate 1 to silver."""
     with work.steps.step("silver", "gate 1, folding and merging changes") as note:
-        apply.run(work.spark, work.settings, work.contracts, run_id=work.run_id, progress=note.now)
+        apply.run(
+            work.spark,
+            work.settings,
+            work.contracts,
+            run_id=work.run_id,
+            accepted=work.accepted,
+            progress=note.now,
+        )
         ledger = work.warehouse.read(LEDGER.name).where(F.col("run") == work.run_id)
         sums = ledger.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in COUNTED]).collect()[0].asDict()
         note(f"{sums['read']:,} records = " + " + ".join(f"{sums[kind]:,} {kind}" for kind in OUTCOMES))
@@ -105,22 +116,33 @@ def _gold(work: Work) -> Results:
         note(f"{outcome.changed_rows:,} orders changed")
         for source in outcome.held_sources:
             note(f"gate 2 holds {source}")
-    return {"changed_orders": outcome.changed_rows, "held_sources": outcome.held_sources}
+        for source in outcome.unpublished_sources:
+            note(f"gate 2 holds the publication of {source}")
+    return {
+        "changed_orders": outcome.changed_rows,
+        "held_sources": outcome.held_sources,
+        "unpublished_sources": outcome.unpublished_sources,
+    }
 
 
 def _publish(work: Work) -> Results:
-    """Gold to the unified topic. Raises GateHeldError at the end when gate 2 holds a source back from gold."""
+    """Gold to the unified topic. Raises GateHeldError at the end when gate 2 holds a source, from gold or from here."""
     topic = work.contracts.gold.publication.topic
     with work.steps.step("publish", f"sending what changed to {topic}") as note:
         sent = publish.run(work.spark, work.settings, work.contracts, patience=Patience("publish", note.say))
         note(f"{sent:,} records sent")
-    held = held_sources(work.warehouse.read(RESULTS.name), work.contracts.gold_gate)
+    held = held_sources(work.warehouse.read(RESULTS.name), work.contracts)
     if held:
+        said = [f"{', '.join(sources)} back from {_HELD_FROM[gate]}" for gate, sources in held.items()]
         raise GateHeldError(
-            f"Gate 2 holds {', '.join(held)} back from gold; everything else was published.",
-            remedy="See the failed rules in quality.results (gate = 'gold'), mend the data or the rule, and run again.",
+            f"Gate 2 holds {' and '.join(said)}; everything else was published.",
+            remedy="See the failed rules: lakehouse quality report. Mend the data or the rule, and run again.",
         )
     return {"topic": topic, "sent_records": sent}
+
+
+# What a gate keeps a source away from.
+_HELD_FROM = {TABLES: "gold", PUBLICATION: "the topic"}
 
 
 def _plan_bronze(work: Work) -> Results:

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 
 import typer
 
-from cli import collect, offsets, own_contracts, verify
+from cli import collect, offsets, own_contracts, quality, quarantine, verify
 from cli.opening import at_work, opened
-from cli.options import AsJson, Chosen, DryRun, MaxOffsets, with_job_options
+from cli.options import AcceptRejects, AsJson, Chosen, DryRun, MaxOffsets, accepted_feeds, with_job_options
 from cli.output import answer, say
 from lakehouse.errors import LakehouseError
 from lakehouse.steps import Steps, wide_console
@@ -34,7 +34,9 @@ app = typer.Typer(
 own_contracts.add_to(app)
 collect.add_to(app)
 app.add_typer(offsets.app)
+app.add_typer(quarantine.app)
 verify.add_to(app)
+app.add_typer(quality.app)
 
 
 @app.command()
@@ -49,12 +51,14 @@ def bronze(chosen: Chosen, max_offsets_per_trigger: MaxOffsets = None, dry_run: 
 
 @app.command()
 @with_job_options
-def silver(chosen: Chosen, dry_run: DryRun = False) -> None:
+def silver(chosen: Chosen, accept_rejects: AcceptRejects = None, dry_run: DryRun = False) -> None:
     """Judge, fold and merge what is new in bronze into the silver tables. Needs no broker.
+
+    Exits with 3 when gate 1 has stopped a table; the others went on.
 
     Example: lakehouse silver --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("silver",), dry_run=dry_run)
+    _run_jobs(chosen, ("silver",), dry_run=dry_run, accepted=accepted_feeds(chosen, accept_rejects))
 
 
 @app.command()
@@ -72,7 +76,7 @@ def gold(chosen: Chosen, dry_run: DryRun = False) -> None:
 def publish(chosen: Chosen, dry_run: DryRun = False) -> None:
     """Send every change of gold since the last publication to the unified topic.
 
-    Exits with 3, after publishing, when gate 2 holds a source back from gold.
+    Exits with 3, after publishing, when gate 2 holds a source back, from gold or from the topic.
 
     Example: lakehouse publish --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
@@ -81,12 +85,17 @@ def publish(chosen: Chosen, dry_run: DryRun = False) -> None:
 
 @app.command()
 @with_job_options
-def run(chosen: Chosen, max_offsets_per_trigger: MaxOffsets = None, dry_run: DryRun = False) -> None:
+def run(
+    chosen: Chosen,
+    max_offsets_per_trigger: MaxOffsets = None,
+    accept_rejects: AcceptRejects = None,
+    dry_run: DryRun = False,
+) -> None:
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    _run_jobs(chosen, EVERY_JOB, dry_run=dry_run)
+    _run_jobs(chosen, EVERY_JOB, dry_run=dry_run, accepted=accepted_feeds(chosen, accept_rejects))
 
 
 @app.command()
@@ -105,7 +114,7 @@ def jars(dry_run: DryRun = False, as_json: AsJson = False) -> None:
         answer("jars", {"cache": cache_dir(), "fetched": names, "dry_run": dry_run})
 
 
-def _run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool) -> None:
+def _run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool, accepted: frozenset[str] = frozenset()) -> None:
     """Run the jobs in a Spark session of their own, and end with the exit code of the first failure."""
     from lakehouse.kafka import partitions
 
@@ -115,7 +124,7 @@ def _run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool) -> None:
     warehouse = opened(chosen, steps)
     from cli.jobs import Work, run_jobs
 
-    work = Work(warehouse.spark, chosen.settings, chosen.contracts, steps, known, chosen.run_id)
+    work = Work(warehouse.spark, chosen.settings, chosen.contracts, steps, known, chosen.run_id, accepted)
     with ExitStack() as stack:
         lease = None if dry_run else stack.enter_context(at_work(chosen, warehouse, steps))
         outcome = run_jobs(names, work, dry_run=dry_run, before_each=lease.check if lease else None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
+from cli.asking import Yes, ask
 from cli.opening import at_work, opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import answer
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 app = typer.Typer(name="offsets", help="Where a source stands on its topics, and moving it.", no_args_is_help=True)
 
 SourceName = Annotated[str, typer.Argument(metavar="SOURCE", help="A source of bronze/topics.yaml.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Topic = Annotated[str | None, typer.Option(help="Only this topic. [default: all of the source]", show_default=False)]
 
 
@@ -143,7 +142,7 @@ def _change(
     console.print(table)
     if not dry_run:
         if not yes:
-            _ask()
+            ask()
         with progress.step("offsets", f"moving {source}"), at_work(chosen, warehouse, progress):
             if plan(warehouse, contract, known) != steps:
                 raise SettingsError("The source has moved meanwhile; nothing was changed.", remedy="Look again.")
@@ -162,15 +161,6 @@ def _says(step: Step) -> str:
     if step.read_again:
         return f"reads {step.read_again:,} offsets again: stored where bronze lacks them"
     return "goes on where it stands"
-
-
-def _ask() -> None:
-    if not sys.stdin.isatty():
-        raise SettingsError(
-            "Nothing was changed: nobody can be asked here.", remedy="Pass --yes, or --dry-run to look."
-        )
-    if not typer.confirm("Go on?", default=False, err=True):
-        raise SettingsError("Nothing was changed.", remedy="Run it again when you are sure.")
 
 
 def _source(chosen: Chosen, name: str) -> Source:

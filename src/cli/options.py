@@ -14,6 +14,7 @@ import typer
 from lakehouse.config import TARGETS, Settings, settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
+from lakehouse.errors import SettingsError
 
 ContractsFolder = Annotated[
     Path | None,
@@ -46,6 +47,15 @@ MaxOffsets = Annotated[
         envvar="LAKEHOUSE_MAX_OFFSETS_PER_TRIGGER",
         min=1,
         help="The most records that bronze takes into one batch. [default: all there are]",
+        show_default=False,
+    ),
+]
+
+AcceptRejects = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A silver table that gate 1 has stopped, or would: this time its rejects wait in quarantine, however many"
+        " they are. May be given again for another table.",
         show_default=False,
     ),
 ]
@@ -93,6 +103,15 @@ class Chosen:
     contracts: Contracts
     as_json: bool
     run_id: str
+
+
+def accepted_feeds(chosen: Chosen, given: list[str] | None) -> frozenset[str]:
+    """The silver tables of `--accept-rejects`. Raises SettingsError when the contract has no such table."""
+    unknown = sorted(set(given or ()) - set(chosen.contracts.feeds))
+    if unknown:
+        known = ", ".join(sorted(chosen.contracts.feeds))
+        raise SettingsError(f"There is no silver table {', '.join(unknown)}.", remedy=f"There are: {known}.")
+    return frozenset(given or ())
 
 
 def with_job_options(body: Callable[..., None]) -> Callable[..., None]:

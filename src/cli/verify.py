@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cli.accounts import Account
 
 # What is told, and is no error.
-HARMLESS = ("skipped", "waiting")
+HARMLESS = ("held", "skipped", "waiting")
 _SOURCE = typer.Option("--source", metavar="SOURCE", help="Only this source. [default: all]", show_default=False)
 
 
@@ -32,8 +32,8 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
     """Prove from the tables that every record is accounted for, once. Changes nothing; needs no broker.
 
     Of every topic-partition: read = applied + superseded + duplicate + tombstone + ignored + quarantined. Names what is
-    missing, stored or counted twice, or was never read, and exits with 8. What waits for silver, and what was skipped
-    by command, is told and is no error.
+    missing, stored or counted twice, or was never read, and exits with 8. What waits for silver, for a table that is
+    stopped, and what was skipped by command, is told and is no error.
 
     Example: lakehouse verify --warehouse ./warehouse
     """
@@ -193,6 +193,7 @@ _SENTENCES = {
     "stored_twice": "{offsets} {is_} in bronze.{source}_events more than once",
     "never_read": "{offsets} {was} never read: between two batches of bronze, and not skipped by command",
     "skipped": "{offsets} {was} skipped by command (ops.offsets says why)",
+    "held": "{offsets} {was} not applied: gate 1 has stopped the table (ops.stopped_feeds says why)",
     "not_counted": "{offsets} {is_} in bronze, and silver has passed over {them}",
     "counted_twice": "{offsets} {was} counted by more than one batch of silver",
     "unbalanced": "batch {batch} of silver, {span}, read {said:,} records and accounts for {found:,}",
@@ -203,6 +204,7 @@ _AGAIN = (
     "while the topic has {them}: lakehouse offsets set {source} --topic {topic} --partition {partition} --to {first}"
 )
 _NEXT = {
+    "held": "lakehouse silver tries again; docs/quality.md says how a table goes on.",
     "missing": f"{_AGAIN}, then lakehouse bronze; then {_ANEW}",
     "stored_twice": "DESCRIBE HISTORY of bronze.{source}_events says what wrote {them}; silver is as it should be.",
     "never_read": f"{_AGAIN}, then lakehouse run.",

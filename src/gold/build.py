@@ -1,14 +1,14 @@
-"""The gold job: gate 2 on every source that has news, then `gold.unified_orders` brought up to silver.
+"""The gold job: gate 2 on every source that has news, `gold.unified_orders` brought up to silver, gate 2 on that.
 
 Only keys that changed since the silver versions gold took last are computed again, from silver as it is at the versions
 taken now; so a repeated run, or one after a crash, ends the same. Where there is nothing to go on from (a first run, a
 table made anew, another contract) a source is taken whole, and what gold has of it beyond that goes. A source that its
-gate holds keeps its place until the gate lets it pass.
+gate holds keeps its place until the gate lets it pass. What it does not let pass of gold itself is not published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from gold.columns import UNIFIED, compared, order_columns, unified
 from gold.enrich import with_fulfillment
+from gold.gates import OTHERS, judge_publication, judge_tables, passed_versions, record_passed
 from gold.unify import deleted_orders, highest_feed_that_knows, orders_of_feed, with_source
-from lakehouse.checkpoint import validate_tables
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, GoldSource, GoldTables
 from lakehouse.progress import PROGRESS, Version, current, forget_others, record, taken
-from lakehouse.results import RESULTS, Result, result_rows
+from lakehouse.results import RESULTS
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
@@ -33,34 +33,77 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of the gold job did: rows that changed, and the sources that gate 2 holds back."""
+    """What a run of the gold job did: rows that changed, and what gate 2 holds.
+
+    `held_sources` are held back from gold, `unpublished_sources` from the topic.
+    """
 
     changed_rows: int
     held_sources: tuple[str, ...]
+    unpublished_sources: tuple[str, ...]
 
 
 def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id: str) -> Outcome:
-    """Bring `gold.unified_orders` up to the silver tables of every source that passes gate 2."""
+    """Bring `gold.unified_orders` up to the silver tables of every source that passes gate 2, and judge it in its turn.
+
+    Raises ContractError when Great Expectations refuses a rule's arguments.
+    """
     warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
     for spec in (unified_table(contracts.gold), PROGRESS, RESULTS):
         warehouse.ensure(spec)
-    made_by = consumer(contracts.gold, created_ms=warehouse.created_at_ms(UNIFIED))
+    before = current(warehouse, UNIFIED)
+    made_by = consumer(contracts.gold, created_ms=before.created_ms)
     already = taken(warehouse, made_by)
     if not already:
         forget_others(warehouse, made_by, like=f"{UNIFIED} ")
     news = sources_with_news(warehouse, contracts.gold, already=already)
-    held_sources = gate(warehouse, contracts, news, run_id=run_id) if news else ()
+    held_sources = judge_tables(warehouse, contracts, news, already=already, run_id=run_id) if news else ()
     changed = 0
-    for name, now in news.items():
-        if name not in held_sources:
-            source = contracts.gold.sources[name]
-            whole = not goes_on(now, already)
-            since = None if whole else already
-            orders = desired_orders(warehouse, contracts.gold, source, now=now, since=since)
-            beyond = not_of_other_sources(source, contracts.gold) if whole else None
-            changed += merge_orders(warehouse.delta(UNIFIED), orders, tables=contracts.gold, delete_beyond=beyond)
-            record(warehouse, made_by, list(now.values()))
-    return Outcome(changed_rows=changed, held_sources=held_sources)
+    merged = [name for name in news if name not in held_sources]
+    for name in merged:
+        source, now = contracts.gold.sources[name], news[name]
+        whole = not goes_on(now, already)
+        since = None if whole else already
+        orders = desired_orders(warehouse, contracts.gold, source, now=now, since=since)
+        beyond = not_of_other_sources(source, contracts.gold) if whole else None
+        changed += merge_orders(warehouse.delta(UNIFIED), orders, tables=contracts.gold, delete_beyond=beyond)
+        record(warehouse, made_by, now.values())
+        already = {**already, **{version.table: version for version in now.values()}}
+    unpublished = _let_pass(warehouse, contracts, already, before=before, merged=merged, run_id=run_id)
+    return Outcome(changed_rows=changed, held_sources=held_sources, unpublished_sources=unpublished)
+
+
+def _let_pass(
+    warehouse: Warehouse,
+    contracts: Contracts,
+    already: Mapping[str, Version],
+    *,
+    before: Version,
+    merged: Sequence[str],
+    run_id: str,
+) -> tuple[str, ...]:
+    """Let the publication take gold as it is now, of every source that may be published; the sources that may not.
+
+    Judged are the sources that this run has merged, and those that had not passed with gold as it was `before` this
+    run: held, interrupted, or gold was changed by another hand.
+    """
+    sources = contracts.gold.sources
+    now = current(warehouse, UNIFIED) if merged else before
+    passed = passed_versions(warehouse, sources)
+    orders = {}
+    for name, source in sources.items():
+        taken_of = {feed: already.get(f"silver.{feed}") for feed in source.feeds}
+        versions = {feed: version for feed, version in taken_of.items() if version is not None}
+        is_due = name in merged or passed.get(name) != before
+        # Of a source that was held from the beginning gold has nothing that could be judged.
+        if is_due and len(versions) == len(source.feeds):
+            silver = desired_orders(warehouse, contracts.gold, source, now=versions, since=None)
+            orders[name] = silver.where(~F.col("is_deleted")).drop("is_deleted")
+    held = judge_publication(warehouse, contracts, orders, now=now, passed=passed, run_id=run_id)
+    as_before = {name for name in sources if name not in merged and passed.get(name) == before}
+    may_pass = {OTHERS, *as_before, *orders} - set(held)
+    record_passed(warehouse, {name for name in may_pass if passed.get(name) != now}, now)
+    return held
 
 
 def waiting(warehouse: Warehouse, contracts: Contracts) -> dict[str, int]:
@@ -113,40 +156,6 @@ def not_of_other_sources(source: GoldSource, tables: GoldTables) -> str:
     """A condition on gold's rows: those of this source, and those of a source that the contract no longer names."""
     others = [f"'{other.name}'" for other in tables.sources.values() if other.name != source.name]
     return f"target.source_database NOT IN ({', '.join(others)})" if others else "true"
-
-
-def gate(
-    warehouse: Warehouse, contracts: Contracts, news: Mapping[str, Mapping[str, Version]], *, run_id: str
-) -> tuple[str, ...]:
-    """Gate 2 on the live rows of the silver tables, as they are at the versions in `news` (source: feed: version).
-
-    Stores every verdict; returns the sources that do not pass.
-    """
-    source_of = {feed: source for source, feeds in news.items() for feed in feeds}
-    rules = {feed: contracts.gold_gate.rules(feed) for feed in source_of}
-    tables = {
-        feed: warehouse.read(f"silver.{feed}", version=news[source][feed].number).where(~F.col("_is_deleted"))
-        for feed, source in source_of.items()
-        if rules[feed]
-    }
-    results = [
-        Result(
-            run=run_id,
-            gate="gold",
-            source=source_of[feed],
-            feed=feed,
-            rule=verdict.rule.name,
-            on_failure=verdict.rule.on_failure,
-            evaluated=verdict.evaluated,
-            failed=verdict.failed,
-            passed=verdict.passed,
-        )
-        for feed, verdicts in validate_tables(tables, rules).items()
-        for verdict in verdicts
-    ]
-    if results:
-        warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))
-    return tuple(sorted({result.source for result in results if result.on_failure == "fail" and not result.passed}))
 
 
 def desired_orders(

@@ -1,20 +1,25 @@
 """The publish job: every change of `gold.unified_orders` since the last publication, sent to the unified topic.
 
-At most one record a key and run, in the same partition every time. What was published is known by the gold version
-that is written down afterwards: no new version, no record. After a crash in between, the same changes are sent again
-with the same sequence numbers.
+Of each source up to the version of gold with which it last passed gate 2: a source that the gate holds waits, and is
+caught up with later. At most one record a key and run, in the same partition every time. What was published is known
+by the gold version that is written down afterwards: no new version, no record. After a crash in between, the same
+changes are sent again with the same sequence numbers.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from gold.bigquery import last_change_per_key, records
 from gold.columns import UNIFIED, unified
+from gold.gates import OTHERS, of_source, passed_versions
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import KafkaError
@@ -27,7 +32,7 @@ from lakehouse.kafka import (
 )
 from lakehouse.kafka_client import KafkaConnection
 from lakehouse.patience import Patience
-from lakehouse.progress import PROGRESS, Version, current, record, taken
+from lakehouse.progress import PROGRESS, Version, record_for, taken_by
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -38,8 +43,17 @@ if TYPE_CHECKING:
 MOST_IN_FLIGHT = 50_000
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """The changes of gold after `before` (None: all that gold is) and up to `now`, of some sources."""
+
+    before: Version | None
+    now: Version
+    sources: tuple[str, ...]
+
+
 def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, patience: Patience | None = None) -> int:
-    """Publish what is new in gold; the number of records sent. Creates the topic when it is absent.
+    """Publish what is new in gold and may be published; the number of records sent. Creates the topic when absent.
 
     A broker that stops answering is waited for as `patience` says. Raises TableError when there is no gold table yet,
     KafkaError when the broker does not take every record; what it took is sent again by the next run.
@@ -48,44 +62,70 @@ def run(spark: SparkSession, settings: Settings, contracts: Contracts, *, patien
     warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
     publication = contracts.gold.publication
     warehouse.ensure(PROGRESS)
-    consumer = _consumer(contracts)
-    now = current(warehouse, UNIFIED)
-    before = taken(warehouse, consumer).get(UNIFIED)
+    new = stretches(warehouse, contracts)
     ensure_compacted_topic(
         connection,
         publication.topic,
         partitions=publication.partitions,
         replication_factor=publication.replication_factor,
     )
-    if before == now:
-        return 0
     columns = unified(contracts.gold)
-    states = states_since(warehouse, now, before, columns=columns)
-    sent = send(
-        records(states, columns=columns, generation=now.created_ms),
-        connection=connection,
-        topic=publication.topic,
-        patience=patience,
-    )
-    record(warehouse, consumer, [now])
+    sent = 0
+    for stretch in new:
+        sent += send(
+            records(states_of(warehouse, contracts, stretch), columns=columns, generation=stretch.now.created_ms),
+            connection=connection,
+            topic=publication.topic,
+            patience=patience,
+        )
+        record_published(warehouse, contracts, stretch)
     return sent
 
 
 def waiting(warehouse: Warehouse, contracts: Contracts) -> int:
     """How many records the next run would send. Changes nothing. Raises TableError when there is no gold table yet."""
-    now = current(warehouse, UNIFIED)
-    known = warehouse.exists(PROGRESS.name)
-    before = taken(warehouse, _consumer(contracts)).get(UNIFIED) if known else None
-    return 0 if before == now else states_since(warehouse, now, before, columns=unified(contracts.gold)).count()
+    if not warehouse.exists(PROGRESS.name):
+        return 0
+    return sum(states_of(warehouse, contracts, new).count() for new in stretches(warehouse, contracts))
 
 
-def _consumer(contracts: Contracts) -> str:
-    return f"topic {contracts.gold.publication.topic}"
+def stretches(warehouse: Warehouse, contracts: Contracts) -> list[Stretch]:
+    """What is to be published: of each source all that passed the gate and was not published yet.
+
+    One in the normal case: sources that stand at the same place go together.
+    """
+    created_ms = warehouse.created_at_ms(UNIFIED)
+    sources = (*contracts.gold.sources, OTHERS)
+    published = taken_by(warehouse, UNIFIED, [_consumer(contracts, name) for name in sources])
+    together: dict[tuple[Version | None, Version], list[str]] = {}
+    for name, now in passed_versions(warehouse, contracts.gold.sources).items():
+        before = published.get(_consumer(contracts, name))
+        if before is not None and before.created_ms != created_ms:
+            before = None
+        if now.created_ms == created_ms and before != now:
+            together.setdefault((before, now), []).append(name)
+    return [Stretch(before, now, tuple(names)) for (before, now), names in together.items()]
+
+
+def record_published(warehouse: Warehouse, contracts: Contracts, new: Stretch) -> None:
+    """Write down that the stretch is on the topic."""
+    record_for(warehouse, [_consumer(contracts, name) for name in new.sources], new.now)
+
+
+def _consumer(contracts: Contracts, source: str) -> str:
+    return f"topic {contracts.gold.publication.topic}: {source}"
+
+
+def states_of(warehouse: Warehouse, contracts: Contracts, new: Stretch) -> DataFrame:
+    """The last state in this stretch of every key that is of its sources."""
+    is_own = reduce(or_, [of_source(contracts, name) for name in new.sources])
+    # First the last state of each key, then whose it is: a key that went to another source is that one's alone.
+    return states_since(warehouse, new.now, new.before, columns=unified(contracts.gold)).where(is_own)
 
 
 def states_since(warehouse: Warehouse, now: Version, before: Version | None, *, columns: Collection[str]) -> DataFrame:
     """The last state of every key that changed after `before`; of every key when nothing was ever published."""
-    if before is None or before.created_ms != now.created_ms:
+    if before is None:
         everything = warehouse.read(now.table, version=now.number)
         return everything.withColumns({"is_deleted": F.lit(False), "version": F.lit(now.number)})
     return last_change_per_key(warehouse.changes(now.table, first=before.number + 1, last=now.number), columns=columns)

@@ -4,36 +4,89 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts import Expectation
 from lakehouse.errors import ContractError, ContractProblem, InstallationError
+from lakehouse.parameters import needed
+from lakehouse.rule_arguments import SQL_RULE, columns_of
+from lakehouse.samples import BATCH_VIEW, sample_keys
 
 if TYPE_CHECKING:
+    from great_expectations.core import ExpectationValidationResult
+    from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
     from great_expectations.expectations.expectation import Expectation as GreatExpectation
     from pyspark.sql import DataFrame
+
+MOST_VALUES_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A table with the rules that it must meet.
+
+    `keys` tell its rows apart, and are what a failed rule samples; `sensitive` columns are never shown. `parameters`
+    are what rules may compute with, `views` the tables that SQL may name beside `{batch}`.
+    """
+
+    rows: DataFrame
+    rules: Sequence[Expectation]
+    keys: Sequence[str] = ()
+    sensitive: Collection[str] = ()
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    views: Mapping[str, DataFrame] = field(default_factory=dict)
+
+    def is_asked(self, rule: Expectation) -> bool:
+        """Whether everything is known that the rule computes with."""
+        return needed(rule) <= set(self.parameters)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one expectation came out: of `evaluated` rows or values, `failed` did not meet it."""
+    """How one expectation came out: of `evaluated` rows or values, `failed` did not meet it.
+
+    `observed`: of a rule on a whole column or table, what was found. `message`: why it could not be judged.
+    """
 
     rule: Expectation
     passed: bool
     evaluated: int
     failed: int
+    observed: str | None = None
+    message: str | None = None
+    sample_keys: tuple[str, ...] = ()
 
 
-def validate_tables(
-    tables: Mapping[str, DataFrame], rules: Mapping[str, Sequence[Expectation]]
-) -> dict[str, list[Verdict]]:
+def validate_tables(tables: Mapping[str, Judged]) -> dict[str, list[Verdict]]:
     """For every table one verdict a rule, in their order; one Great Expectations checkpoint a table.
 
-    Raises ContractError when Great Expectations refuses the values of arguments, and InstallationError when a package
-    it needs is missing.
+    A rule that cannot be evaluated is not passed. One that needs an earlier run, where there is none, is passed with
+    nothing evaluated. Raises ContractError when Great Expectations refuses the values of arguments, and
+    InstallationError when a package it needs is missing.
     """
+    context = quiet_context()
+    source = context.data_sources.add_spark(name="lakehouse", persist=False)
+    verdicts = {}
+    for name, table in tables.items():
+        batch = source.add_dataframe_asset(name=name).add_batch_definition_whole_dataframe("whole")
+        with _views(table), _local_time_is_utc():
+            outcomes = _outcomes(context, name, batch, table)
+            rows = table.rows.count() if any(rule.type == SQL_RULE for rule in table.rules) else 0
+            verdicts[name] = [
+                _verdict(rule, outcomes[rule.name], table, rows=rows) if rule.name in outcomes else _not_asked(rule)
+                for rule in table.rules
+            ]
+    return verdicts
+
+
+def quiet_context() -> AbstractDataContext:
+    """Great Expectations, without files of its own and without a word. Raises InstallationError where it cannot run."""
     _require_packages()
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     import great_expectations as gx
@@ -41,22 +94,16 @@ def validate_tables(
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    source = context.data_sources.add_spark(name="lakehouse", persist=False)
-    verdicts = {}
-    for name, table in tables.items():
-        suite = gx.ExpectationSuite(name=name, expectations=[_expectation(rule) for rule in rules[name]])
-        batch = source.add_dataframe_asset(name=name).add_batch_definition_whole_dataframe("whole")
-        validation = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
-        context.validation_definitions.add(validation)
-        checkpoint = context.checkpoints.add(gx.Checkpoint(name=name, validation_definitions=[validation]))
-        (result,) = checkpoint.run(batch_parameters={"dataframe": table}).run_results.values()
-        outcomes = {
-            outcome.expectation_config.meta["rule"]: outcome
-            for outcome in result.results
-            if outcome.expectation_config is not None and outcome.expectation_config.meta is not None
-        }
-        verdicts[name] = [_verdict(rule, outcomes[rule.name]) for rule in rules[name]]
-    return verdicts
+    return context
+
+
+def as_great_expectation(rule: Expectation) -> GreatExpectation:
+    """The rule as Great Expectations has it. Raises ContractError when it refuses the arguments."""
+    known = _expectation_types()[rule.type]
+    try:
+        return known(**rule.kwargs, description=rule.description, meta={"rule": rule.name})
+    except (TypeError, ValueError) as error:
+        raise _refused(rule.name, error) from None
 
 
 def gallery() -> dict[str, dict[str, list[str]]]:
@@ -75,6 +122,122 @@ def gallery() -> dict[str, dict[str, list[str]]]:
 
 # Fields of an expectation that are the library's own, not arguments of a rule.
 _NOT_ARGUMENTS = ("batch_id", "library_metadata")
+# Counts, and no rows: those would be read from the table into this process.
+_COUNTS_ONLY = {"result_format": "BASIC", "partial_unexpected_count": 0}
+# The view that Great Expectations makes for `{batch}`, and leaves behind.
+_ITS_VIEW = "tmp_view"
+_CONDITION = re.compile(r"^\W*(?:[\w.]+: )?\[(?P<condition>[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+# What Great Expectations raises in place of the exception that says more.
+_ITS_WRAPPER = "MetricResolutionError"
+_EXCEPTION = re.compile(r"^(?:\w+\.)*(?P<name>\w+(?:Error|Exception))\b", re.MULTILINE)
+
+
+def _outcomes(
+    context: AbstractDataContext, name: str, batch: Any, table: Judged
+) -> dict[str, ExpectationValidationResult]:
+    """What Great Expectations says of every rule that is asked, by its name."""
+    import great_expectations as gx
+    from great_expectations.exceptions.exceptions import SuiteParameterError
+
+    asked = [rule for rule in table.rules if table.is_asked(rule)]
+    if not asked:
+        return {}
+    suite = gx.ExpectationSuite(name=name, expectations=[as_great_expectation(rule) for rule in asked])
+    validation = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
+    context.validation_definitions.add(validation)
+    checkpoint = gx.Checkpoint(name=name, validation_definitions=[validation], result_format=_COUNTS_ONLY)
+    try:
+        (result,) = (
+            context.checkpoints.add(checkpoint)
+            .run(batch_parameters={"dataframe": table.rows}, expectation_parameters=dict(table.parameters))
+            .run_results.values()
+        )
+    except SuiteParameterError as error:
+        raise _refused(name, error) from None
+    return {
+        outcome.expectation_config.meta["rule"]: outcome
+        for outcome in result.results
+        if outcome.expectation_config is not None and outcome.expectation_config.meta is not None
+    }
+
+
+def _verdict(rule: Expectation, outcome: ExpectationValidationResult, table: Judged, *, rows: int) -> Verdict:
+    message = _why_not_evaluated(outcome.exception_info)
+    if message is not None:
+        return Verdict(rule=rule, passed=False, evaluated=0, failed=0, message=message)
+    values, passed = outcome.result, bool(outcome.success)
+    samples: tuple[str, ...] = ()
+    if not passed and not set(table.keys) & set(table.sensitive):
+        samples = sample_keys(rule, table.rows, keys=table.keys)
+    if rule.type == SQL_RULE:
+        failed = int(values["observed_value"])
+        evaluated = max(rows, failed)  # a query may find rows that the table does not have
+        return Verdict(rule=rule, passed=passed, evaluated=evaluated, failed=failed, sample_keys=samples)
+    if "element_count" in values:
+        evaluated, failed = int(values["element_count"]), int(values["unexpected_count"] or 0)
+        return Verdict(rule=rule, passed=passed, evaluated=evaluated, failed=failed, sample_keys=samples)
+    # What is about a whole column or table is met or not, by one thing that was found.
+    is_shown = not set(columns_of(rule)) & set(table.sensitive)
+    observed = _shown(values.get("observed_value")) if is_shown else None
+    return Verdict(rule=rule, passed=passed, evaluated=1, failed=int(not passed), observed=observed)
+
+
+def _not_asked(rule: Expectation) -> Verdict:
+    message = "Not asked: there is no earlier run to compare with."
+    return Verdict(rule=rule, passed=True, evaluated=0, failed=0, message=message)
+
+
+def _why_not_evaluated(raised: Mapping[str, Any]) -> str | None:
+    """The kinds of the exceptions that the rule raised, as a sentence: their texts can quote rows."""
+    of_metrics = [raised] if "raised_exception" in raised else list(raised.values())
+    kinds = set()
+    for one in of_metrics:
+        told = dict(one)
+        if told.get("raised_exception"):
+            condition = _CONDITION.search(str(told.get("exception_message") or ""))
+            traceback = str(told.get("exception_traceback") or "")
+            named = [name for name in _EXCEPTION.findall(traceback) if name != _ITS_WRAPPER]
+            kinds.add(" ".join([*named[-1:], *([condition["condition"]] if condition else [])]) or "an exception")
+    return f"It could not be evaluated: {', '.join(sorted(kinds))}." if kinds else None
+
+
+def _shown(value: object) -> str | None:
+    if value is None or isinstance(value, Mapping):
+        return None
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if isinstance(value, list | tuple | set):
+        shown = [str(one) for one in list(value)[:MOST_VALUES_SHOWN]]
+        return ", ".join([*shown, *(["…"] if len(value) > MOST_VALUES_SHOWN else [])])
+    return str(value)
+
+
+@contextmanager
+def _views(table: Judged) -> Iterator[None]:
+    """Inside, SQL can name the table's views."""
+    views = {**table.views, BATCH_VIEW: table.rows}
+    try:
+        for name, rows in views.items():
+            rows.createOrReplaceTempView(name)
+        yield
+    finally:
+        for name in (*views, _ITS_VIEW):
+            table.rows.sparkSession.catalog.dropTempView(name)
+
+
+@contextmanager
+def _local_time_is_utc() -> Iterator[None]:
+    """Inside, this process's local time is UTC: Great Expectations compares times as local ones, without a zone."""
+    before = os.environ.get("TZ")
+    try:
+        os.environ["TZ"] = "UTC"
+        time.tzset()
+        yield
+    finally:
+        os.environ.pop("TZ")
+        if before is not None:
+            os.environ["TZ"] = before
+        time.tzset()
 
 
 def _base_class() -> type[GreatExpectation]:
@@ -94,30 +257,9 @@ def _expectation_types() -> dict[str, type[GreatExpectation]]:
     return {str(kind.expectation_type): kind for kind in classes if getattr(kind, "expectation_type", "")}
 
 
-def _expectation(rule: Expectation) -> GreatExpectation:
-    known = _expectation_types()[rule.type]
-    try:
-        return known(**rule.kwargs, description=rule.description, meta={"rule": rule.name})
-    except (TypeError, ValueError) as error:
-        problem = f"Great Expectations refuses the arguments: {str(error).splitlines()[-1].strip()}"
-        where = f"expectations.{rule.name}.kwargs"
-        raise ContractError([ContractProblem("gold/gate.yaml", None, where, problem)]) from None
-
-
-def _verdict(rule: Expectation, outcome: object) -> Verdict:
-    values = getattr(outcome, "result", {})
-    passed = bool(getattr(outcome, "success", False))
-    # Expectations on aggregates (a maximum, a row count) have one observed value, not counts of rows; of an empty table
-    # nothing is counted.
-    unexpected = values.get("unexpected_count")
-    if rule.type == "unexpected_rows_expectation":
-        unexpected = values.get("observed_value")
-    return Verdict(
-        rule=rule,
-        passed=passed,
-        evaluated=int(values.get("element_count", 1)),
-        failed=int(not passed) if unexpected is None else int(unexpected),
-    )
+def _refused(name: str, error: Exception) -> ContractError:
+    problem = f"Great Expectations refuses the arguments: {str(error).splitlines()[-1].strip()}"
+    return ContractError([ContractProblem("gold/gate.yaml", None, f"expectations.{name}.kwargs", problem)])
 
 
 def _require_packages() -> None:

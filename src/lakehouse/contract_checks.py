@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from lakehouse.column_types import DIGITS_OF_DOUBLE, HOLDERS, STRING, DecimalType
-from lakehouse.contracts import Column, Contracts, FeedTopics, Gate, GoldTables, SilverTable, Source, StartAtOffsets
-from lakehouse.rule_arguments import ROW_RULES, Arguments, argument_mistakes, row_rule_mistakes, table_rules
+from lakehouse.contracts import (
+    Column,
+    Contracts,
+    Expectation,
+    FeedTopics,
+    Gate,
+    GoldTables,
+    SilverTable,
+    Source,
+    StartAtOffsets,
+)
+from lakehouse.rule_arguments import (
+    ROW_RULES,
+    argument_mistakes,
+    row_rule_mistakes,
+    table_rule_mistakes,
+    table_rules,
+)
 
 TOPICS, TABLES, ROW_GATE = "bronze/topics.yaml", "silver/tables.yaml", "silver/gate.yaml"
 GOLD, TABLE_GATE = "gold/tables.yaml", "gold/gate.yaml"
@@ -34,9 +50,10 @@ def mistakes(contracts: Contracts) -> Iterator[Mistake]:
     yield from _topics(contracts)
     for name, table in contracts.silver.tables.items():
         yield from _table(contracts, name, table)
-    yield from _gate(contracts, contracts.silver_gate, ROW_GATE, ROW_RULES, on_failure=("warn", "quarantine"))
+    yield from _gate(contracts, contracts.silver_gate, ROW_GATE)
     yield from _gold(contracts, contracts.gold)
-    yield from _gate(contracts, contracts.gold_gate, TABLE_GATE, table_rules(), on_failure=("warn", "fail"))
+    yield from _gate(contracts, contracts.gold_gate, TABLE_GATE)
+    yield from _publication_gate(contracts)
 
 
 def _topics(contracts: Contracts) -> Iterator[Mistake]:
@@ -195,35 +212,58 @@ def _table_of_outbox(here: tuple[str, ...], table: SilverTable) -> Iterator[Mist
         yield Mistake(TABLES, (*here, "keys"), what)
 
 
-def _gate(
-    contracts: Contracts, gate: Gate, file: str, known: Mapping[str, Arguments], *, on_failure: tuple[str, ...]
-) -> Iterator[Mistake]:
+def _gate(contracts: Contracts, gate: Gate, file: str) -> Iterator[Mistake]:
     tables = contracts.silver.tables
     for feed in gate.feeds:
         if feed not in tables:
             yield Mistake(file, ("feeds",), _unknown("feed", feed, tables, where=TABLES))
-    names = [rule.name for rule in gate.expectations]
+    yield from _expectations(file, "expectations", gate.expectations)
     for number, rule in enumerate(gate.expectations):
         here = ("expectations", number)
-        if rule.name in names[:number]:
-            yield Mistake(file, (*here, "name"), f"two expectations are named {rule.name}")
-        if rule.on_failure not in on_failure:
-            what = f"{rule.on_failure!r} is not possible at this gate; it is {' or '.join(on_failure)}"
-            yield Mistake(file, (*here, "on_failure"), what)
         for feed in rule.feeds:
             if feed not in gate.feeds:
                 yield Mistake(file, (*here, "feeds"), _unknown("feed", feed, gate.feeds, where="this gate"))
-        yield from (Mistake(file, (*here, *path), what) for path, what in argument_mistakes(rule, known))
-        if known is ROW_RULES:
-            yield from (Mistake(file, (*here, *path), what) for path, what in row_rule_mistakes(rule))
-        judged = [feed for feed in rule.feeds or gate.feeds if feed in tables]
-        for argument in ("column", "column_A", "column_B", "column_list"):
-            value = rule.kwargs.get(argument, ())
-            for column in (value,) if isinstance(value, str) else value:
-                for feed in judged:
-                    if column not in tables[feed].columns:
-                        what = _unknown("column", str(column), tables[feed].columns, where=f"table {feed}")
-                        yield Mistake(file, (*here, "kwargs", argument), what)
+        for feed in rule.feeds or gate.feeds:
+            if feed in tables:
+                yield from _columns(file, here, rule, tables[feed].columns, where=f"table {feed}")
+
+
+def _publication_gate(contracts: Contracts) -> Iterator[Mistake]:
+    rules = contracts.gold_gate.publication
+    yield from _expectations(TABLE_GATE, "publication", rules)
+    for number, rule in enumerate(rules):
+        here = ("publication", number)
+        if rule.feeds:
+            what = "these rules are about every source, in gold.unified_orders: leave it out"
+            yield Mistake(TABLE_GATE, (*here, "feeds"), what)
+        columns = (*contracts.gold.columns, *GOLD_ADDS)
+        yield from _columns(TABLE_GATE, here, rule, columns, where="gold.unified_orders")
+
+
+def _expectations(file: str, key: str, rules: Sequence[Expectation]) -> Iterator[Mistake]:
+    """What is wrong with the rules of a gate by themselves, whatever their tables are."""
+    of_rows = file == ROW_GATE
+    known, possible = (ROW_RULES, ("warn", "quarantine", "fail")) if of_rows else (table_rules(), ("warn", "fail"))
+    names = [rule.name for rule in rules]
+    for number, rule in enumerate(rules):
+        here = (key, number)
+        if rule.name in names[:number]:
+            yield Mistake(file, (*here, "name"), f"two expectations are named {rule.name}")
+        if rule.on_failure not in possible:
+            what = f"{rule.on_failure!r} is not possible at this gate; it is {' or '.join(possible)}"
+            yield Mistake(file, (*here, "on_failure"), what)
+        more = row_rule_mistakes if of_rows else table_rule_mistakes
+        found = [*argument_mistakes(rule, known), *more(rule)]
+        yield from (Mistake(file, (*here, *path), what) for path, what in found)
+
+
+def _columns(file: str, here: Path, rule: Expectation, columns: Collection[str], *, where: str) -> Iterator[Mistake]:
+    """The columns that the rule names, and its table does not have."""
+    for argument in ("column", "column_A", "column_B", "column_list"):
+        value = rule.kwargs.get(argument, ())
+        for column in (value,) if isinstance(value, str) else value:
+            if column not in columns:
+                yield Mistake(file, (*here, "kwargs", argument), _unknown("column", str(column), columns, where=where))
 
 
 def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:

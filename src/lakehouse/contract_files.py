@@ -17,7 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from lakehouse.contract_checks import Mistake, mistakes
-from lakehouse.contracts import Contracts, Gate, GoldTables, Model, SilverTables, Topics
+from lakehouse.contracts import Contracts, Gate, GoldTables, Model, SilverTables, TableGate, Topics
 from lakehouse.errors import ContractError, ContractProblem, SettingsError
 
 # The files of a folder of contracts, in the order of the flow; the packaged ones lie beside the code.
@@ -26,7 +26,7 @@ MODELS: Mapping[str, type[Model]] = {
     "silver/tables.yaml": SilverTables,
     "silver/gate.yaml": Gate,
     "gold/tables.yaml": GoldTables,
-    "gold/gate.yaml": Gate,
+    "gold/gate.yaml": TableGate,
 }
 # What editors complete and check the files by; the files name them in their first line.
 SCHEMAS: Mapping[str, type[Model]] = {
@@ -34,6 +34,7 @@ SCHEMAS: Mapping[str, type[Model]] = {
     "silver_tables.json": SilverTables,
     "gate.json": Gate,
     "gold_tables.json": GoldTables,
+    "gold_gate.json": TableGate,
 }
 _ATTRIBUTES = ("topics", "silver", "silver_gate", "gold", "gold_gate")
 

@@ -156,6 +156,8 @@ class Column(Model):
     """The connector may have cut digits of this column before they came here, and that is accepted."""
     optional: bool = False
     """The events may all lack the field: then it is NULL. Otherwise a field that no event has is an error."""
+    sensitive: bool = False
+    """Its values are for the tables alone: no report, no list and no sample of keys shows them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -178,6 +180,15 @@ class Column(Model):
         return {"anyOf": [whole["properties"]["type"], whole]}
 
 
+class PoisonBudget(Model):
+    """How many of a batch's records may be rejected before the table is stopped: beyond both numbers it is."""
+
+    share: float = Field(gt=0, le=1, strict=False)
+    """Of the changes and truncates of a batch."""
+    records: int = Field(default=0, ge=0)
+    """So many never stop the table: a small batch may be all bad."""
+
+
 class SilverTable(Model):
     """One silver table: its keys and columns, and how the changes of its feed are applied."""
 
@@ -191,6 +202,8 @@ class SilverTable(Model):
     """Of an outbox: whether every event is a whole row, or leaves the columns that it does not name as they are."""
     apply_as_deletes: tuple[str, ...] = Field(default=(), strict=False)
     """Of an outbox: the event types that delete the row. In a table feed the operation `d` does."""
+    poison_budget: PoisonBudget | None = None
+    """Beyond it, nothing of the batch is applied and the table is stopped; default: any number may be rejected."""
     columns: dict[Name, Column] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -198,6 +211,11 @@ class SilverTable(Model):
         if bool(self.keys) == self.append_only:
             raise ValueError("a table needs `keys`, or `append_only: true` without keys")
         return self
+
+    @property
+    def sensitive_columns(self) -> frozenset[str]:
+        """The columns whose values are for the table alone."""
+        return frozenset(name for name, column in self.columns.items() if column.sensitive)
 
     def fields_of(self, column: str) -> tuple[str, ...]:
         """The fields of the event that may hold this column, the preferred one first."""
@@ -255,6 +273,13 @@ class Gate(Model):
         return tuple(rule for rule in self.expectations if not rule.feeds or feed in rule.feeds)
 
 
+class TableGate(Gate):
+    """`gold/gate.yaml`: what the silver tables must meet before gold takes them, and gold before it is published."""
+
+    publication: tuple[Expectation, ...] = Field(default=(), strict=False)
+    """The expectations that the rows of each source in `gold.unified_orders` must meet before they are published."""
+
+
 class GoldSource(Model):
     """What one source database gives to gold."""
 
@@ -304,7 +329,7 @@ class Contracts(Model):
     silver: SilverTables
     silver_gate: Gate
     gold: GoldTables
-    gold_gate: Gate
+    gold_gate: TableGate
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
@@ -315,6 +340,13 @@ class Contracts(Model):
             for name, feed in source.feeds.items()
             if name in self.silver.tables
         }
+
+    @property
+    def sensitive_in_gold(self) -> frozenset[str]:
+        """The columns of `gold.unified_orders` that are sensitive in a feed that gold takes."""
+        feeds = [self.silver.tables[feed] for source in self.gold.sources.values() for feed in source.feeds]
+        named = {name for feed in feeds for name in feed.sensitive_columns}
+        return frozenset(named | ({"composite_key"} if self.gold.key in named else set()))
 
     def of_source(self, source: str) -> Mapping[str, Feed]:
         """The feeds of one source, by name."""

@@ -60,6 +60,10 @@ class GateHeldError(LakehouseError):
     exit_code = 3
 
 
+class FeedStoppedError(GateHeldError):
+    """Gate 1 has stopped silver tables; nothing of what they were told since was applied to them."""
+
+
 class KafkaError(LakehouseError):
     """The broker cannot be reached, or it refuses."""
 

@@ -2,7 +2,7 @@
 
 A rule is judged where its `row_condition` holds and its columns have values, as Great Expectations does it: rules on
 values skip NULL cells, rules on several columns skip rows as `ignore_row_if` says. A verdict of NULL on what is judged
-is a failure. tests/spark/test_gate.py holds every kind against Great Expectations itself.
+is a failure. tests/spark/test_gate.py holds every kind that Great Expectations has on Spark against it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation
-from lakehouse.rule_arguments import SPARK_TYPES, condition_of
+from lakehouse.rule_arguments import OF_THE_BATCH, SPARK_TYPES, SQL_RULE, columns_of, condition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -30,37 +30,33 @@ def fails(rule: Expectation, *, keys: Sequence[str], is_judged: Column) -> Colum
     The columns of the contract are those of the DataFrame, by name. `keys` tell its rows apart, for the rules on
     uniqueness: a value is one too many when a judged row of another key has it too. `is_judged`: which rows are asked.
     """
-    arguments = rule.kwargs
-    if "row_condition" in arguments:
-        is_judged = is_judged & F.coalesce(F.expr(arguments["row_condition"]), F.lit(False))
-    if rule.type == _SQL:
+    asked = is_judged & is_asked(rule)
+    if rule.type == SQL_RULE:
         # SQL's own reading: only a condition that is true makes a row unexpected.
-        return is_judged & F.coalesce(F.expr(condition_of(rule)), F.lit(False))
-    if rule.type in _ON_UNIQUENESS:
-        columns = _columns(arguments)
-        is_judged = is_judged & ~_is_passed_over(rule.type, arguments)
-        return is_judged & _is_of_other_keys(columns, keys, is_judged)
-    met = _MET[rule.type](arguments)
-    return is_judged & ~_is_passed_over(rule.type, arguments) & ~F.coalesce(met, F.lit(False))
+        return asked & F.coalesce(F.expr(condition_of(rule)), F.lit(False))
+    if rule.type in OF_THE_BATCH:
+        return asked & _is_of_other_keys(columns_of(rule), keys, asked)
+    return asked & ~F.coalesce(_MET[rule.type](rule.kwargs), F.lit(False))
 
 
-def _columns(arguments: Mapping[str, Any]) -> list[str]:
-    """The columns that the rule is about."""
-    if "column" in arguments:
-        return [arguments["column"]]
-    if "column_list" in arguments:
-        return list(arguments["column_list"])
-    return [arguments["column_A"], arguments["column_B"]]
+def is_asked(rule: Expectation) -> Column:
+    """Whether the rule is about the row: its `row_condition` holds, and the row has the values it is asked about."""
+    asked = F.lit(True)
+    if "row_condition" in rule.kwargs:
+        asked = F.coalesce(F.expr(rule.kwargs["row_condition"]), F.lit(False))
+    return asked if rule.type == SQL_RULE else asked & ~_is_passed_over(rule)
 
 
-def _is_passed_over(kind: str, arguments: Mapping[str, Any]) -> Column:
+def _is_passed_over(rule: Expectation) -> Column:
     """Whether the row has no value that the rule could be asked about."""
-    if kind in _ON_NULLS:
+    if rule.type in _ON_NULLS:
         return F.lit(False)
-    are_null = [F.col(column).isNull() for column in _columns(arguments)]
-    if "column" in arguments:
+    are_null = [F.col(column).isNull() for column in columns_of(rule)]
+    if "column" in rule.kwargs:
         return are_null[0]
-    when = arguments.get("ignore_row_if", "both_values_are_missing" if len(are_null) == 2 else "all_values_are_missing")
+    when = rule.kwargs.get(
+        "ignore_row_if", "both_values_are_missing" if len(are_null) == 2 else "all_values_are_missing"
+    )
     if when in ("both_values_are_missing", "all_values_are_missing"):
         return reduce(operator.and_, are_null)
     if when in ("either_value_is_missing", "any_value_is_missing"):
@@ -153,9 +149,7 @@ def _within(number: Column, arguments: Mapping[str, Any]) -> Column:
     return met
 
 
-_SQL = "unexpected_rows_expectation"
 _ON_NULLS = ("expect_column_values_to_not_be_null", "expect_column_values_to_be_null")
-_ON_UNIQUENESS = ("expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique")
 # Their names and arguments are in lakehouse.rule_arguments, and checked when a contract is loaded.
 _MET: Mapping[str, Met] = {
     "expect_column_values_to_not_be_null": lambda arguments: F.col(arguments["column"]).isNotNull(),

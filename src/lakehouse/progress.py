@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from pyspark.sql import functions as F
@@ -34,13 +35,28 @@ def taken(warehouse: Warehouse, consumer: str) -> dict[str, Version]:
     return {row["table"]: Version(row["table"], row["table_created_ms"], row["version"]) for row in rows}
 
 
-def record(warehouse: Warehouse, consumer: str, versions: list[Version]) -> None:
+def taken_by(warehouse: Warehouse, table: str, consumers: Collection[str]) -> dict[str, Version]:
+    """The last commit of one table that each of these consumers has taken, by consumer."""
+    rows = warehouse.read(PROGRESS.name).where((F.col("table") == table) & F.col("consumer").isin(*consumers)).collect()
+    return {row["consumer"]: Version(table, row["table_created_ms"], row["version"]) for row in rows}
+
+
+def record(warehouse: Warehouse, consumer: str, versions: Iterable[Version]) -> None:
     """Write down that `consumer` has taken these commits."""
+    _record(warehouse, [(consumer, version) for version in versions])
+
+
+def record_for(warehouse: Warehouse, consumers: Iterable[str], version: Version) -> None:
+    """Write down that each of the consumers has taken this commit."""
+    _record(warehouse, [(consumer, version) for consumer in consumers])
+
+
+def _record(warehouse: Warehouse, taken: Iterable[tuple[str, Version]]) -> None:
     rows = small_table(
         warehouse.spark,
         [
-            {"consumer": consumer, "table": taken.table, "table_created_ms": taken.created_ms, "version": taken.number}
-            for taken in versions
+            {"consumer": consumer, "table": one.table, "table_created_ms": one.created_ms, "version": one.number}
+            for consumer, one in taken
         ],
         "consumer STRING, table STRING, table_created_ms BIGINT, version BIGINT",
     ).withColumn("updated_at", F.current_timestamp())

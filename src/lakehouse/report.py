@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
+from rich.markup import escape
 from rich.table import Table
 
 from lakehouse.contracts import Contracts
-from lakehouse.results import RESULTS
+from lakehouse.results import GATES, PUBLICATION, RESULTS, Result
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ SAMPLE_COLUMNS = (
     *("composite_key", "source_database", "customer_id"),
     *("status", "total_amount", "created_at", "fulfillment_status"),
 )
-NUMBERS = ("rows", "of them deleted", "commits", "evaluated", "failed", "records", "orders", "total_amount")
+NUMBERS = ("rows", "of them deleted", "commits", "evaluated", "failed", "share", "records", "orders", "total_amount")
 
 
 def rows_by_layer(warehouse: Warehouse, contracts: Contracts) -> Table:
@@ -39,8 +42,8 @@ def rows_by_layer(warehouse: Warehouse, contracts: Contracts) -> Table:
 
 
 def quality(warehouse: Warehouse, run_id: str) -> Table:
-    """How the rules of both gates came out in this run, and in which feeds they were not met."""
-    table = _table("Quality of this run", "gate", "rule", "on failure", "evaluated", "failed", "not met in")
+    """How the rules of the gates came out in this run, and of which tables they were not met."""
+    table = _table("Quality of this run", "gate", "rule", "on failure", "evaluated", "failed", "not met by")
     results = (
         warehouse.read(RESULTS.name)
         .where(F.col("run") == run_id)
@@ -48,28 +51,68 @@ def quality(warehouse: Warehouse, run_id: str) -> Table:
         .agg(
             F.sum("evaluated").alias("evaluated"),
             F.sum("failed").alias("failed"),
-            F.array_sort(F.collect_set(F.when(F.col("failed") > 0, F.col("feed")))).alias("feeds"),
+            F.array_sort(F.collect_set(F.when(~F.col("passed"), F.col("table")))).alias("tables"),
         )
-        .orderBy(F.col("gate").desc(), "rule")
     )
-    for row in results.collect():
-        gate = "1 (rows)" if row["gate"] == "silver" else "2 (tables)"
+    order = list(GATES)
+    for row in sorted(results.collect(), key=lambda row: (order.index(row["gate"]), row["rule"])):
         table.add_row(
-            gate,
+            GATES[row["gate"]],
             row["rule"],
             row["on_failure"],
             _number(row["evaluated"]),
-            f"[yellow]{_number(row['failed'])}[/]" if row["failed"] else "0",
-            ", ".join(row["feeds"]),
+            _failed(row["failed"]),
+            ", ".join(row["tables"]),
         )
     return table
+
+
+def gate_results(results: Iterable[Result]) -> Iterator[Table]:
+    """A table for each gate and table that was judged: every rule, and what came of it."""
+    judged = groupby(results, key=lambda result: (result.gate, result.table, result.source))
+    for (gate, name, source), of_table in judged:
+        title = f"{GATES[gate]} · {name}" + (f" · {source}" if gate == PUBLICATION else "")
+        table = _table(title, "rule", "on failure", "evaluated", "failed", "share", "verdict", "what was found")
+        for result in of_table:
+            found = [result.message, result.observed and f"observed: {result.observed}"]
+            found += [f"keys: {'; '.join(result.sample_keys)}" if result.sample_keys else None]
+            table.add_row(
+                result.rule,
+                result.on_failure,
+                _number(result.evaluated),
+                _failed(result.failed),
+                "" if result.share is None else f"{result.share:.2%}",
+                _verdict(result),
+                escape(" ".join(text for text in found if text)),
+            )
+        yield table
+
+
+def records_by_feed(counts: Iterable[Mapping[str, Any]]) -> Table:
+    """How many records are in quarantine."""
+    rows = list(counts)
+    table = _table("In quarantine", *(rows[0] if rows else ("feed", "records")))
+    for row in rows:
+        table.add_row(*[_number(value) if isinstance(value, int) else str(value or "") for value in row.values()])
+    return table
+
+
+def _verdict(result: Result) -> str:
+    if result.passed:
+        return "passed"
+    return "[red]holds[/]" if result.on_failure == "fail" else "[yellow]not met[/]"
+
+
+def _failed(count: int) -> str:
+    return f"[yellow]{_number(count)}[/]" if count else "0"
 
 
 def quarantine(warehouse: Warehouse) -> Table:
     """What waits in quarantine, by reason."""
     table = _table("In quarantine", "feed", "reasons", "records")
     reasons = F.concat_ws(" ", "reasons").alias("reasons")
-    rows = warehouse.read("quality.quarantine").groupBy("feed", reasons).count().orderBy("feed", F.col("count").desc())
+    waiting = warehouse.read("quality.quarantine").where("state = 'open'")
+    rows = waiting.groupBy("feed", reasons).count().orderBy("feed", F.col("count").desc())
     for row in rows.limit(20).collect():
         table.add_row(row["feed"], row["reasons"], _number(row["count"]))
     return table
@@ -100,16 +143,7 @@ def sample(orders: DataFrame) -> Table:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
     for column in columns:
-        is_number = column in (
-            "rows",
-            "of them deleted",
-            "commits",
-            "evaluated",
-            "failed",
-            "records",
-            "orders",
-            "total_amount",
-        )
+        is_number = column in NUMBERS
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     return table
 

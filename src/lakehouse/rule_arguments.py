@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -16,6 +16,7 @@ from importlib.resources import files
 from pydantic import BaseModel, ConfigDict
 
 from lakehouse.contracts import Expectation
+from lakehouse.parameters import expressions, parameter_mistakes
 
 
 class Arguments(BaseModel):
@@ -28,6 +29,8 @@ class Arguments(BaseModel):
     one_of: tuple[str, ...] = ()
 
 
+# The rule whose condition is SQL.
+SQL_RULE = "unexpected_rows_expectation"
 _BOUNDS = ("min_value", "max_value")
 _CONDITION = ("row_condition", "condition_parser")
 _OF_VALUES = ("mostly", *_CONDITION)
@@ -61,7 +64,7 @@ ROW_RULES: Mapping[str, Arguments] = {
         required=("column_A", "column_B"), optional=("or_equal", *_OF_ROWS)
     ),
     "expect_multicolumn_sum_to_equal": Arguments(required=("column_list", "sum_total"), optional=_OF_ROWS),
-    "unexpected_rows_expectation": Arguments(required=("unexpected_rows_query",)),
+    SQL_RULE: Arguments(required=("unexpected_rows_query",)),
 }
 # What a row fails by the other rows of its batch: not the same in every cut of the batches.
 OF_THE_BATCH = ("expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique")
@@ -94,6 +97,14 @@ def columns_of(rule: Expectation) -> tuple[str, ...]:
     """The columns that the rule names as arguments."""
     named = [rule.kwargs[name] for name in ("column", "column_A", "column_B") if name in rule.kwargs]
     return tuple(str(name) for name in (*named, *rule.kwargs.get("column_list", ())))
+
+
+def columns_asked(rule: Expectation, known: Iterable[str]) -> tuple[str, ...]:
+    """The columns that the rule asks about: of a condition in SQL, those of `known` that it names."""
+    if rule.type != SQL_RULE:
+        return columns_of(rule)
+    words = {word.lower() for word in re.findall(r"\w+", condition_of(rule))}
+    return tuple(name for name in known if name.lower() in words)
 
 
 def reason(rule: Expectation) -> str:
@@ -133,7 +144,7 @@ def argument_mistakes(rule: Expectation, known: Mapping[str, Arguments]) -> Iter
 
 def row_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:
     """What else must hold of a rule that judges row by row: the key below it, and a sentence."""
-    if rule.type == "unexpected_rows_expectation" and not condition_of(rule):
+    if rule.type == SQL_RULE and not condition_of(rule):
         wanted = "SELECT * FROM {batch} WHERE <condition on the columns of one row>"
         yield ("kwargs", "unexpected_rows_query"), f"as a row rule the query is: {wanted}"
     if rule.type == "expect_column_values_to_be_of_type" and rule.kwargs.get("type_") not in SPARK_TYPES:
@@ -141,6 +152,15 @@ def row_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]
     if rule.type in OF_THE_BATCH and rule.on_failure != "warn":
         what = "which rows come in one batch is chance, and must not decide what silver holds: only `warn` is possible"
         yield ("on_failure",), f"{what}. A rule of gold/gate.yaml sees the whole table"
+    for name in expressions(rule):
+        yield ("kwargs", name), "a row is judged by itself: parameters are for the rules of gold/gate.yaml"
+
+
+def table_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What else must hold of a rule that judges a table: the key below it, and a sentence."""
+    if rule.type == SQL_RULE and "{batch}" not in str(rule.kwargs.get("unexpected_rows_query", "{batch}")):
+        yield ("kwargs", "unexpected_rows_query"), "the query names the table that is judged: {batch}"
+    yield from parameter_mistakes(rule)
 
 
 def _value_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:

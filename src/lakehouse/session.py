@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,9 @@ def spark_session(*, extra: Mapping[str, str] | None = None, java_options: Seque
     from lakehouse.jars import java, spark_jars
 
     java()
+    # They would write every error of a query to standard error, with the value that raised it.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("orders-lakehouse").master("local[*]")

@@ -144,8 +144,8 @@ class Warehouse:
         ]
         if differences:
             raise TableError(
-                f"The table {spec.name} at {self.location} is not what the contract says: {'; '.join(differences)}.",
-                remedy=_MADE_ANEW if spec.name.startswith("silver.") else _CHANGED_CONTRACT,
+                f"The table {spec.name} at {self.location} is not what it should be: {'; '.join(differences)}.",
+                remedy=_REMEDIES.get(spec.name.split(".")[0], _OF_ANOTHER_RELEASE),
             )
 
     def delta(self, name: str) -> DeltaTable:
@@ -252,6 +252,9 @@ _MADE_ANEW = (
     "The contract changed after the table was made: take the change back, or delete all silver tables of the source "
     "and its checkpoint folder silver/<source>, and run silver: it makes them anew from bronze."
 )
+_OF_ANOTHER_RELEASE = "Another release of this code has made the table: use that one, or start a new warehouse."
+# By schema: the columns of the others are not the contract's.
+_REMEDIES = {"silver": _MADE_ANEW, "gold": _CHANGED_CONTRACT}
 # What Delta says of a folder that has a `_delta_log` without any commit.
 _HALF_MADE = ("DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
 _NO_TABLE = (

@@ -6,20 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from lakehouse.contracts import Expectation, Feed
 from lakehouse.tables import Warehouse
 from silver.changelog import judged
 from silver.envelope import changes
 from silver.history import History, Remembered
-from silver.ledger import OUTCOMES, QUARANTINE
+from silver.ledger import OUTCOMES
 from silver.messages import may_be_wrapped
 from silver.position import has_position
+from silver.quarantine import (
+    OF_RECORD,
+    QUARANTINE,
+    Standing,
+    contract_version,
+    decided,
+    decided_or_waiting,
+    quarantine_rows,
+)
 from silver.runs import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
-
-OF_RECORD = ["topic", "topic_id", "partition", "offset"]
 
 
 @dataclass
@@ -40,7 +49,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class FeedBatch:
-    """A feed, its rules, the counts (COUNTS) of its part of the batch, and what is remembered of the source."""
+    """A feed, its rules, the counts (COUNTS) of its part of the batch, and what is remembered of the source.
+
+    `standing`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for. `request`: which
+    one requeues its records, where one does: they were read before, and are not the last ones of their places.
+    """
 
     warehouse: Warehouse
     feed: Feed
@@ -48,6 +61,9 @@ class FeedBatch:
     rows: Sequence[Row]
     run: str
     memory: Remembered
+    standing: Standing
+    checkpoint: str
+    request: str | None = None
 
     @property
     def table(self) -> str:
@@ -67,15 +83,44 @@ class FeedBatch:
         return self.warehouse.read(f"bronze.{self.feed.source}_events")
 
 
-def judged_records(records: DataFrame, feed: Feed, rules: Sequence[Expectation], *, wrapped: bool = True) -> DataFrame:
-    """Bronze rows of a feed as changes that have been through gate 1. `wrapped`: as `changes` takes it."""
+def judged_records(
+    records: DataFrame,
+    feed: Feed,
+    rules: Sequence[Expectation],
+    *,
+    wrapped: bool = True,
+    decisions: DataFrame | None = None,
+) -> DataFrame:
+    """Bronze rows of a feed as changes that have been through gate 1. `wrapped`: as `changes` takes it.
+
+    `decisions` (`decided`): what people have decided about records; None where they have about none.
+    """
     told = changes(records, feed, wrapped=wrapped)
+    if decisions is None:
+        told = told.withColumn("decision", F.lit(None).cast("string"))
+    else:
+        told = told.join(F.broadcast(decisions), on=OF_RECORD, how="left")
     return judged(told, rules, keys=feed.keys, has_position=has_position(feed))
 
 
+def decisions_about(warehouse: Warehouse, feed: Feed, standing: Standing) -> DataFrame | None:
+    """`decided` of a feed; None where nobody has decided anything."""
+    return decided(warehouse.read(QUARANTINE.name), feed) if feed.name in standing.decided else None
+
+
 def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
-    """The same for rows that earlier batches have read."""
-    return judged_records(rows, batch.feed, batch.rules, wrapped=brings_schemas(rows))
+    """The same for rows that earlier batches have read: what waits stays out."""
+    decisions = None
+    if batch.feed.name in {*batch.standing.decided, *batch.standing.waiting}:
+        known = batch.warehouse.read(QUARANTINE.name)
+        decisions = decided_or_waiting(known, batch.feed, asked=batch.request)
+    return judged_records(rows, batch.feed, batch.rules, wrapped=brings_schemas(rows), decisions=decisions)
+
+
+def entries(batch: FeedBatch, judged_records: DataFrame) -> DataFrame:
+    """The quarantined ones of a feed's records, as entries of `quality.quarantine`."""
+    contract = contract_version(batch.feed, batch.rules)
+    return quarantine_rows(judged_records, batch.feed, contract=contract, checkpoint=batch.checkpoint)
 
 
 def brings_schemas(rows: DataFrame) -> bool:
@@ -90,16 +135,6 @@ def read_ranges(past: History) -> dict[Place, tuple[int, int]]:
         first, last = ranges.get(one.place, (one.first_offset, one.last_offset))
         ranges[one.place] = (min(first, one.first_offset), max(last, one.last_offset))
     return ranges
-
-
-def quarantine(warehouse: Warehouse, rows: DataFrame, source: str) -> None:
-    """Add the rows of `quality.quarantine` that it does not have."""
-    is_known = (
-        f"known.source = '{source}' AND known.topic = new.topic AND known.partition = new.partition"
-        " AND known.offset = new.offset"
-    )
-    table = warehouse.delta(QUARANTINE.name).alias("known")
-    table.merge(rows.distinct().alias("new"), is_known).whenNotMatchedInsertAll().execute()
 
 
 def moved_rows(outcome: Outcome, *, batch: Mapping[str, Any]) -> list[dict[str, Any]]:

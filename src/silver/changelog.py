@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation, Feed
 from lakehouse.expectations import fails
-from lakehouse.rule_arguments import reason
+from lakehouse.rule_arguments import columns_asked, reason
 from silver.cells import cell_folds, cell_values, cells_of
 from silver.position import at_offset, place_of, position_type, same_place
+from silver.quarantine import DISCARDED, WAITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,24 +30,36 @@ def judged(
     """The same records with `is_judged`, `failed_rules` (names) and the final `kind`.
 
     A change becomes `quarantined` when a value did not fit, when it has no position, or when it fails a rule with
-    `on_failure: quarantine`; an unreadable record always, a truncate without a position too. `problems` holds every
-    reason. No rule is asked about a delete. `keys`: the columns that tell rows apart; none where every change is one.
+    another `on_failure` than `warn`, unless a person has released it; and when its `decision` is that it was discarded,
+    or that it waits although it is read again. An unreadable record always, a truncate without a position too.
+    `problems` holds every reason. No rule is asked about a delete, nor about columns that the event does not tell
+    (`untold`). `keys`: the columns that tell rows apart; none where every change is one.
     """
     # Conditions in SQL name the columns of the row, whatever else a record has under the same names.
     apart = changes.select(F.struct("*").alias("_record"), "row.*")
     asked = (F.col("_record.kind") == "change") & ~F.col("_record.is_delete")
     told_by = keys or [f"_record.{name}" for name in ("topic", "partition", "offset")]
-    failures = [F.when(fails(rule, keys=told_by, is_judged=asked), rule.name) for rule in expectations]
+    of_row = changes.select("row.*").columns
+
+    def is_asked(rule: Expectation) -> Column:
+        untold = [F.array_contains("_record.untold", c) for c in columns_asked(rule, of_row) if c not in keys]
+        return reduce(operator.and_, [asked, *[~is_untold for is_untold in untold]])
+
+    failures = [F.when(fails(rule, keys=told_by, is_judged=is_asked(rule)), rule.name) for rule in expectations]
     names = F.array_compact(F.array(*failures)).cast("array<string>").alias("failed_rules")
     with_rules = apart.select("_record.*", names, asked.alias("is_judged"))
     is_change, is_truncate = F.col("kind") == "change", F.col("kind") == "truncate"
     reasons = [
         F.when(F.array_contains("failed_rules", rule.name), reason(rule))
         for rule in expectations
-        if rule.on_failure == "quarantine"
+        if rule.on_failure != "warn"
     ]
     no_position = F.when((is_change | is_truncate) & ~has_position, "The record has no source position.")
-    problems = F.concat("problems", F.array_compact(F.array(no_position, *reasons)))
+    is_released = F.col("decision").eqNullSafe("released")
+    stays_out = F.when(F.col("decision") == "discarded", DISCARDED).when(F.col("decision") == "waits", WAITS)
+    decided = F.when(is_change | is_truncate, stays_out)
+    by_rules = [F.when(~is_released, why) for why in reasons]
+    problems = F.concat("problems", F.array_compact(F.array(no_position, decided, *by_rules)))
     must_wait = (F.col("kind") == "unreadable") | ((is_change | is_truncate) & (F.size("problems") > 0))
     return with_rules.withColumn("problems", problems).withColumn(
         "kind", F.when(must_wait, "quarantined").otherwise(F.col("kind"))

@@ -17,10 +17,12 @@ from lakehouse.contracts import Contracts, Feed
 from lakehouse.tables import Warehouse, small_table
 from silver.batch import judged_records
 from silver.changelog import position_from
+from silver.from_bronze import highest_timestamps
 from silver.history import COLLECTED, History, floor_rows, history, remembered
-from silver.ledger import FLOORS, QUARANTINE
+from silver.ledger import FLOORS
 from silver.merge import Floor
 from silver.position import with_position
+from silver.quarantine import QUARANTINE, as_bronze, waits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -119,10 +121,13 @@ def _ordered(position: str) -> tuple[Any, ...]:
 
 
 def _quarantined(warehouse: Warehouse, feed: Feed, past: History) -> DataFrame:
-    """The positions of the feed's records in quarantine."""
-    rows = warehouse.read(QUARANTINE.name).where((F.col("source") == feed.source) & (F.col("feed") == feed.name))
-    bronze = rows.withColumn("_topic_id", F.lit(None).cast("string"))
-    placed = with_position(judged_records(bronze, feed, []), feed, places=past.places(warehouse.spark))
+    """The positions of the feed's records that wait in quarantine."""
+    is_of_feed = (F.col("source") == feed.source) & (F.col("feed") == feed.name)
+    records = judged_records(as_bronze(warehouse.read(QUARANTINE.name).where(is_of_feed & waits())), feed, [])
+    highest = None
+    if feed.sequence_by == "kafka_offset":
+        highest = highest_timestamps(warehouse.read(f"bronze.{feed.source}_events"), records)
+    placed = with_position(records, feed, places=past.places(warehouse.spark), highest_timestamps=highest)
     return placed.select("position")
 
 

@@ -1,7 +1,8 @@
 """Has silver counted every record of bronze, once; and does every row of the ledger add up?
 
 The findings come from ranges laid over one another (`lakehouse.ranges.overlaid`), of which these kinds matter here:
-`stored` (what bronze holds) and `counted` (what silver has read, by its ledger).
+`stored` (what bronze holds), `counted` (what silver has read, by its ledger) and `held` (what waits for tables that
+are stopped).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def not_counted(ranges: DataFrame, *, came_to: int | None) -> DataFrame:
     """
     came, last_came = F.unix_micros("ingested_at"), F.lit(came_to).cast("bigint")
     is_passed = (came < last_came) | ((came == last_came) & (F.col("last") < F.col("counted_to")))
-    left = ranges.where((F.col("stored") > 0) & (F.col("counted") == 0)).withColumn(
+    left = ranges.where((F.col("stored") > 0) & (F.col("counted") == 0) & (F.col("held") == 0)).withColumn(
         "is_passed", F.coalesce(is_passed, F.lit(False))
     )
     waiting = (
@@ -69,6 +70,11 @@ def not_counted(ranges: DataFrame, *, came_to: int | None) -> DataFrame:
     )
     passed = finding(left.where("is_passed"), "not_counted")
     return passed.unionByName(finding(waiting, "waiting", records=F.col("offsets")))
+
+
+def held_back(ranges: DataFrame) -> DataFrame:
+    """`held`: offsets of bronze that wait for a table that is stopped."""
+    return finding(ranges.where((F.col("stored") > 0) & (F.col("counted") == 0) & (F.col("held") > 0)), "held")
 
 
 def counted_twice(ranges: DataFrame) -> DataFrame:

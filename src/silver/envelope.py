@@ -11,6 +11,7 @@ Every record of the batch comes out, as one of five kinds:
 Columns of the result: the Kafka coordinates, `run_id` (one run of the connector), `kind`, `op`, `is_delete`,
 `source_ts`, `read_ms` (when the connector read it), `row` (the contract's columns, typed; only the keys of a delete),
 `absent` (the columns that the event has no field for), `left_out` (the columns whose large value it does not repeat),
+`untold` (the columns of which it does not say what they are: left out, or not there at the time),
 `old_key` (of a changed key: the JSON text of the one before), `source` (what positions are made of), `event_id`,
 `problems` (sentences), and the raw `key`, `value` and `headers`.
 
@@ -70,6 +71,14 @@ def _is_of_variable_length(declared: Declared) -> bool:
     return declared.type.ddl.startswith(("STRING", "BINARY", "ARRAY"))
 
 
+def absent_is_null(feed: Feed) -> bool:
+    """Whether an event that lacks a field says that its value is null, as whole payloads of an outbox may.
+
+    Debezium's rows have every column that the table has at the time, and partial payloads leave columns as they are.
+    """
+    return feed.envelope == "outbox" and feed.payload == "full"
+
+
 def events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
     """The same with the row as it came (`after`): text by field, nothing of it judged."""
     read = table_events if feed.envelope == "table" else outbox_events
@@ -118,6 +127,7 @@ def _typed(told: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
         F.when(has_key, F.struct(*columns)).alias("row"),
         _present(absent).alias("absent"),
         _present(left_out).alias("left_out"),
+        _present([*left_out, *([] if absent_is_null(feed) else absent)]).alias("untold"),
         problems_of_kind.alias("problems"),
     )
 

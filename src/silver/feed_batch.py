@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakehouse.masking import has_sensitive_key
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.session import held
 from lakehouse.tables import small_table
@@ -28,12 +29,13 @@ from silver.changelog import (
     with_tombstones,
 )
 from silver.envelope import events, large_columns
-from silver.from_bronze import fallen_behind, in_ranges, not_told_before, set_aside
+from silver.from_bronze import fallen_behind, highest_timestamps, in_ranges, not_told_before
 from silver.history import COLLECTED, History, epoch_rows, floor_rows, history
-from silver.ledger import EPOCHS, FLOORS, OUTBOX_EVENTS, QUARANTINE
+from silver.ledger import EPOCHS, FLOORS, OUTBOX_EVENTS
 from silver.mending import outcome_of, resolve_older_keys
 from silver.merge import Floor, append_changes, merge_latest
 from silver.position import with_position
+from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
 from silver.runs import Fall, Opening, Place
 
 if TYPE_CHECKING:
@@ -43,18 +45,22 @@ SAMPLE_KEYS = 5
 
 
 def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
-    """Apply a feed's records (`judged_records`) to its table; what became of its changes and tombstones."""
+    """Apply a feed's records to its table; what became of its changes and tombstones.
+
+    `records`: `judged_records`, with `is_read_again`: whether an earlier batch has counted the record.
+    """
     feed = batch.feed
     past, openings = _with_new_epochs(batch, history(feed, batch.rows, batch.memory))
     runs = {row["run_id"] for row in batch.rows}
     with ExitStack() as stack:
-        everything = records.withColumn("is_read_again", F.lit(False))
+        everything = records
         again = _records_read_again(batch, past, openings)
         if again is not None:
             again = stack.enter_context(held(again))
             everything = everything.unionByName(again.withColumn("is_read_again", F.lit(True)))
         places = past.places(batch.warehouse.spark, runs=None if again is not None else runs)
-        placed = with_position(everything, feed, places=places).drop("value", "headers")
+        highest = _highest_timestamps(batch, records)
+        placed = with_position(everything, feed, places=places, highest_timestamps=highest).drop("value", "headers")
         placed = stack.enter_context(held(_known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))))
         if batch.total("tombstones") and not feed.append_only:
             placed = stack.enter_context(held(_with_tombstones(batch, placed, past)))
@@ -77,6 +83,12 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
         # Last: a batch that is repeated after a crash finds them again.
         _write_history(batch, past, openings, floors)
         return outcome
+
+
+def _highest_timestamps(batch: FeedBatch, records: DataFrame) -> DataFrame | None:
+    """What positions by Kafka's offsets need of bronze, where the records are not the last ones of their places."""
+    is_needed = batch.request is not None and batch.feed.sequence_by == "kafka_offset"
+    return highest_timestamps(batch.bronze(), records) if is_needed else None
 
 
 def _with_new_epochs(batch: FeedBatch, past: History) -> tuple[History, list[Opening]]:
@@ -128,10 +140,10 @@ def _records_read_again(batch: FeedBatch, past: History, openings: Sequence[Open
 
 def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     """The placed records; those that were found damaged before are `damaged`."""
-    if batch.feed.name not in batch.memory.with_damage:
+    if batch.feed.name not in batch.standing.damaged:
         return placed
     known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
-    marked = placed.join(known, on=["topic", "partition", "offset"], how="left")
+    marked = placed.join(known, on=OF_RECORD, how="left")
     is_damaged = F.col("is_set_aside").isNotNull() & (F.col("kind") == "change")
     return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop("is_set_aside")
 
@@ -220,11 +232,14 @@ def _report_strays(batch: FeedBatch, events: DataFrame) -> None:
         source=batch.feed.source,
         feed=batch.feed.name,
         rule="one_partition_per_key",
+        description="All events of a key come in one partition.",
         on_failure="warn",
         evaluated=failed,
         failed=failed,
         passed=False,
-        sample_keys=tuple(",".join(str(value) for value in row) for row in sample),
+        sample_keys=()
+        if has_sensitive_key(batch.feed)
+        else tuple(",".join(str(value) for value in row) for row in sample),
     )
     batch.warehouse.append(RESULTS.name, result_rows(batch.warehouse.spark, [result]))
 

@@ -17,7 +17,6 @@ from silver.runs import Fall, Place
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DAMAGED = "Its source position is ahead of that of a later change of the same key in the same connector run."
 _IN_PLACE = ("topic", "topic_id", "partition")
 
 
@@ -70,9 +69,12 @@ def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     ).alias("said")
     is_behind = (streamed() == 1) & (coordinates(feed) < F.col("below"))
     new = told.join(F.broadcast(fallen), on=[*_IN_PLACE, "run_id"], how="inner").where(is_behind)
-    places = fallen.groupBy(*_IN_PLACE).agg(F.max("from_offset").alias("from_offset"))
-    old = told.join(F.broadcast(places), on=list(_IN_PLACE), how="inner").where(F.col("offset") < F.col("from_offset"))
-    return new.select("number", said).join(old.select(said).distinct(), on="said", how="left_anti").select("number")
+    # Of each run by itself: a batch may have two that fall behind, and the later one's past is the earlier one.
+    first = told.groupBy(said).agg(F.min("offset").alias("first_told"))
+    is_first = F.col("first_told") >= F.col("from_offset")
+    return (
+        new.select("number", "from_offset", said).join(first, on="said", how="inner").where(is_first).select("number")
+    )
 
 
 def damaged(placed: DataFrame, feed: Feed) -> DataFrame:
@@ -99,11 +101,34 @@ def damaged(placed: DataFrame, feed: Feed) -> DataFrame:
     )
 
 
-def set_aside(quarantine: DataFrame, feed: Feed) -> DataFrame:
-    """topic, partition, offset of the feed's records that were found damaged, with `is_set_aside`."""
-    is_of_feed = (F.col("source") == feed.source) & (F.col("feed") == feed.name)
-    found = quarantine.where(is_of_feed & F.array_contains("reasons", DAMAGED))
-    return found.select("topic", "partition", "offset", F.lit(True).alias("is_set_aside")).distinct()
+def stories(bronze: DataFrame, records: DataFrame) -> DataFrame:
+    """The bronze rows of these records (topic, topic_id, partition, offset, key), and all others of their Kafka keys.
+
+    Held records: they are joined twice. Records without a key have no others.
+    """
+    here = bronze.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+    of_record = [*_IN_PLACE, "offset"]
+    keys = records.where(F.col("key").isNotNull()).select("topic", "key").distinct()
+    of_keys = here.join(F.broadcast(keys), on=["topic", "key"], how="left_semi")
+    alone = records.where(F.col("key").isNull()).select(*of_record)
+    return of_keys.unionByName(here.join(F.broadcast(alone), on=of_record, how="left_semi")).drop("topic_id")
+
+
+def highest_timestamps(bronze: DataFrame, records: DataFrame) -> DataFrame:
+    """topic, topic_id, partition, offset of these records, and the highest `highest_timestamp_ms` up to each.
+
+    It is what a position by Kafka's offsets begins with, whenever the record is placed.
+    """
+    places = records.select(*_IN_PLACE).distinct()
+    up_to_here = Window.partitionBy(*_IN_PLACE).orderBy("offset")
+    highest = F.max(F.unix_millis("timestamp")).over(up_to_here).alias("highest_timestamp_ms")
+    return (
+        bronze.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        .join(F.broadcast(places), on=list(_IN_PLACE), how="left_semi")
+        .select(*_IN_PLACE, "offset", highest)
+        .join(records.select(*_IN_PLACE, "offset").distinct(), on=[*_IN_PLACE, "offset"], how="left_semi")
+        .distinct()
+    )
 
 
 def without(placed: DataFrame, records: DataFrame) -> DataFrame:

@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.tables import Warehouse, small_table
-from silver.from_bronze import DAMAGED
-from silver.ledger import CONNECTOR_RUNS, EPOCHS, FLOORS, QUARANTINE, STRETCH
+from silver.ledger import CONNECTOR_RUNS, EPOCHS, FLOORS, STRETCH
 from silver.merge import Floor, floor_type
 from silver.position import PLACES
 from silver.runs import (
@@ -195,15 +194,11 @@ class History:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What the `ops` tables have of a source, by feed: one read for a whole batch.
-
-    `with_damage`: the feeds of which damaged records were set aside.
-    """
+    """What the `ops` tables have of a source, by feed: one read for a whole batch."""
 
     stored: Mapping[str, Sequence[Row]]
     openings: Mapping[str, Sequence[Row]]
     floors: Mapping[str, Sequence[Row]]
-    with_damage: Collection[str]
 
 
 def remembered(warehouse: Warehouse, source: str, rows: Sequence[Row]) -> Remembered:
@@ -221,12 +216,10 @@ def remembered(warehouse: Warehouse, source: str, rows: Sequence[Row]) -> Rememb
     floors = (
         warehouse.read(FLOORS.name).where(of_source).groupBy("feed", "topic", F.col("reason") == COLLECTED).agg(last)
     )
-    set_aside = warehouse.read(QUARANTINE.name).where(of_source & F.array_contains("reasons", DAMAGED))
     return Remembered(
         _by_feed(_stored(warehouse, of_source, _starts(rows))),
         _by_feed(epochs_of_runs.collect()),
         _by_feed(floors.select("feed", "last.*").collect()),
-        {row["feed"] for row in set_aside.select("feed").distinct().collect()},
     )
 
 

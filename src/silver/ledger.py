@@ -72,17 +72,7 @@ OUTBOX_EVENTS = TableSpec(
     partition_by=("source",),
 )
 
-QUARANTINE = TableSpec(
-    name="quality.quarantine",
-    columns="""
-        source STRING, feed STRING, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
-        reasons ARRAY<STRING>, rules ARRAY<STRING>,
-        key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, quarantined_at TIMESTAMP
-    """,
-    partition_by=("source",),
-)
-
-TABLES = (LEDGER, CONNECTOR_RUNS, EPOCHS, FLOORS, OUTBOX_EVENTS, QUARANTINE)
+TABLES = (LEDGER, CONNECTOR_RUNS, EPOCHS, FLOORS, OUTBOX_EVENTS)
 
 # What the counts of a batch are grouped by: a connector run in a partition, its full snapshots apart.
 STRETCH = ("topic", "topic_id", "partition", "run_id", "snapshot_at")
@@ -179,11 +169,6 @@ def ignored_counts(records: DataFrame) -> DataFrame:
     return filled.withColumns({**others, "has_end": F.lit(False)}).select(*_names(COUNTS))
 
 
-def outcome_counts(outcomes: DataFrame) -> DataFrame:
-    """topic, topic_id, partition, outcome, records: of the changes and tombstones of a batch, how many ended how."""
-    return outcomes.groupBy("topic", "topic_id", "partition", "outcome").agg(F.count(F.lit(1)).alias("records"))
-
-
 def ledger_rows(
     counted: Iterable[Mapping[str, Any]],
     outcomes: Mapping[Place, Mapping[str, int]],
@@ -264,24 +249,6 @@ def rule_counts(ledger: DataFrame, *, run: str) -> DataFrame:
         .select("source", "feed", "judged", F.explode("failed_rules").alias("rule", "times"))
         .groupBy("source", "feed", "rule")
         .agg(F.sum("judged").alias("evaluated"), F.sum("times").alias("failed"))
-    )
-
-
-def quarantine_rows(judged: DataFrame, *, source: str, feed: str) -> DataFrame:
-    """The quarantined records of a feed as rows of `quality.quarantine`: raw, with every reason."""
-    return judged.where(F.col("kind") == "quarantined").select(
-        F.lit(source).alias("source"),
-        F.lit(feed).alias("feed"),
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        F.col("problems").alias("reasons"),
-        F.col("failed_rules").alias("rules"),
-        "key",
-        "value",
-        "headers",
-        F.current_timestamp().alias("quarantined_at"),
     )
 
 

@@ -12,16 +12,16 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.session import held
-from silver.batch import OF_RECORD, FeedBatch, Outcome, from_bronze, quarantine, read_ranges
+from silver.batch import FeedBatch, Outcome, entries, from_bronze, read_ranges
 from silver.changelog import outcomes, with_floors, with_tombstones
 from silver.envelope import large_columns
-from silver.from_bronze import DAMAGED, damaged, in_ranges, rows_from, set_aside, without
+from silver.from_bronze import damaged, in_ranges, rows_from, without
 from silver.history import History, no_ends
-from silver.ledger import QUARANTINE, quarantine_rows
 from silver.merge import replace_rows
 from silver.messages import key_text
 from silver.older_keys import MOST_KEY_CHANGES, ended, further, merge_answers, new_searches, one_hop, waiting_searches
 from silver.position import with_position
+from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, Row
@@ -39,7 +39,9 @@ def outcome_of(
         .agg(F.count(F.lit(1)).alias("records"), F.bool_or(_shows_damage(batch.feed)).alias("shows_damage"))
     )
     rows = counted.collect()
-    if any(row["shows_damage"] for row in rows):
+    # A record that comes late may itself be the damaged one: then those show it that were read before.
+    suspects = _suspects(batch, placed) if batch.request is not None else None
+    if any(row["shows_damage"] for row in rows) or (suspects is not None and not suspects.isEmpty()):
         return _without_damaged(batch, placed, past, stack)
     return _as_outcome(rows), None
 
@@ -98,6 +100,13 @@ def _ended(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     return outcomes(placed.where(~F.col("is_read_again")), batch.read_table(), batch.feed)
 
 
+def _suspects(batch: FeedBatch, placed: DataFrame) -> DataFrame:
+    """topic and key of the records that show a damaged one: those of the batch, or of the stories that are requeued."""
+    own = _ended(batch, placed)
+    told = own if batch.request is None else outcomes(placed, batch.read_table(), batch.feed)
+    return told.where(_shows_damage(batch.feed)).select("topic", "key").distinct()
+
+
 def _shows_damage(feed: Feed) -> Column:
     """Whether the row that keeps a streamed change out is older by its offset, in the same partition and run."""
     if feed.sequence_by == "kafka_offset" or feed.append_only:
@@ -118,8 +127,7 @@ def _shows_damage(feed: Feed) -> Column:
 def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: ExitStack) -> tuple[Outcome, DataFrame]:
     """Set the damaged records of the suspicious keys aside, and make these keys' rows anew from bronze."""
     feed, places = batch.feed, past.places(batch.warehouse.spark)
-    suspicious = _ended(batch, placed).where(_shows_damage(feed)).select("topic", "key").distinct()
-    keys = stack.enter_context(held(suspicious))
+    keys = stack.enter_context(held(_suspects(batch, placed)))
     rows = in_ranges(batch.bronze(), read_ranges(past))
     of_keys = rows.join(F.broadcast(keys), on=["topic", "key"], how="left_semi")
     records = stack.enter_context(held(from_bronze(batch, of_keys)))
@@ -128,10 +136,10 @@ def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: 
     broken = stack.enter_context(held(damaged(story, feed)))
     # What an earlier batch has set aside, it has moved in the ledger too.
     known = set_aside(batch.warehouse.read(QUARANTINE.name), feed)
-    new = stack.enter_context(held(broken.join(known, on=["topic", "partition", "offset"], how="left_anti")))
+    new = stack.enter_context(held(without(broken, known)))
     reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
     to_quarantine = story.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
-    quarantine(batch.warehouse, quarantine_rows(to_quarantine, source=feed.source, feed=feed.name), feed.source)
+    add(batch.warehouse, entries(batch, to_quarantine), feed.source)
     # All of the keys' records are here: what a tombstone follows is among them, not in the table.
     sound = stack.enter_context(held(without(story, broken).drop("is_tombstone")))
     whole = with_tombstones(sound, batch.read_table().limit(0), feed, ends=no_ends(batch.warehouse.spark))

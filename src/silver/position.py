@@ -122,12 +122,18 @@ def kafka_position(timestamp_before: Column) -> Column:
     )
 
 
-def with_position(changes: DataFrame, feed: Feed, *, places: DataFrame) -> DataFrame:
+def with_position(
+    changes: DataFrame, feed: Feed, *, places: DataFrame, highest_timestamps: DataFrame | None = None
+) -> DataFrame:
     """The changes with `position`, `is_replay` (an earlier run has told it) and `run_from` (the run's first offset).
 
-    `places` (PLACES): what is known of every topic-partition.
+    `places` (PLACES): what is known of every topic-partition. `highest_timestamps` (silver.from_bronze): of records
+    that are not the last ones of their places, where the feed goes by Kafka's offsets.
     """
     placed = changes.join(F.broadcast(places), on=["topic", "topic_id", "partition"], how="left")
+    if highest_timestamps is not None:
+        of_record = ["topic", "topic_id", "partition", "offset"]
+        placed = placed.drop("highest_timestamp_ms").join(highest_timestamps, on=of_record, how="left")
     run = F.get(F.filter("runs", lambda one: one["run_id"] == F.col("run_id")), F.lit(0))
     if feed.sequence_by == "kafka_offset":
         position, is_replay = kafka_position(F.col("highest_timestamp_ms")), F.lit(False)

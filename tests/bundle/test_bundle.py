@@ -248,8 +248,9 @@ def settings_of(task: str, target: str, monkeypatch: pytest.MonkeyPatch) -> Sett
     """
     ran: list[tuple[Settings, Sequence[str]]] = []
 
-    def run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool) -> None:
+    def run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool, accepted: Sequence[str] = ()) -> None:
         assert not dry_run
+        assert not accepted
         ran.append((chosen.settings, names))
 
     monkeypatch.setattr(cli.main, "_run_jobs", run_jobs)

@@ -25,7 +25,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from demo.check import as_text
-from lakehouse.contracts import Contracts, FeedTopics, SilverTable
+from lakehouse.contracts import Contracts, Expectation, FeedTopics, Gate, SilverTable
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
 from silver.ledger import OUTCOMES
@@ -51,6 +51,16 @@ TOPICS = {
     "mysql_outbox_orders": "outbox.event.mysql.orders",
 }
 WAYS = ("one batch", "the same batch twice", "many batches")
+
+# A rule about a column that some events lack.
+NOTED = Expectation(
+    name="noted",
+    type="expect_column_values_to_not_be_null",
+    kwargs={"column": "note", "row_condition": "order_id BETWEEN 5300 AND 5399", "condition_parser": "spark"},
+    on_failure="quarantine",
+    description="An order of this table has a note.",
+    feeds=("plain_orders",),
+)
 
 Line = dict[str, Any]
 # The lines of each file of a scenario, by the file's name.
@@ -95,12 +105,21 @@ def cases(contracts: Contracts) -> Contracts:
     more = {name: FeedTopics(topics=(TOPICS[name],), envelope="table") for name in ("plain_orders", "keyless_orders")}
     feeds = {**postgres.feeds, "postgres_outbox_orders": outbox, **more}
     sources = {**contracts.topics.sources, "postgres": postgres.model_copy(update={"feeds": feeds})}
-    silver = contracts.silver.model_copy(update={"tables": tables})
-    return sharded(
-        contracts.model_copy(
-            update={"silver": silver, "topics": contracts.topics.model_copy(update={"sources": sources})}
-        )
+    packaged = contracts.silver_gate
+    gate = packaged.model_copy(
+        update={"feeds": (*packaged.feeds, "plain_orders"), "expectations": (*_of_feeds(packaged), NOTED)}
     )
+    changed = {
+        "silver": contracts.silver.model_copy(update={"tables": tables}),
+        "topics": contracts.topics.model_copy(update={"sources": sources}),
+        "silver_gate": gate,
+    }
+    return sharded(contracts.model_copy(update=changed))
+
+
+def _of_feeds(gate: Gate) -> Iterable[Expectation]:
+    """The gate's rules, each with the feeds that it is about."""
+    return [rule.model_copy(update={"feeds": rule.feeds or gate.feeds}) for rule in gate.expectations]
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +235,10 @@ def _outcome(warehouse: Warehouse, contracts: Contracts) -> Outcome:
         },
         quarantine=[
             row.asDict()
-            for row in warehouse.read("quality.quarantine").select("topic", "partition", "offset", "reasons").collect()
+            for row in warehouse.read("quality.quarantine")
+            .where("state = 'open'")
+            .select("topic", "partition", "offset", "reasons")
+            .collect()
         ],
         ledger=[row.asDict() for row in warehouse.read("ops.ledger").collect()],
     )

@@ -15,7 +15,7 @@ from lakehouse.config import Settings
 from lakehouse.contracts import Column, Contracts
 from lakehouse.errors import ContractError
 from silver import apply
-from silver.apply import EVENTS_THAT_TELL
+from silver.required_fields import EVENTS_THAT_TELL
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, compact, order, postgres_image, postgres_source, record
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,8 @@ import pytest
 
 from lakehouse.contracts import Contracts
 from silver.collect import Plan, carry_out, plan
-from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, mysql_image, mysql_source, order, record
-from tests.support.silver import apply
+from tests.support.silver import Told
 
 if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
@@ -31,19 +29,8 @@ def alone(contracts: Contracts) -> Contracts:
     return contracts.model_copy(update={"gold": contracts.gold.model_copy(update={"sources": sources})})
 
 
-class Told:
-    """A warehouse, and the records that it is told batch by batch."""
-
-    def __init__(self, warehouse: Warehouse, contracts: Contracts, folder: Path) -> None:
-        self.warehouse, self.contracts, self.folder = warehouse, contracts, folder
-        self.batch = 0
-
-    def tell(self, *records: Record) -> None:
-        file = self.folder / f"{self.batch}.jsonl"
-        file.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
-        rows = bronze_rows(self.warehouse.spark, file, topics={TOPIC: TOPIC})
-        apply(self.warehouse, self.contracts, "mysql", rows, self.batch)
-        self.batch += 1
+class Collected(Told):
+    """A source that is told records, and whose deleted rows are collected."""
 
     def plan(self) -> Plan:
         return plan(self.warehouse, self.contracts, self.contracts.feeds[FEED])
@@ -53,15 +40,15 @@ class Told:
         carry_out(self.warehouse, self.contracts.feeds[FEED], chosen)
         return chosen
 
-    def rows(self) -> dict[int, bool]:
+    def keys(self) -> dict[int, bool]:
         """The keys of the table, and whether they are deleted."""
         rows = self.warehouse.read(f"silver.{FEED}").select("order_id", "_is_deleted").collect()
         return {row["order_id"]: row["_is_deleted"] for row in rows}
 
 
 @pytest.fixture
-def told(empty_silver: Callable[[], Warehouse], alone: Contracts, tmp_path: Path) -> Told:
-    return Told(empty_silver(), alone, tmp_path)
+def told(empty_silver: Callable[[], Warehouse], alone: Contracts, tmp_path: Path) -> Collected:
+    return Collected(empty_silver(), alone, "mysql", tmp_path)
 
 
 def event(op: str, key: int, pos: int, offset: int, *, partition: int = 0, **columns: Any) -> Record:
@@ -79,24 +66,24 @@ def deleted_and_others() -> Sequence[Record]:
     ]
 
 
-def test_a_deleted_row_goes_and_a_late_event_does_not_bring_it_back(told: Told) -> None:
+def test_a_deleted_row_goes_and_a_late_event_does_not_bring_it_back(told: Collected) -> None:
     told.tell(*deleted_and_others())
     assert told.collect().rows == 2
-    assert told.rows() == {3: False}
+    assert told.keys() == {3: False}
     assert told.collect().rows == 0
     told.tell(event("u", 1, 150, 5), event("c", 4, 600, 6))
-    assert told.rows() == {3: False, 4: False}
+    assert told.keys() == {3: False, 4: False}
     (last,) = told.warehouse.read("ops.ledger").where("batch = 1").collect()
     assert (last["applied"], last["superseded"], last["read"]) == (1, 1, 2)
 
 
-def test_what_another_partition_has_not_reached_stays(told: Told) -> None:
+def test_what_another_partition_has_not_reached_stays(told: Collected) -> None:
     told.tell(*deleted_and_others(), event("c", 9, 250, 0, partition=1))
     assert told.collect().rows == 1
-    assert told.rows() == {2: True, 3: False, 9: False}
+    assert told.keys() == {2: True, 3: False, 9: False}
 
 
-def test_a_record_in_quarantine_holds_what_stands_behind_it(told: Told) -> None:
+def test_a_record_in_quarantine_holds_what_stands_behind_it(told: Collected) -> None:
     bad = event("u", 7, 150, 5, total_amount="-1.00")
     told.tell(*deleted_and_others(), bad)
     assert told.collect().rows == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.checkpoint import validate_tables
+from lakehouse.checkpoint import Judged, validate_tables
 from lakehouse.contracts import Expectation
 from lakehouse.expectations import fails
 from lakehouse.rule_arguments import ROW_RULES
@@ -187,7 +187,7 @@ def counted_by_us(table: DataFrame) -> Mapping[str, int]:
 
 @pytest.fixture(scope="module")
 def counted_by_great_expectations(table: DataFrame) -> Mapping[str, int]:
-    return {verdict.rule.name: verdict.failed for verdict in validate_tables({"rows": table}, {"rows": RULES})["rows"]}
+    return {verdict.rule.name: verdict.failed for verdict in validate_tables({"rows": Judged(table, RULES)})["rows"]}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.type.removeprefix('expect_')} {rule.kwargs}")
@@ -203,7 +203,7 @@ def test_every_kind_of_row_rule_is_compared() -> None:
 
 def test_a_column_is_of_the_type_that_great_expectations_sees(table: DataFrame) -> None:
     rules = [expectation(OF_TYPE, n, column=column, type_=name) for n, (column, name, _is) in enumerate(TYPES)]
-    verdicts = validate_tables({"rows": table}, {"rows": rules})["rows"]
+    verdicts = validate_tables({"rows": Judged(table, rules)})["rows"]
     counts = table.agg(*[F.count_if(failing(rule)).alias(rule.name) for rule in rules]).collect()[0]
     is_met = [expected for _column, _name, expected in TYPES]
     assert [verdict.passed for verdict in verdicts] == is_met
@@ -224,9 +224,9 @@ def test_like_is_as_sql_has_it(table: DataFrame, pattern: str, escape: str | Non
 def test_great_expectations_has_no_like_on_spark(table: DataFrame) -> None:
     """When it has one, LIKE can be compared like the others."""
     rule = expectation(LIKE, column="text", like_pattern="p%")
-    (verdict,) = validate_tables({"rows": table}, {"rows": [rule]})["rows"]
+    (verdict,) = validate_tables({"rows": Judged(table, [rule])})["rows"]
     assert not verdict.passed
-    assert verdict.failed == 1
+    assert verdict.message == "It could not be evaluated: MetricProviderError."
 
 
 def test_the_rules_are_not_met_by_some_rows_and_met_by_others(
@@ -255,28 +255,40 @@ def test_the_gate_stops_changes_and_never_a_delete(spark: SparkSession) -> None:
     warn = expectation(BETWEEN, 2, column="amount", min_value=0).model_copy(update={"on_failure": "warn"})
     good, bad = {"text": "a", "amount": 1}, {"text": None, "amount": -1}
     both, no_position = ["rule_1", "rule_2"], "The record has no source position."
-    cases: list[tuple[str, bool, dict[str, Any] | None, bool, tuple[str, list[str], list[str], bool]]] = [
-        # kind, is_delete, row, has a position: kind, problems, failed rules, is judged
-        ("change", False, good, True, ("change", [], [], True)),
-        ("change", False, bad, True, ("quarantined", ["text: A rule of this test."], both, True)),
-        ("change", False, {**bad, "text": "a"}, True, ("change", [], ["rule_2"], True)),
-        ("change", False, good, False, ("quarantined", [no_position], [], True)),
-        ("change", True, bad, True, ("change", [], [], False)),
-        ("change", True, bad, False, ("quarantined", [no_position], [], False)),
-        ("tombstone", False, None, False, ("tombstone", [], [], False)),
-        ("ignored", False, None, False, ("ignored", [], [], False)),
-        ("unreadable", False, None, False, ("quarantined", [], [], False)),
+    discarded, of_rule = "It was discarded by command.", "text: A rule of this test."
+    no_text: dict[str, Any] = {"untold": ["text"]}
+    cases: list[tuple[str, bool, Any, bool, dict[str, Any], tuple[str, list[str], list[str], bool]]] = [
+        # kind, is_delete, row, has a position, more: kind, problems, failed rules, is judged
+        ("change", False, good, True, {}, ("change", [], [], True)),
+        ("change", False, bad, True, {}, ("quarantined", [of_rule], both, True)),
+        ("change", False, {**bad, "text": "a"}, True, {}, ("change", [], ["rule_2"], True)),
+        ("change", False, good, False, {}, ("quarantined", [no_position], [], True)),
+        ("change", True, bad, True, {}, ("change", [], [], False)),
+        ("change", True, bad, False, {}, ("quarantined", [no_position], [], False)),
+        ("tombstone", False, None, False, {}, ("tombstone", [], [], False)),
+        ("ignored", False, None, False, {}, ("ignored", [], [], False)),
+        ("unreadable", False, None, False, {}, ("quarantined", [], [], False)),
+        # What the event does not tell, no rule is asked about.
+        ("change", False, bad, True, no_text, ("change", [], ["rule_2"], True)),
+        # A person may overrule the rules, and nothing else.
+        ("change", False, bad, True, {"decision": "released"}, ("change", [], both, True)),
+        ("change", False, bad, False, {"decision": "released"}, ("quarantined", [no_position], both, True)),
+        ("change", False, good, True, {"decision": "discarded"}, ("quarantined", [discarded], [], True)),
+        ("change", True, bad, True, {"decision": "discarded"}, ("quarantined", [discarded], [], False)),
+        ("tombstone", False, None, False, {"decision": "discarded"}, ("tombstone", [], [], False)),
+        ("change", False, good, True, {"decision": "waits"}, ("quarantined", ["It waits in quarantine."], [], True)),
     ]
     names = ("kind", "is_delete", "row", "positioned")
     rows: list[dict[str, Any]] = [
-        {"number": n, **dict(zip(names, case, strict=False)), "problems": []} for n, case in enumerate(cases)
+        {"number": n, **dict(zip(names, case, strict=False)), "problems": [], "untold": [], **case[4]}
+        for n, case in enumerate(cases)
     ]
     columns = (
         "number BIGINT, kind STRING, is_delete BOOLEAN, row STRUCT<text: STRING, amount: BIGINT>,"
-        " positioned BOOLEAN, problems ARRAY<STRING>"
+        " positioned BOOLEAN, problems ARRAY<STRING>, untold ARRAY<STRING>, decision STRING"
     )
     table = small_table(spark, rows, columns)
-    read = judged(table, [wait, warn], keys=["text"], has_position=F.col("positioned")).collect()
+    read = judged(table, [wait, warn], keys=["amount"], has_position=F.col("positioned")).collect()
     found = [
         (row["kind"], row["problems"], row["failed_rules"], row["is_judged"])
         for row in sorted(read, key=lambda row: int(row["number"]))

@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import functions as F
 
-from gold import build
 from gold.columns import order_columns
 from gold.enrich import with_fulfillment
 from gold.unify import highest_feed_that_knows, orders_of_feed
-from lakehouse.config import Settings, settings
+from lakehouse.config import settings
 from lakehouse.contracts import Contracts
 from lakehouse.results import RESULTS, held_sources
-from lakehouse.tables import Warehouse, small_table
-from silver.apply import ensure_tables
+from lakehouse.tables import Warehouse
+from tests.support.gold import Shop, silver
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-SILVER = "order_id BIGINT, customer_id BIGINT, status STRING, total_amount STRING, _is_deleted BOOLEAN"
-Gold = Mapping[str, Mapping[str, Any]]
-
-
-def silver(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
-    """Rows of a silver table: those columns that matter here."""
-    defaults = {"customer_id": 1, "status": "pending", "total_amount": "10.00", "_is_deleted": False}
-    table = small_table(spark, [{**defaults, **row} for row in rows], SILVER)
-    return table.withColumn("total_amount", F.col("total_amount").cast("decimal(10,2)"))
 
 
 def by_id(orders: DataFrame) -> dict[int, dict[str, Any]]:
@@ -70,42 +57,6 @@ def test_fulfillment_of_every_status(spark: SparkSession, contracts: Contracts) 
     assert found == ["FULFILLED", "CANCELLED", "PENDING", "PENDING", "PENDING", "PENDING"]
     without = with_fulfillment(rows, None).collect()
     assert {order["fulfillment_status"] for order in without} == {None}
-
-
-@dataclass(frozen=True)
-class Shop:
-    """Silver tables written by hand, and the gold job on them."""
-
-    warehouse: Warehouse
-    chosen: Settings
-    contracts: Contracts
-
-    def write(self, feed: str, *rows: Mapping[str, Any]) -> None:
-        """Upsert rows of a feed's silver table."""
-        new = silver(self.warehouse.spark, *rows)
-        table = self.warehouse.delta(f"silver.{feed}")
-        missing = [name for name in table.toDF().columns if name not in new.columns]
-        types = dict(table.toDF().dtypes)
-        full = new.withColumns({name: F.lit(None).cast(types[name]) for name in missing})
-        (
-            table.alias("t")
-            .merge(full.alias("s"), "t.order_id = s.order_id")
-            .whenMatchedUpdateAll()
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
-
-    def make_anew(self, feed: str) -> None:
-        """Delete the feed's silver table and create it again, empty."""
-        shutil.rmtree(self.warehouse.path(f"silver.{feed}"))
-        ensure_tables(self.warehouse, self.contracts)
-
-    def run(self, run_id: str, contracts: Contracts | None = None) -> build.Outcome:
-        return build.run(self.warehouse.spark, self.chosen, contracts or self.contracts, run_id=run_id)
-
-    def gold(self) -> Gold:
-        rows = self.warehouse.read("gold.unified_orders").collect()
-        return {row["composite_key"]: row.asDict() for row in rows}
 
 
 @pytest.fixture
@@ -224,14 +175,14 @@ def test_gate_2_holds_one_source_and_lets_the_other_go_on(shop: Shop) -> None:
     assert outcome.held_sources == ("mysql",)
     assert set(shop.gold()) == {"PG-1"}
     results = shop.warehouse.read(RESULTS.name)
-    assert held_sources(results, shop.contracts.gold_gate) == ["mysql"]
+    assert held_sources(results, shop.contracts) == {"gold": ["mysql"]}
     (verdict,) = results.where("NOT passed AND feed = 'mysql_orders'").collect()
     assert (verdict["rule"], verdict["evaluated"], verdict["failed"]) == ("amount_plausible", 1, 1)
 
     shop.write("mysql_orders", {"order_id": 1, "total_amount": "1.00"})
     assert shop.run("mended").held_sources == ()
     assert set(shop.gold()) == {"PG-1", "MY-1"}
-    assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts.gold_gate) == []
+    assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts) == {}
 
 
 def _without_time(row: Mapping[str, Any]) -> dict[str, Any]:

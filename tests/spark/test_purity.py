@@ -41,12 +41,13 @@ from silver.ledger import (
     counts,
     ignored_counts,
     offset_gaps,
-    quarantine_rows,
     rule_counts,
 )
 from silver.merge import silver_table
 from silver.older_keys import new_searches
 from silver.position import PLACES, has_position, with_position
+from silver.quarantine import quarantine_rows
+from silver.stops import STOPPED, held_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +71,8 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         feed = contracts.feeds[name]
         batch = small_table(spark, [{"topic": feed.topics[0], "partition": 0, "offset": 1}], COLUMNS)
         rules = contracts.silver_gate.rules(name)
-        read = judged(changes(batch, feed), rules, keys=feed.keys, has_position=has_position(feed))
+        told = changes(batch, feed).withColumn("decision", F.lit(None).cast("string"))
+        read = judged(told, rules, keys=feed.keys, has_position=has_position(feed))
         seen = small_table(spark, [], PLACES)
         placed = with_position(read, feed, places=seen).withColumn("is_read_again", F.lit(False))
         table = small_table(spark, [], silver_table(feed).columns)
@@ -82,7 +84,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             counts(read, feed=feed, rules=[rule.name for rule in rules]),
             ignored_counts(batch),
             rule_counts(small_table(spark, [], LEDGER.columns), run="run"),
-            quarantine_rows(read, source=feed.source, feed=name),
+            quarantine_rows(read, feed, contract="of a test", checkpoint=""),
             offset_gaps(read),
             rows_of_other_partitions(table, [(feed.topics[0], 0)]),
             keys_across_partitions(events, table, feed),
@@ -127,6 +129,7 @@ def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
         "asked": bronze_accounts.asked_ranges(batches),
         "skipped": bronze_accounts.skipped_ranges(small_table(spark, [], OFFSETS.columns)),
         "counted": silver_accounts.counted_ranges(ledger),
+        "held": held_ranges(small_table(spark, [], STOPPED.columns), source="shop", checkpoint=""),
     }
     ranges = silver_accounts.with_counted_to(bronze_accounts.with_surroundings(overlaid(kinds)))
     return [
@@ -138,6 +141,7 @@ def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
         silver_accounts.came_to(ranges),
         silver_accounts.not_counted(ranges, came_to=None),
         silver_accounts.counted_twice(ranges),
+        silver_accounts.held_back(ranges),
         silver_accounts.unbalanced(ledger),
         silver_accounts.read_otherwise(silver_accounts.suspicious(ledger), ranges),
         silver_accounts.totals(ledger),

@@ -21,7 +21,7 @@ from lakehouse.errors import LakehouseError, TableError
 from lakehouse.failures import storage_error
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse
-from silver.apply import Job, apply_batch
+from silver.micro_batch import Job, apply_batch
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import read, write
 
@@ -94,7 +94,7 @@ def fill(disk: Path, *, leave: int) -> Path:
 
 def rows_of(warehouse: Warehouse, table: str) -> Counter[str]:
     """Without what is the run's own: times, and the identity of its checkpoint."""
-    own = ("_applied_at", "written_at", "quarantined_at", "checkpoint")
+    own = ("_applied_at", "written_at", "first_seen", "last_seen", "checkpoint")
     return Counter(map(str, warehouse.read(table).drop(*own).collect()))
 
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pyspark.sql import functions as F
 
 from bronze.events import events_table
-from lakehouse.contracts import Contracts
-from silver.apply import Job, apply_batch
+from lakehouse.contracts import Contracts, Expectation
+from lakehouse.tables import Warehouse
+from silver.ledger import LEDGER, OUTCOMES
+from silver.micro_batch import Job, apply_batch, resume
+from silver.quarantine import QUARANTINE
+from silver.requeue import Request, ask, carry_out
+from tests.support.bronze import bronze_rows
+from tests.support.events import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from lakehouse.tables import Warehouse
 
 
 def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: DataFrame, batch: int) -> None:
@@ -21,5 +32,80 @@ def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: Data
     of_record = ["topic", "_topic_id", "partition", "offset"]
     stored = warehouse.read(table.name).select(*of_record)
     warehouse.append(table.name, records.dropDuplicates(of_record).join(stored, on=of_record, how="left_anti"))
-    job = Job(source, contracts, warehouse.location, warehouse.checkpoints, run="test")
-    apply_batch(records, batch, job=job)
+    apply_batch(records, batch, job=job_of(warehouse, contracts, source))
+
+
+def job_of(warehouse: Warehouse, contracts: Contracts, source: str, *, accepted: Iterable[str] = ()) -> Job:
+    """The job of a source, as a run of the tests."""
+    return Job(source, contracts, warehouse.location, warehouse.checkpoints, "test", frozenset(accepted))
+
+
+def with_gate(contracts: Contracts, *rules: Expectation) -> Contracts:
+    """The same contracts with these rules at gate 1 and no others."""
+    gate = contracts.silver_gate.model_copy(update={"expectations": rules})
+    return contracts.model_copy(update={"silver_gate": gate})
+
+
+@dataclass
+class Told:
+    """A warehouse, and one source of it that is told records batch by batch."""
+
+    warehouse: Warehouse
+    contracts: Contracts
+    source: str
+    folder: Path
+    batch: int = 0
+    topics: set[str] = field(default_factory=set)
+
+    def tell(self, *records: Record) -> None:
+        """One batch of these records."""
+        self.topics |= {record["topic"] for record in records}
+        file = self.folder / f"{self.source}-{self.batch}.jsonl"
+        file.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
+        rows = bronze_rows(self.warehouse.spark, file, topics={topic: topic for topic in self.topics})
+        apply(self.warehouse, self.contracts, self.source, rows, self.batch)
+        self.batch += 1
+
+    def ask(self, state: str, offset: int | None = None, *, feed: str | None = None) -> None:
+        """A person asks this of the records at an offset, or of all that are open; it is not carried out yet."""
+        is_chosen = F.col("state") == "open" if offset is None else F.col("offset") == offset
+        is_of_feed = F.lit(True) if feed is None else F.col("feed") == feed
+        ask(self.warehouse, Request(state, "a person", "a test", uuid4().hex), chosen=is_chosen & is_of_feed)
+
+    def decide(self, state: str, offset: int | None = None) -> Mapping[str, int]:
+        """The same, carried out: how many came to which outcome."""
+        self.ask(state, offset)
+        return self.carry_out()
+
+    def carry_out(self) -> Mapping[str, int]:
+        """What was asked: how many came to which outcome, over all tables."""
+        found = carry_out(self.warehouse, job_of(self.warehouse, self.contracts, self.source))
+        sums: dict[str, int] = {}
+        for counts in found.values():
+            for outcome, number in counts.items():
+                sums[outcome] = sums.get(outcome, 0) + number
+        return sums
+
+    def resume(self, feed: str, *, accepted: Iterable[str] = ()) -> str | None:
+        """The table takes what it was stopped for; why not, when it is still stopped."""
+        job = job_of(self.warehouse, self.contracts, self.source, accepted=accepted)
+        return resume(self.warehouse, self.contracts.feeds[feed], job=job)
+
+    def rows(self, feed: str, *columns: str) -> dict[Any, Any]:
+        """The live rows of a table by `order_id`: the value of a column, or of several as a tuple."""
+        rows = self.warehouse.read(f"silver.{feed}").where("NOT _is_deleted").collect()
+        return {
+            row["order_id"]: row[columns[0]] if len(columns) == 1 else tuple(row[name] for name in columns)
+            for row in rows
+        }
+
+    def entries(self, feed: str) -> dict[int, Any]:
+        """The table's entries of the quarantine by offset."""
+        rows = self.warehouse.read(QUARANTINE.name).where(F.col("feed") == feed).collect()
+        return {row["offset"]: row for row in rows}
+
+    def counted(self) -> dict[str, int]:
+        """The sums of the ledger: what was read, and what became of it; without zeros."""
+        sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
+        row = self.warehouse.read(LEDGER.name).where(F.col("source") == self.source).agg(*sums).collect()[0]
+        return {name: number for name, number in row.asDict().items() if number}

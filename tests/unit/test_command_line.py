@@ -108,7 +108,8 @@ def test_a_folder_of_contracts_can_come_from_the_environment(
 
 
 @pytest.mark.parametrize(
-    "command", [*JOBS, "offsets show", "offsets set", "offsets forget", "verify", "validate", "init", "jars"]
+    "command",
+    [*JOBS, "offsets show", "offsets set", "offsets forget", "verify", "quality report", "validate", "init", "jars"],
 )
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, _err = run(capsys, *command.split(), "--help")

@@ -15,6 +15,7 @@ from lakehouse.column_types import DecimalType
 from lakehouse.contract_files import MODELS, SCHEMAS, load_contracts
 from lakehouse.contracts import Expectation, SilverTables
 from lakehouse.errors import ContractError, SettingsError
+from lakehouse.parameters import expressions, needed
 from tools.generated import schemas
 
 SOURCES = Path(__file__).parent.parent.parent / "src"
@@ -304,7 +305,6 @@ MISTAKES = [
     (GOLD, "key: order_id", "key: note", "key: note", "key", "no column 'note' in columns"),
     (GOLD, "bigquery.unified.orders", "outbox.event.mysql.orders", "", "publication.topic", "gold would feed itself"),
     (ROW_GATE, "on_failure: warn", "on_failure: ignore", "ignore", ".on_failure", "'ignore' is not one of 'warn', "),
-    (ROW_GATE, "on_failure: warn", "on_failure: fail", "fail", ".on_failure", "it is warn or quarantine"),
     (
         ROW_GATE,
         "name: note_short",
@@ -374,6 +374,58 @@ MISTAKES = [
         ".on_failure",
         "it is warn or fail",
     ),
+    (TABLE_GATE, "rows_before *", "rows_befor *", "rows_befor", ".kwargs.min_value", "did you mean 'rows_before'?"),
+    (
+        TABLE_GATE,
+        "rows_before *",
+        "rond(rows_before) *",
+        "rond",
+        ".kwargs.min_value",
+        "no function 'rond'; did you mean",
+    ),
+    (TABLE_GATE, "rows_before * 0.9", "rows_before *", "rows_before *", ".kwargs.min_value", "is no expression"),
+    (TABLE_GATE, "rows_before * 0.9", "rows_before % 2", "% 2", ".kwargs.min_value", "has more than numbers"),
+    (TABLE_GATE, "rows_before * 0.9", "__import__('os')", "__imp", ".kwargs.min_value", "has more than numbers"),
+    (
+        TABLE_GATE,
+        "{ $PARAMETER:",
+        "{ $PARAMTER:",
+        "$PARAMTER",
+        ".kwargs.min_value",
+        "min_value is a number, a time, or",
+    ),
+    (
+        *(
+            TABLE_GATE,
+            "mostly: 0.9",
+            "mostly: 0.9, row_condition: { $PARAMETER: rows_before }, condition_parser: spark",
+        ),
+        *("row_condition", ".kwargs.row_condition", "row_condition cannot be a parameter; these can: min_value"),
+    ),
+    (
+        *(ROW_GATE, ", min_value: 0", ", min_value: { $PARAMETER: rows_before }"),
+        *("min_value", ".kwargs.min_value", "parameters are for the rules of gold/gate.yaml"),
+    ),
+    (
+        *(TABLE_GATE, "column: composite_key", "column: composit_key"),
+        *("composit_key", "publication.0.kwargs.column", "did you mean 'composite_key'?"),
+    ),
+    (
+        *(
+            TABLE_GATE,
+            "fail\n    description: No two orders",
+            "fail\n    feeds: [mysql_orders]\n    description: No two",
+        ),
+        *("feeds: [mysql_orders]", "publication.0.feeds", "leave it out"),
+    ),
+    (
+        *(TABLE_GATE, "fail\n    description: No two orders", "quarantine\n    description: No two orders"),
+        *("quarantine", "publication.0.on_failure", "it is warn or fail"),
+    ),
+    (
+        *(TABLE_GATE, "FROM {batch} gold", "FROM unified_orders gold"),
+        *("unexpected_rows_query", "publication.2.kwargs.unexpected_rows_query", "the table that is judged: {batch}"),
+    ),
 ]
 
 
@@ -429,6 +481,29 @@ def test_broken_yaml_is_said_with_its_line(folder: Path) -> None:
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no folder of contracts .*nowhere"):
         load_contracts(tmp_path / "nowhere")
+
+
+PARAMETERS = [
+    "rows_before",
+    "round(rows_before * 1.5)",
+    "-rows_before + 2^3",
+    "now() - timedelta(hours=24)",
+    "datetime(2026, 1, 1)",
+]
+
+
+@pytest.mark.parametrize("expression", PARAMETERS)
+def test_a_bound_of_a_table_rule_may_be_computed(folder: Path, expression: str) -> None:
+    replace(folder, TABLE_GATE, "rows_before * 0.9", expression)
+    (rule,) = [rule for rule in load_contracts(folder).gold_gate.expectations if rule.name == "rows_kept"]
+    assert expressions(rule) == {"min_value": expression}
+    assert needed(rule) == ({"rows_before"} if "rows_before" in expression else set())
+
+
+def test_a_column_is_sensitive_in_gold_when_it_is_in_a_feed(folder: Path) -> None:
+    assert load_contracts(folder).sensitive_in_gold == frozenset()
+    replace(folder, TABLES, "order_id: BIGINT", "order_id: { type: BIGINT, sensitive: true }")
+    assert load_contracts(folder).sensitive_in_gold == {"order_id", "composite_key"}
 
 
 def test_a_rule_for_one_feed_is_not_asked_of_the_others() -> None:

@@ -13,7 +13,7 @@ from cli import main
 def test_a_job_that_went_well_returns(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Databricks takes every SystemExit of a wheel task for a failure."""
     ran: list[tuple[object, ...]] = []
-    monkeypatch.setattr(main, "_run_jobs", lambda _chosen, names, *, dry_run: ran.append((*names, dry_run)))
+    monkeypatch.setattr(main, "_run_jobs", lambda _chosen, names, *, dry_run, **_more: ran.append((*names, dry_run)))
     monkeypatch.setattr(sys, "argv", [job, "--warehouse=./w", "--bootstrap-servers=127.0.0.1:1"])
     assert getattr(main, f"{job}_job")() is None
     assert ran == [(job, False)]

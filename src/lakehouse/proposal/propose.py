@@ -437,6 +437,17 @@ def _table_gate(proposal: _Proposal) -> list[str]:
         f"    kwargs: {{ column: {_scalar(proposal.key)} }}",
         *_line(4, "on_failure: fail", "gold does not take the source until it is met; or warn"),
         f"    description: {_scalar(f'No two live rows have the same {proposal.key}.')}",
+        *_comment("The rows of gold after gold has taken them, before they are published."),
+        "publication:",
+        "  - name: orders_conserved",
+        "    type: unexpected_rows_expectation",
+        "    kwargs:",
+        "      unexpected_rows_query: >-",
+        "        SELECT composite_key FROM orders_of_silver LEFT ANTI JOIN {batch} USING (composite_key)",
+        "        UNION ALL",
+        "        SELECT composite_key FROM {batch} LEFT ANTI JOIN orders_of_silver USING (composite_key)",
+        "    on_failure: fail",
+        "    description: Gold has every live row of silver, and no other.",
     ]
 
 

@@ -1,0 +1,1 @@
+"""Measurements that are read by people, not asserted by tests: their figures depend on the machine."""

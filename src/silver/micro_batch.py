@@ -1,0 +1,327 @@
+"""One micro-batch of a source: its records through gate 1, and each of its feeds applied to its table.
+
+A table whose records are too bad to go on with is stopped (silver.stops), and the others go on. Every step can be
+repeated: the MERGE is guarded by position, rejects by their Kafka coordinates, the ledger by the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Contracts, Expectation, Feed
+from lakehouse.results import RESULTS, Result, result_rows
+from lakehouse.session import held
+from lakehouse.tables import Warehouse, small_table
+from silver import quarantine, stops
+from silver.batch import FeedBatch, Outcome, decisions_about, entries, judged_records, moved_rows
+from silver.feed_batch import apply_feed
+from silver.from_bronze import in_ranges
+from silver.history import remembered
+from silver.ledger import (
+    CONNECTOR_RUNS,
+    LEDGER,
+    connector_run_rows,
+    counts,
+    ignored_counts,
+    job_name,
+    ledger_rows,
+    offset_gaps,
+)
+from silver.messages import may_be_wrapped
+from silver.quarantine import Standing
+from silver.required_fields import require_fields
+from silver.runs import Place
+from silver.stops import Reach, Stop
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every batch of one source needs to know. Plain data: it travels with the stream.
+
+    `accepted`: the tables whose rejects wait in quarantine, however many they are.
+    """
+
+    source: str
+    contracts: Contracts
+    location: str
+    checkpoints: str
+    run: str
+    accepted: frozenset[str] = frozenset()
+
+    @property
+    def checkpoint(self) -> str:
+        """The name of the stream's checkpoint."""
+        return job_name(self.source)
+
+    @cached_property
+    def feeds(self) -> Mapping[str, Feed]:
+        """The feeds of the source, by name."""
+        return self.contracts.of_source(self.source)
+
+    def rules(self, feed: str) -> Sequence[Expectation]:
+        """The row rules of gate 1 for a feed."""
+        return self.contracts.silver_gate.rules(feed)
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A batch of the stream, or (`part`) what a table takes later: who writes, for which silver, and which number."""
+
+    job: Job
+    batch_id: int
+    checkpoint: str
+    part: str = ""
+
+    @property
+    def writer(self) -> str:
+        """Under which name the batch is written down, once."""
+        return "/".join(["silver", self.job.source, self.checkpoint, *([self.part] if self.part else [])])
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """What all that is written down says of the batch."""
+        job = self.job
+        return {"run": job.run, "source": job.source, "checkpoint": self.checkpoint, "batch": self.batch_id}
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Bronze rows of one source that are to be applied. `wrapped`: their topics; whether messages may bring schemas."""
+
+    warehouse: Warehouse
+    records: DataFrame
+    wrapped: Mapping[str, bool]
+    job: Job
+
+    def of_feed(self, feed: Feed) -> DataFrame:
+        """The records that tell of this feed."""
+        return self.records.where(F.col("topic").isin(*[topic for topic in self.wrapped if feed.has_topic(topic)]))
+
+    def brings_schemas(self, feed: Feed) -> bool:
+        """Whether messages of the feed may bring their schema."""
+        return any(may_be for topic, may_be in self.wrapped.items() if feed.has_topic(topic))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The records of a batch that have been through gate 1, by feed and held; their counts (COUNTS) and `stopped`."""
+
+    records: Mapping[str, DataFrame]
+    rows: Sequence[Row]
+    standing: Standing
+    stopped: Mapping[str, Stop] = field(default_factory=dict)
+
+
+def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
+    """Apply one micro-batch of bronze rows of one source to its silver tables."""
+    warehouse = Warehouse(batch.sparkSession, job.location, job.checkpoints)
+    reaches, wrapped = _reaches(batch)
+    if not reaches:  # a commit of bronze without rows
+        return
+    number = Numbered(job, batch_id, warehouse.checkpoint_id(job.checkpoint) or "")
+    # What a batch costs follows the feeds that have news in it, not those that are declared.
+    feeds = {name: feed for name, feed in job.feeds.items() if any(feed.has_topic(topic) for topic in wrapped)}
+    before = stops.standing(warehouse, job.source, number.checkpoint, batch=batch_id)
+    going_on = [feed for name, feed in feeds.items() if name not in {*before.stopped, *before.taken}]
+    ranges = {reach.place: (reach.first, reach.last) for reach in reaches}
+    arrived = Arrived(warehouse, batch, wrapped, job)
+    with ExitStack() as stack:
+        standing = quarantine.standing(warehouse, job.source, ranges)
+        judged = _judged(arrived, going_on, standing, stack)
+        if before.stopped or judged.stopped:
+            left = [feed for name, feed in feeds.items() if name in {*before.stopped, *judged.stopped}]
+            stops.hold_back(warehouse, reaches, left, judged.stopped, batch=number.row, writer=number.writer)
+            _store_stops(warehouse, judged.stopped, job)
+        _apply(arrived, judged, number)
+
+
+def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
+    """Apply what a stopped table has not taken, from bronze; why not, when it is still too bad."""
+    checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
+    batch_id, ranges = stops.waiting(warehouse, job.source, checkpoint, feed.name)
+    records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
+    _places, wrapped = _reaches(records)
+    arrived = Arrived(warehouse, records, wrapped, job)
+    with ExitStack() as stack:
+        standing = quarantine.standing(warehouse, job.source, ranges)
+        judged = _judged(arrived, [feed], standing, stack)
+        if judged.stopped:
+            _store_stops(warehouse, judged.stopped, job)
+            return judged.stopped[feed.name].why
+        _apply(arrived, judged, Numbered(job, batch_id, checkpoint, part=f"resumed {feed.name}"))
+    stops.resumed(warehouse, job.source, checkpoint, feed.name)
+    return None
+
+
+def _reaches(batch: DataFrame) -> tuple[Sequence[Reach], Mapping[str, bool]]:
+    """What the batch has of every topic-partition; and its topics: whether messages of them may bring their schema."""
+    may_be = may_be_wrapped("value") | may_be_wrapped("key")
+    rows = (
+        batch.groupBy("topic", F.coalesce("_topic_id", F.lit("")).alias("topic_id"), "partition")
+        .agg(
+            F.bool_or(may_be).alias("wrapped"),
+            F.min("offset").alias("first"),
+            F.max("offset").alias("last"),
+            F.count(F.lit(1)).alias("records"),
+        )
+        .collect()
+    )
+    wrapped: dict[str, bool] = {}
+    for row in rows:
+        wrapped[row["topic"]] = wrapped.get(row["topic"], False) or row["wrapped"]
+    reaches = [
+        Reach((row["topic"], row["topic_id"], row["partition"]), row["first"], row["last"], row["records"])
+        for row in rows
+    ]
+    return reaches, wrapped
+
+
+def _judged(arrived: Arrived, feeds: Sequence[Feed], standing: Standing, stack: ExitStack) -> Judged:
+    """The records through gate 1, held by `stack`: of tables that go on, and, uncounted, those that they stop."""
+    job = arrived.job
+    records: dict[str, DataFrame] = {}
+    stopped: dict[str, Stop] = {}
+    for feed in feeds:
+        of_feed, rules = arrived.of_feed(feed), job.rules(feed.name)
+        decisions = decisions_about(arrived.warehouse, feed, standing)
+        told = judged_records(of_feed, feed, rules, wrapped=arrived.brings_schemas(feed), decisions=decisions)
+        try:
+            records[feed.name] = stack.enter_context(held(told))
+        except Exception:
+            stop = _raising(of_feed, feed, rules)
+            if stop is None:
+                raise
+            stopped[feed.name] = stop
+    rows = _counted(arrived, records)
+    for name in records:
+        stop = stops.found(job.feeds[name], job.rules(name), [row for row in rows if row["feed"] == name])
+        if stop is not None and name not in job.accepted:
+            stopped[name] = stop
+    going_on = {name: told for name, told in records.items() if name not in stopped}
+    return Judged(going_on, [row for row in rows if row["feed"] not in stopped], standing, stopped)
+
+
+def _raising(records: DataFrame, feed: Feed, rules: Sequence[Expectation]) -> Stop | None:
+    """The rule that cannot be asked about these records; None where the records alone raise, or no rule by itself."""
+    for asked in ([], *[[rule] for rule in rules]):
+        try:
+            with held(judged_records(records, feed, asked)):
+                pass
+        except Exception as again:
+            if not asked:
+                return None
+            # The condition alone: the message has the value.
+            condition = getattr(again, "getCondition", lambda: None)() or type(again).__name__
+            why = f"the rule {asked[0].name} cannot be asked: Spark raises {condition}"
+            return Stop(asked[0].name, asked[0].description, why)
+    return None
+
+
+def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
+    """The counts of all records, those of topics without a feed included: a few rows, in the columns of COUNTS."""
+    job = arrived.job
+    parts = [
+        counts(judged_records, feed=job.feeds[name], rules=[rule.name for rule in job.rules(name)])
+        for name, judged_records in records.items()
+    ]
+    without_feed = [topic for topic in arrived.wrapped if not any(feed.has_topic(topic) for feed in job.feeds.values())]
+    if without_feed:
+        parts.append(ignored_counts(arrived.records.where(F.col("topic").isin(*without_feed))))
+    return reduce(DataFrame.unionByName, parts).collect() if parts else []
+
+
+def _apply(arrived: Arrived, judged: Judged, number: Numbered) -> None:
+    """Apply what has been through gate 1, and write it down."""
+    warehouse, job, rows = arrived.warehouse, arrived.job, judged.rows
+    for name in judged.records:
+        feed, of_feed = job.feeds[name], [row for row in rows if row["feed"] == name]
+        require_fields(warehouse, arrived.of_feed(feed), feed, of_feed)
+    memory = remembered(warehouse, job.source, rows)
+    outcomes = {}
+    for name, records in judged.records.items():
+        part = FeedBatch(
+            warehouse=warehouse,
+            feed=job.feeds[name],
+            rules=job.rules(name),
+            rows=[row for row in rows if row["feed"] == name],
+            run=job.run,
+            memory=memory,
+            standing=judged.standing,
+            checkpoint=number.checkpoint,
+        )
+        if any(part.total(kind) for kind in ("changes", "truncates", "tombstones")):
+            outcomes[name] = apply_feed(part, records.withColumn("is_read_again", F.lit(False)))
+        if part.total("quarantined"):
+            quarantine.add(warehouse, entries(part, records), job.source)
+        if name in judged.standing.met_again:
+            quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
+    _write_down(arrived, rows, outcomes, number)
+
+
+def _write_down(arrived: Arrived, rows: Sequence[Row], outcomes: Mapping[str, Outcome], number: Numbered) -> None:
+    """What later batches need to know of this one, then the ledger: a batch in the ledger is done."""
+    warehouse = arrived.warehouse
+    counted = [row.asDict() for row in rows]
+    seen = small_table(warehouse.spark, connector_run_rows(counted, source=number.job.source), CONNECTOR_RUNS.columns)
+    warehouse.append_once(CONNECTOR_RUNS.name, seen, writer=number.writer, number=number.batch_id)
+    ended = {place: counts for outcome in outcomes.values() for place, counts in outcome.counts.items()}
+    written = ledger_rows(counted, ended, _gaps(arrived.records, rows), batch=number.row)
+    for feed, outcome in outcomes.items():
+        written += moved_rows(outcome, batch={**number.row, "feed": feed})
+    ledger = small_table(warehouse.spark, written, LEDGER.columns)
+    warehouse.append_once(
+        LEDGER.name,
+        ledger.withColumn("written_at", F.current_timestamp()),
+        writer=number.writer,
+        number=number.batch_id,
+    )
+
+
+def _gaps(batch: DataFrame, rows: Sequence[Row]) -> dict[Place, list[tuple[int, int]]]:
+    """Of every place, the ranges of offsets inside of the batch that no record has."""
+    extent: dict[Place, tuple[int, int, int]] = {}
+    for row in rows:
+        place = (row["topic"], row["topic_id"], row["partition"])
+        first, last, read = extent.get(place, (row["first_offset"], row["last_offset"], 0))
+        extent[place] = (min(first, row["first_offset"]), max(last, row["last_offset"]), read + row["read"])
+    with_gaps = [place for place, (first, last, read) in extent.items() if last - first + 1 != read]
+    gaps: dict[Place, list[tuple[int, int]]] = {}
+    if with_gaps:
+        records = batch.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        found = offset_gaps(records.where(F.col("topic").isin(*{topic for topic, _id, _partition in with_gaps})))
+        for row in found.collect():
+            place = (row["topic"], row["topic_id"], row["partition"])
+            gaps.setdefault(place, []).append((row["first"], row["last"]))
+    return gaps
+
+
+def _store_stops(warehouse: Warehouse, stopped: Mapping[str, Stop], job: Job) -> None:
+    """What has stopped tables, into `quality.results`."""
+    results = [
+        Result(
+            run=job.run,
+            gate="silver",
+            source=job.source,
+            feed=feed,
+            rule=stop.rule,
+            description=stop.description,
+            message=stop.why,
+            on_failure="fail",
+            evaluated=stop.judged,
+            failed=stop.failed,
+            passed=False,
+        )
+        for feed, stop in stopped.items()
+    ]
+    if results:
+        warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))

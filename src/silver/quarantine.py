@@ -1,0 +1,224 @@
+"""`quality.quarantine`: the records that may not pass, each with its reasons and with what was decided about it.
+
+An entry is one Kafka record. It is `open` until a person decides: `requeued` (judge it again by the rules of today),
+`released` (apply it although it fails rules) or `discarded` (never apply it). Decisions are kept, so that a silver
+which is made anew from bronze comes to the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Expectation, Feed
+from lakehouse.tables import TableSpec, Warehouse, small_table
+from silver.runs import Place
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import Column, DataFrame
+
+# `row_key`: the columns of the key as JSON, where they could be read. `contract`: of the table and its rules, as they
+# were when the record was judged last. `checkpoint`: of the silver whose ledger has it as quarantined. `request`: the
+# command that requeued or released it; `finished_at`: when that was carried out.
+QUARANTINE = TableSpec(
+    name="quality.quarantine",
+    columns="""
+        source STRING, feed STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
+        row_key STRING, reasons ARRAY<STRING>, rules ARRAY<STRING>, contract STRING,
+        key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>,
+        first_seen TIMESTAMP, last_seen TIMESTAMP, checkpoint STRING,
+        state STRING, state_by STRING, state_why STRING, state_at TIMESTAMP, request STRING, finished_at TIMESTAMP
+    """,
+    partition_by=("source",),
+)
+STATES = ("open", "requeued", "released", "discarded")
+DAMAGED = "Its source position is ahead of that of a later change of the same key in the same connector run."
+DISCARDED = "It was discarded by command."
+WAITS = "It waits in quarantine."
+OF_RECORD = ["topic", "topic_id", "partition", "offset"]
+_RANGES = "topic STRING, topic_id STRING, partition INT, first BIGINT, last BIGINT"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the quarantine has that concerns a batch, by feed.
+
+    `damaged`: feeds of which damaged records were set aside. `decided`: feeds of which records were released or
+    discarded. `waiting`: feeds of which records wait; `met_again`: of which the batch has some of them.
+    """
+
+    damaged: Collection[str]
+    decided: Collection[str]
+    waiting: Collection[str]
+    met_again: Collection[str]
+
+
+def contract_version(feed: Feed, rules: Sequence[Expectation]) -> str:
+    """Twelve hex digits that change when the table's contract or its rules do."""
+    told = [feed.model_dump_json(), *[rule.model_dump_json() for rule in rules]]
+    return sha256("\n".join(told).encode()).hexdigest()[:12]
+
+
+def quarantine_rows(judged: DataFrame, feed: Feed, *, contract: str, checkpoint: str) -> DataFrame:
+    """The quarantined records of a feed as new entries: raw, with every reason."""
+    now, none = F.current_timestamp(), F.lit(None)
+    keys = [F.col(f"row.{key}").alias(key) for key in feed.keys]
+    has_key = F.lit(bool(keys))
+    for key in keys:
+        has_key = has_key & key.isNotNull()
+    return judged.where(F.col("kind") == "quarantined").select(
+        F.lit(feed.source).alias("source"),
+        F.lit(feed.name).alias("feed"),
+        *OF_RECORD,
+        "timestamp",
+        F.when(has_key, F.to_json(F.struct(*keys or [F.lit(1)]))).alias("row_key"),
+        F.col("problems").alias("reasons"),
+        F.col("failed_rules").alias("rules"),
+        F.lit(contract).alias("contract"),
+        "key",
+        "value",
+        "headers",
+        now.alias("first_seen"),
+        now.alias("last_seen"),
+        F.lit(checkpoint).alias("checkpoint"),
+        F.lit("open").alias("state"),
+        none.cast("string").alias("state_by"),
+        none.cast("string").alias("state_why"),
+        none.cast("timestamp").alias("state_at"),
+        none.cast("string").alias("request"),
+        none.cast("timestamp").alias("finished_at"),
+    )
+
+
+def add(warehouse: Warehouse, entries: DataFrame, source: str) -> None:
+    """Add new entries. Of a record that is known, what it fails today; it waits again, unless it was discarded."""
+    is_discarded = "known.state = 'discarded'"
+    of_today = {name: f"IF({is_discarded}, known.{name}, new.{name})" for name in ("reasons", "rules", "contract")}
+    (
+        _entries(warehouse)
+        .merge(entries.distinct().alias("new"), _same_record(source))
+        .whenMatchedUpdate(
+            set={
+                **of_today,
+                "row_key": "coalesce(new.row_key, known.row_key)",
+                "last_seen": "new.last_seen",
+                "checkpoint": "new.checkpoint",
+                "state": f"IF({is_discarded}, known.state, 'open')",
+                "finished_at": f"IF({is_discarded}, known.finished_at, NULL)",
+            }
+        )
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
+
+
+def passed(warehouse: Warehouse, records: DataFrame, source: str) -> None:
+    """Close the entries of these records (OF_RECORD), which waited and have passed: nothing of them waits any more.
+
+    The gate says nothing of damaged records: they still wait.
+    """
+    is_sound = f"NOT array_contains(known.reasons, '{DAMAGED}')"
+    (
+        _entries(warehouse)
+        .merge(records.select(*OF_RECORD).distinct().alias("new"), _same_record(source))
+        .whenMatchedUpdate(
+            condition=f"known.state IN ('requeued', 'released') AND known.finished_at IS NULL AND {is_sound}",
+            set={"finished_at": "current_timestamp()"},
+        )
+        .whenMatchedUpdate(
+            condition=f"known.state = 'open' AND {is_sound}",
+            set={
+                "state": "'requeued'",
+                "state_by": "'silver'",
+                "state_why": "'Read again from bronze: by the rules of today it may pass.'",
+                "state_at": "current_timestamp()",
+                "finished_at": "current_timestamp()",
+            },
+        )
+        .execute()
+    )
+
+
+def waits() -> Column:
+    """Whether the record of an entry is not in silver, and could come there: open, or a request is not carried out."""
+    is_asked = F.col("state").isin("requeued", "released") & F.col("finished_at").isNull()
+    return (F.col("state") == "open") | is_asked
+
+
+def standing(warehouse: Warehouse, source: str, ranges: Mapping[Place, tuple[int, int]]) -> Standing:
+    """What concerns a batch of these ranges of offsets."""
+    rows = [
+        {"topic": topic, "topic_id": topic_id, "partition": partition, "first": first, "last": last}
+        for (topic, topic_id, partition), (first, last) in ranges.items()
+    ]
+    of_batch = F.broadcast(small_table(warehouse.spark, rows, _RANGES))
+    is_met = F.coalesce(F.col("offset").between(F.col("first"), F.col("last")), F.lit(False))
+    is_damaged = F.array_contains("reasons", DAMAGED)
+    is_waiting = waits() & ~is_damaged
+    found = (
+        warehouse.read(QUARANTINE.name)
+        .where(F.col("source") == source)
+        .join(of_batch, on=["topic", "topic_id", "partition"], how="left")
+        .groupBy("feed")
+        .agg(
+            F.bool_or(is_damaged).alias("damaged"),
+            F.bool_or(F.col("state").isin("released", "discarded")).alias("decided"),
+            F.bool_or(is_waiting).alias("waiting"),
+            F.bool_or(is_met & is_waiting).alias("met_again"),
+        )
+        .collect()
+    )
+    kinds = ("damaged", "decided", "waiting", "met_again")
+    return Standing(**{kind: frozenset(row["feed"] for row in found if row[kind]) for kind in kinds})
+
+
+def decided(quarantine: DataFrame, feed: Feed) -> DataFrame:
+    """OF_RECORD of the feed's records that a person has decided about, and `decision`: released or discarded."""
+    is_decided = F.col("state").isin("released", "discarded")
+    return _of_feed(quarantine, feed).where(is_decided).select(*OF_RECORD, F.col("state").alias("decision"))
+
+
+def decided_or_waiting(quarantine: DataFrame, feed: Feed, *, asked: str | None = None) -> DataFrame:
+    """The same for records that are read again from bronze: those that wait are to stay out, by `decision` (waits).
+
+    `asked`: the request that is carried out; its records do not wait. What is damaged is told by `set_aside`.
+    """
+    is_asked = F.lit(asked is not None) & (F.col("request") == F.lit(asked)) & F.col("finished_at").isNull()
+    is_asked = F.coalesce(is_asked, F.lit(False))
+    is_finished = F.col("finished_at").isNotNull()
+    decision = (
+        F.when(F.col("state") == "discarded", "discarded")
+        .when((F.col("state") == "released") & (is_finished | is_asked), "released")
+        .when(waits() & ~is_asked & ~F.array_contains("reasons", DAMAGED), "waits")
+    )
+    found = _of_feed(quarantine, feed).select(*OF_RECORD, decision.alias("decision"))
+    return found.where(F.col("decision").isNotNull())
+
+
+def set_aside(quarantine: DataFrame, feed: Feed) -> DataFrame:
+    """OF_RECORD of the feed's records that were found damaged, with `is_set_aside`."""
+    found = _of_feed(quarantine, feed).where(F.array_contains("reasons", DAMAGED))
+    return found.select(*OF_RECORD, F.lit(True).alias("is_set_aside")).distinct()
+
+
+def as_bronze(entries: DataFrame) -> DataFrame:
+    """The records of entries as bronze has them."""
+    topic_id = F.nullif("topic_id", F.lit("")).alias("_topic_id")
+    return entries.select("topic", topic_id, "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def _of_feed(quarantine: DataFrame, feed: Feed) -> DataFrame:
+    return quarantine.where((F.col("source") == feed.source) & (F.col("feed") == feed.name))
+
+
+def _entries(warehouse: Warehouse) -> DeltaTable:
+    return warehouse.delta(QUARANTINE.name).alias("known")
+
+
+def _same_record(source: str) -> str:
+    return " AND ".join([f"known.source = '{source}'", *[f"known.{name} = new.{name}" for name in OF_RECORD]])

@@ -1,0 +1,214 @@
+"""What people ask of records in quarantine, carried out by silver's own path: judged again, placed, folded and merged.
+
+A request is written down first (state and request id) and carried out afterwards, by the command or by the next run of
+silver: so a crash in between loses nothing. With a record the whole story of its Kafka key is read again, since a
+tombstone behind it may have meant it. The ledger moves what passes from quarantined to what became of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Contracts, Feed
+from lakehouse.session import held
+from lakehouse.tables import Warehouse, small_table
+from silver import quarantine
+from silver.batch import (
+    FeedBatch,
+    Outcome,
+    brings_schemas,
+    entries,
+    judged_records,
+    moved_rows,
+    read_ranges,
+)
+from silver.feed_batch import apply_feed
+from silver.from_bronze import in_ranges, stories
+from silver.history import history, remembered
+from silver.ledger import CONNECTOR_RUNS, LEDGER, OUTCOMES, connector_run_rows, counts
+from silver.micro_batch import Job
+from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, as_bronze, decided_or_waiting
+from silver.runs import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OF_PLACE = ("topic", "topic_id", "partition")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asks of entries: `state` (requeued, released, discarded), who, why, and the id of the request."""
+
+    state: str
+    by: str
+    why: str
+    id: str
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request for records of one table, for the silver of this checkpoint."""
+
+    feed: Feed
+    request: str
+    checkpoint: str
+
+
+def may_become(state: str) -> Column:
+    """Which entries a request for this state is about: none that is in silver, none whose place in history is wrong."""
+    before = {"requeued": ("open", "discarded"), "released": ("open", "discarded"), "discarded": ("open",)}[state]
+    is_sound = F.lit(True) if state == "discarded" else ~F.array_contains("reasons", DAMAGED)
+    return F.col("state").isin(*before) & is_sound
+
+
+def ask(warehouse: Warehouse, request: Request, *, chosen: Column) -> None:
+    """Write the request down for those of the chosen entries that it can be about."""
+    finished = F.current_timestamp() if request.state == "discarded" else F.lit(None).cast("timestamp")
+    warehouse.delta(QUARANTINE.name).update(
+        chosen & may_become(request.state),
+        {
+            "state": F.lit(request.state),
+            "state_by": F.lit(request.by),
+            "state_why": F.lit(request.why),
+            "state_at": F.current_timestamp(),
+            "request": F.lit(request.id),
+            "finished_at": finished,
+        },
+    )
+
+
+def judged_again(warehouse: Warehouse, contracts: Contracts, chosen: DataFrame, state: str) -> dict[str, Counter[str]]:
+    """Of every table, how many of the chosen entries would `pass` gate 1 now, and how many would `fail`."""
+    found: dict[str, Counter[str]] = {}
+    for row in chosen.select("feed").distinct().collect():
+        feed = contracts.feeds[row["feed"]]
+        of_feed = chosen.where(F.col("feed") == feed.name)
+        decisions = of_feed.select(*OF_RECORD, F.lit(state).alias("decision"))
+        told = judged_records(as_bronze(of_feed), feed, contracts.silver_gate.rules(feed.name), decisions=decisions)
+        counted = told.groupBy((F.col("kind") == "quarantined").alias("fails")).count().collect()
+        found[feed.name] = Counter({"fail" if one["fails"] else "pass": one["count"] for one in counted})
+    return found
+
+
+def carry_out(warehouse: Warehouse, job: Job) -> dict[str, Counter[str]]:
+    """Carry out every request for records that this silver has read; by table, how many came to which outcome.
+
+    `quarantined`: they may still not pass, and are open again, with the reasons of today.
+    """
+    checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
+    is_asked = F.col("state").isin("requeued", "released") & F.col("finished_at").isNull()
+    waiting = warehouse.read(QUARANTINE.name).where(
+        (F.col("source") == job.source) & is_asked & (F.col("checkpoint") == checkpoint)
+    )
+    found: dict[str, Counter[str]] = {}
+    for row in waiting.select("feed", "request").distinct().orderBy("feed", "request").collect():
+        if row["feed"] in job.feeds:
+            records = waiting.where((F.col("feed") == row["feed"]) & (F.col("request") == row["request"]))
+            asked = _Asked(job.feeds[row["feed"]], row["request"], checkpoint)
+            came_to = _apply(warehouse, job, asked, records)
+            found.setdefault(row["feed"], Counter()).update(came_to)
+    return found
+
+
+def _apply(warehouse: Warehouse, job: Job, asked: _Asked, waiting: DataFrame) -> Counter[str]:
+    """What came of the request's records. Every step can be repeated."""
+    feed = asked.feed
+    with ExitStack() as stack:
+        wanted = stack.enter_context(held(waiting.select(*OF_RECORD, "key")))
+        batch, records = _read_again(warehouse, job, asked, wanted, stack)
+        own = records.where(~F.col("is_read_again"))
+        passing = _passing(own)
+        outcome = apply_feed(batch, records) if passing else Outcome()
+        quarantine.add(warehouse, entries(batch, own), job.source)
+        requeued = _write_down(batch, asked, passing, outcome)
+        quarantine.passed(warehouse, own.where(F.col("kind") != "quarantined"), feed.source)
+        read = own.count()
+    came_to = Counter({kind: sum(row[kind] for row in requeued) for kind in OUTCOMES})
+    came_to["quarantined"] += read
+    return +came_to
+
+
+def _read_again(
+    warehouse: Warehouse, job: Job, asked: _Asked, wanted: DataFrame, stack: ExitStack
+) -> tuple[FeedBatch, DataFrame]:
+    """The wanted records, and with `is_read_again` all others of their keys that silver has read, through gate 1."""
+    feed, rules = asked.feed, job.rules(asked.feed.name)
+    standing = quarantine.standing(warehouse, job.source, {})
+    ranges = read_ranges(history(feed, [], remembered(warehouse, job.source, [])))
+    story = stories(in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges), wanted)
+    decisions = decided_or_waiting(warehouse.read(QUARANTINE.name), feed, asked=asked.request)
+    told = judged_records(story, feed, rules, wrapped=brings_schemas(story), decisions=decisions)
+    marks = wanted.select(*OF_RECORD, F.lit(False).alias("is_read_again")).distinct()
+    marked = stack.enter_context(held(told)).join(F.broadcast(marks), on=OF_RECORD, how="left")
+    records = marked.withColumn("is_read_again", F.coalesce("is_read_again", F.lit(True)))
+    rows = counts(records, feed=feed, rules=[rule.name for rule in rules]).collect()
+    memory = remembered(warehouse, job.source, rows)
+    batch = FeedBatch(
+        warehouse=warehouse,
+        feed=feed,
+        rules=rules,
+        rows=rows,
+        run=job.run,
+        memory=memory,
+        standing=standing,
+        checkpoint=asked.checkpoint,
+        request=asked.request,
+    )
+    return batch, records
+
+
+def _write_down(
+    batch: FeedBatch, asked: _Asked, passing: Mapping[Place, Mapping[str, int]], outcome: Outcome
+) -> Sequence[Mapping[str, Any]]:
+    """What silver has learned, and the rows of the ledger: once for a request. Returns those of its own records."""
+    warehouse, feed = batch.warehouse, batch.feed
+    writer = f"silver/{feed.source}/{asked.checkpoint}/{asked.request}/{feed.name}"
+    learned = connector_run_rows([row.asDict() for row in batch.rows], source=feed.source)
+    seen = small_table(warehouse.spark, learned, CONNECTOR_RUNS.columns)
+    warehouse.append_once(CONNECTOR_RUNS.name, seen, writer=writer, number=0)
+    of_ledger = {"run": batch.run, "source": feed.source, "checkpoint": asked.checkpoint, "feed": feed.name}
+    requeued = requeued_rows(passing, outcome, batch=of_ledger)
+    moved = [*requeued, *moved_rows(outcome, batch=of_ledger)]
+    if moved:
+        ledger = small_table(warehouse.spark, moved, LEDGER.columns).withColumn("written_at", F.current_timestamp())
+        warehouse.append_once(LEDGER.name, ledger, writer=writer, number=0)
+    return requeued
+
+
+def requeued_rows(
+    passing: Mapping[Place, Mapping[str, int]], outcome: Outcome, *, batch: Mapping[str, Any]
+) -> Sequence[dict[str, Any]]:
+    """Ledger rows that move records out of quarantine: to what became of them. `batch`: what all rows say.
+
+    `passing`: of every place, how many of them pass (`records`), and how many of these are `ignored`.
+    """
+    rows = []
+    for place, numbers in passing.items():
+        came_to = outcome.counts.get(place, {})
+        row: dict[str, Any] = {
+            **batch,
+            **dict(zip(OF_PLACE, place, strict=True)),
+            **dict.fromkeys(("read", *OUTCOMES, "judged"), 0),
+            **came_to,
+        }
+        row["ignored"] = numbers["ignored"]
+        row["quarantined"] = came_to.get("quarantined", 0) - numbers["records"]
+        rows.append(row)
+    return rows
+
+
+def _passing(records: DataFrame) -> dict[Place, dict[str, int]]:
+    passes = records.where(F.col("kind") != "quarantined")
+    is_ignored = F.count_if(F.col("kind") == "ignored").alias("ignored")
+    rows = passes.groupBy(*OF_PLACE).agg(F.count(F.lit(1)).alias("records"), is_ignored).collect()
+    return {
+        (row["topic"], row["topic_id"], row["partition"]): {"records": row["records"], "ignored": row["ignored"]}
+        for row in rows
+    }

@@ -1,0 +1,178 @@
+"""Gate 2 in the gold job: what holds a source, from gold or from its publication, and what lets it pass again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from gold import gates, publish
+from gold.columns import UNIFIED
+from lakehouse import checkpoint
+from lakehouse.config import settings
+from lakehouse.contracts import Contracts, Expectation, OnFailure
+from lakehouse.results import RESULTS, held_sources
+from lakehouse.tables import Warehouse
+from tests.support.gold import Shop
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+pytestmark = pytest.mark.spark
+
+IN_MYSQL_TOO = "SELECT o.order_id FROM {batch} o LEFT ANTI JOIN mysql_orders m ON o.order_id = m.order_id"
+
+
+@pytest.fixture
+def shop(empty_silver: Callable[[], Warehouse], contracts: Contracts) -> Shop:
+    warehouse = empty_silver()
+    return Shop(warehouse, settings(warehouse=warehouse.location, checkpoints=warehouse.checkpoints), contracts)
+
+
+def with_rules(contracts: Contracts, *rules: Expectation, publication: bool = False) -> Contracts:
+    """The contracts with no other rules of silver tables than these; with those of the publication or without any."""
+    kept = contracts.gold_gate.publication if publication else ()
+    gate = contracts.gold_gate.model_copy(update={"expectations": rules, "publication": kept})
+    return contracts.model_copy(update={"gold_gate": gate})
+
+
+def rule(kind: str, *feeds: str, on_failure: OnFailure = "fail", **kwargs: Any) -> Expectation:
+    name, description = "of_this_test", "A rule of this test."
+    return Expectation(name=name, type=kind, kwargs=kwargs, feeds=feeds, on_failure=on_failure, description=description)
+
+
+def results(shop: Shop, run: str, gate: str) -> Mapping[tuple[str, str], Row]:
+    """The results of a gate in a run, by source and rule."""
+    rows = shop.warehouse.read(RESULTS.name).where((F.col("run") == run) & (F.col("gate") == gate)).collect()
+    return {(row["source"], row["rule"]): row for row in rows}
+
+
+def waiting(shop: Shop) -> Mapping[str, int]:
+    """How many records of each source the publication would send."""
+    counts: dict[str, int] = {}
+    for stretch in publish.stretches(shop.warehouse, shop.contracts):
+        states = publish.states_of(shop.warehouse, shop.contracts, stretch)
+        for row in states.groupBy("source_database").count().collect():
+            counts[row["source_database"]] = row["count"]
+    return counts
+
+
+def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(shop: Shop) -> None:
+    shop.write("postgres_orders", {"order_id": 1}, {"order_id": 2}, {"order_id": 3})
+    shop.write("mysql_orders", {"order_id": 1})
+    assert shop.run("first").unpublished_sources == ()
+    assert waiting(shop) == {"postgresql": 3, "mysql": 1}
+    (together,) = publish.stretches(shop.warehouse, shop.contracts)
+    assert set(together.sources) == {"postgres", "mysql", gates.OTHERS}
+
+    gold = shop.warehouse.delta(UNIFIED)
+    gold.delete("composite_key = 'PG-2'")
+    gold.update("composite_key = 'PG-3'", {"total_amount": "total_amount + 1"})
+    shop.write("mysql_orders", {"order_id": 2})
+    # What another hand changed in gold is not published before it was judged.
+    assert waiting(shop) == {"postgresql": 3, "mysql": 1}
+    outcome = shop.run("lost")
+    assert (outcome.held_sources, outcome.unpublished_sources) == ((), ("postgres",))
+    found = results(shop, "lost", "publication")
+    assert {key for key, row in found.items() if not row["passed"]} == {
+        ("postgres", "orders_conserved"),
+        ("postgres", "money_conserved"),
+    }
+    assert {row["table"] for row in found.values()} == {UNIFIED}
+    lost, changed = found["postgres", "orders_conserved"], found["postgres", "money_conserved"]
+    assert (lost["sample_keys"], lost["failed"], lost["evaluated"], lost["share"]) == (["PG-2"], 1, 2, 0.5)
+    assert (changed["sample_keys"], changed["failed"]) == (["PG-3"], 1)
+    assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts) == {"publication": ["postgres"]}
+    assert waiting(shop) == {"postgresql": 3, "mysql": 2}
+
+    # Without news it is asked again, and it alone.
+    assert shop.run("still").unpublished_sources == ("postgres",)
+    assert {source for source, _rule in results(shop, "still", "publication")} == {"postgres"}
+
+    shop.warehouse.delta("ops.progress").delete(f"consumer LIKE '{UNIFIED} %'")
+    assert shop.run("taken whole again").unpublished_sources == ()
+    assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts) == {}
+    assert waiting(shop) == {"postgresql": 3, "mysql": 2}
+    version = shop.warehouse.version("ops.progress")
+    shop.run("nothing new")
+    assert shop.warehouse.version("ops.progress") == version
+    assert results(shop, "nothing new", "publication") == {}
+
+
+def test_tables_are_compared_with_what_they_were_when_their_source_last_passed(shop: Shop) -> None:
+    kept = rule("expect_table_row_count_to_be_between", "mysql_orders", min_value={"$PARAMETER": "rows_before * 0.5"})
+    contracts = with_rules(shop.contracts, kept)
+    orders = [{"order_id": n} for n in range(4)]
+    shop.write("mysql_orders", *orders)
+    shop.run("first", contracts)
+    assert results(shop, "first", "gold")["mysql", "of_this_test"]["message"].startswith("Not asked")
+    shop.write("mysql_orders", {"order_id": 0, "_is_deleted": True}, {"order_id": 1, "_is_deleted": True})
+    assert shop.run("two of four gone", contracts).held_sources == ()
+    shop.write("mysql_orders", *orders)
+    shop.run("four again", contracts)
+    shop.write("mysql_orders", *({**order, "_is_deleted": True} for order in orders[:3]))
+    assert shop.run("three of four gone", contracts).held_sources == ("mysql",)
+    shop.write("mysql_orders", {"order_id": 9})
+    assert shop.run("still compared with four", contracts).held_sources == ()
+
+
+def test_a_foreign_key_sees_the_other_table_as_gold_takes_it(shop: Shop) -> None:
+    known = rule("unexpected_rows_expectation", "postgres_orders", unexpected_rows_query=IN_MYSQL_TOO)
+    contracts = with_rules(shop.contracts, known)
+    shop.write("postgres_orders", {"order_id": 1}, {"order_id": 2})
+    shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2, "_is_deleted": True})
+    assert shop.run("without", contracts).held_sources == ("postgres",)
+    found = results(shop, "without", "gold")["postgres", "of_this_test"]
+    assert (found["table"], found["evaluated"], found["failed"]) == ("silver.postgres_orders", 2, 1)
+    assert (found["share"], found["sample_keys"]) == (0.5, ["2"])
+    # MySQL has no news now: its table is taken as it is.
+    shop.write("mysql_orders", {"order_id": 2})
+    shop.run("mysql", with_rules(shop.contracts))
+    shop.write("postgres_orders", {"order_id": 1, "status": "paid"})
+    assert shop.run("with", contracts).held_sources == ()
+
+
+@pytest.mark.parametrize(("on_failure", "held"), [("fail", ("mysql",)), ("warn", ())])
+def test_a_rule_that_cannot_be_evaluated_holds_only_when_it_may(
+    shop: Shop, on_failure: OnFailure, held: tuple[str, ...]
+) -> None:
+    query = "SELECT * FROM {batch} WHERE absent = 1"
+    broken = rule("unexpected_rows_expectation", "mysql_orders", on_failure=on_failure, unexpected_rows_query=query)
+    shop.write("mysql_orders", {"order_id": 1})
+    assert shop.run("broken", with_rules(shop.contracts, broken)).held_sources == held
+    found = results(shop, "broken", "gold")["mysql", "of_this_test"]
+    assert (found["passed"], found["evaluated"], found["share"]) == (False, 0, None)
+    assert "AnalysisException UNRESOLVED_COLUMN" in found["message"]
+
+
+def test_great_expectations_runs_once_a_gate_and_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def counted(tables: Mapping[str, checkpoint.Judged]) -> dict[str, list[checkpoint.Verdict]]:
+        asked.append(sorted(tables))
+        return checkpoint.validate_tables(tables)
+
+    monkeypatch.setattr(gates, "validate_tables", counted)
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.write("mysql_orders", {"order_id": 1})
+    shop.run("one")
+    assert asked == [sorted(shop.contracts.gold_gate.feeds), ["mysql", "postgres"]]
+    shop.run("nothing new")
+    assert len(asked) == 2
+
+
+def test_rows_of_a_source_that_left_the_contract_are_published_as_deleted(shop: Shop) -> None:
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.write("mysql_orders", {"order_id": 1})
+    shop.run("both")
+    (everything,) = publish.stretches(shop.warehouse, shop.contracts)
+    publish.record_published(shop.warehouse, shop.contracts, everything)
+    assert waiting(shop) == {}
+    sources = {"postgres": shop.contracts.gold.sources["postgres"]}
+    alone = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"sources": sources})})
+    shop.run("one source less", alone)
+    (stretch,) = publish.stretches(shop.warehouse, alone)
+    states = publish.states_of(shop.warehouse, alone, stretch).collect()
+    assert [(row["composite_key"], row["is_deleted"]) for row in states] == [("MY-1", True)]

@@ -1,0 +1,155 @@
+"""The law of requeueing: whatever waited, and in whatever order it is requeued, silver is as if it had never waited.
+
+Random histories are read by a gate that stops a part of their changes; then the gate is mended, and what waits is
+requeued in parts. Beside it the same batches are read by the mended gate from the beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Contracts, Expectation
+from lakehouse.tables import Warehouse
+from silver.apply import ensure_tables
+from silver.ledger import OUTCOMES
+from silver.quarantine import DAMAGED, QUARANTINE
+from silver.requeue import Request, ask, carry_out
+from tests.spark.test_changelog import SEED, SOURCES
+from tests.support.bronze import bronze_rows
+from tests.support.events import Record
+from tests.support.model.batches import in_offset_order
+from tests.support.model.stories import random_history
+from tests.support.sharded import CASE, sharded, topic_of
+from tests.support.silver import apply, job_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+HISTORIES = int(os.environ.get("HISTORIES", "250")) // 8
+BATCHES, REQUESTS = 2, 2
+# A fourth of the changes, by what they say: updates of an order mostly say another thing than its insert.
+TOO_STRICT = Expectation(
+    name="too_strict",
+    type="unexpected_rows_expectation",
+    kwargs={"unexpected_rows_query": "SELECT * FROM {batch} WHERE pmod(xxhash64(customer_id, status, note), 4) = 0"},
+    on_failure="quarantine",
+    description="Nobody knows why this was a rule.",
+)
+
+
+@pytest.fixture(scope="module")
+def cases(contracts: Contracts) -> Contracts:
+    return sharded(contracts)
+
+
+@pytest.fixture(scope="module")
+def strict(cases: Contracts) -> Contracts:
+    rules = (*cases.silver_gate.expectations, TOO_STRICT)
+    return cases.model_copy(update={"silver_gate": cases.silver_gate.model_copy(update={"expectations": rules})})
+
+
+@pytest.fixture(scope="module")
+def seed() -> int:
+    given = os.environ.get("HISTORIES_SEED") or SEED
+    return Random().getrandbits(32) if given == "random" else int(given)  # noqa: S311
+
+
+@pytest.fixture(scope="module")
+def tables(
+    spark: SparkSession, cases: Contracts, strict: Contracts, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, tuple[Warehouse, Warehouse]]:
+    """By source: the warehouse in which records have waited, and the one in which they have not."""
+
+    def told(source: str, gate: Contracts) -> Warehouse:
+        folder = tmp_path_factory.mktemp(source)
+        warehouse = Warehouse(spark, str(folder / "w"), str(folder / "w" / "_checkpoints"))
+        ensure_tables(warehouse, cases)
+        for number, (file, topics) in enumerate(_batches(source, cases, seed, folder)):
+            rows = bronze_rows(spark, file, topics={topic: topic for topic in topics})
+            apply(warehouse, gate, source, rows, number)
+        for part in Random(seed).sample(range(REQUESTS), REQUESTS) if gate is strict else ():  # noqa: S311
+            is_of_part = F.pmod(F.hash("topic", "partition", "offset"), F.lit(REQUESTS)) == part
+            request = Request("requeued", "a person", "the law", uuid4().hex)
+            ask(warehouse, request, chosen=is_of_part & F.array_contains("rules", TOO_STRICT.name))
+            carry_out(warehouse, job_of(warehouse, cases, source))
+        return warehouse
+
+    with ThreadPoolExecutor() as pool:
+        running = {source: [pool.submit(told, source, gate) for gate in (strict, cases)] for source in SOURCES}
+        return {source: (waited.result(), at_once.result()) for source, (waited, at_once) in running.items()}
+
+
+def _batches(source: str, cases: Contracts, seed: int, folder: Path) -> list[tuple[Path, set[str]]]:
+    batches: list[list[Record]] = [[] for _ in range(BATCHES)]
+    feed = cases.feeds[f"{source}_orders"]
+    for number in range(HISTORIES):
+        random = Random(f"{seed} requeue {source} {number}")  # noqa: S311
+        kind = random.choice(SOURCES[source])
+        history = random_history(kind, random, topic=topic_of(f"{source}{number}", feed.name), features=None)
+        for batch, records in enumerate(in_offset_order(history.records, random, count=BATCHES)):
+            batches[batch] += records
+    files = []
+    for number, told in enumerate(batches):
+        file = folder / f"{number}.jsonl"
+        file.write_text("".join(f"{json.dumps(record)}\n" for record in told), encoding="utf-8")
+        files.append((file, {record["topic"] for record in told}))
+    return files
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_silver_is_as_if_nothing_had_waited(
+    tables: Mapping[str, tuple[Warehouse, Warehouse]], cases: Contracts, seed: int, source: str
+) -> None:
+    waited, at_once = tables[source]
+    columns = [*cases.feeds[f"{source}_orders"].columns, "_is_deleted"]
+    rows = [_rows(warehouse, f"silver.{source}_orders", columns) for warehouse in (waited, at_once)]
+    assert len(rows[1]) > HISTORIES
+    differing = sorted(key for key in {**rows[0], **rows[1]} if rows[0].get(key) != rows[1].get(key))
+    some = [(key, rows[0].get(key), rows[1].get(key)) for key in differing[:3]]
+    assert not differing, f"HISTORIES_SEED={seed}: {len(differing)} rows of {len(rows[1])} differ; some: {some}"
+
+
+def _rows(warehouse: Warehouse, table: str, columns: Sequence[str]) -> Mapping[tuple[str, int], tuple[str, ...]]:
+    rows = warehouse.read(table).select(*columns).collect()
+    return {(row[CASE], row["order_id"]): tuple(str(row[name]) for name in columns) for row in rows}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_waits_is_what_would_wait_anyway(
+    tables: Mapping[str, tuple[Warehouse, Warehouse]], seed: int, source: str
+) -> None:
+    """But forged positions: where a new file or epoch follows, it depends on the batches whether one is found."""
+    waited, at_once = [_waiting(warehouse) for warehouse in tables[source]]
+    requeued = tables[source][0].read(QUARANTINE.name).where("state = 'requeued'").count()
+    assert requeued > HISTORIES, "the rule was too strict for many"
+    assert waited == at_once, f"HISTORIES_SEED={seed}"
+
+
+def _waiting(warehouse: Warehouse) -> set[tuple[str, int, int]]:
+    waits = (F.col("state") == "open") & ~F.array_contains("reasons", DAMAGED)
+    rows = warehouse.read(QUARANTINE.name).where(waits).select("topic", "partition", "offset").collect()
+    return {(row["topic"], row["partition"], row["offset"]) for row in rows}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_record_still_has_one_outcome(
+    tables: Mapping[str, tuple[Warehouse, Warehouse]], seed: int, source: str
+) -> None:
+    sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
+    waited, at_once = [warehouse.read("ops.ledger").agg(*sums).collect()[0] for warehouse in tables[source]]
+    assert waited["read"] == sum(waited[outcome] for outcome in OUTCOMES), f"HISTORIES_SEED={seed}: {waited}"
+    assert waited["read"] == at_once["read"]
+    open_entries = tables[source][0].read(QUARANTINE.name).where("state = 'open'").count()
+    assert waited["quarantined"] == open_entries, f"HISTORIES_SEED={seed}"

@@ -1,0 +1,217 @@
+"""Tables that gate 1 stops: nothing of the batch is applied to them, the others go on, and no record is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.events import events_table
+from cli.accounts import account_of
+from cli.verify import HARMLESS
+from lakehouse.config import Settings
+from lakehouse.contracts import Contracts, Expectation, PoisonBudget
+from lakehouse.errors import ContractError, FeedStoppedError
+from lakehouse.results import RESULTS
+from silver import apply, stops
+from silver.row_rules import require_rules
+from tests.spark.test_requeue import AMOUNT, FEED, OUTBOX, TOPIC, event, outbox_event
+from tests.support.bronze import bronze_rows
+from tests.support.recordings import write
+from tests.support.silver import Told, with_gate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakehouse.tables import Warehouse
+
+pytestmark = pytest.mark.spark
+
+OUTBOX_FEED = "mysql_outbox_orders"
+STATUS = Expectation(
+    name="status_known",
+    type="expect_column_values_to_be_in_set",
+    kwargs={"column": "status", "value_set": ["pending"]},
+    on_failure="fail",
+    description="An order is pending.",
+    feeds=(FEED,),
+)
+
+
+def in_sql(condition: str) -> Expectation:
+    query = f"SELECT * FROM {{batch}} WHERE {condition}"
+    return Expectation(
+        name="status_is_a_number",
+        type="unexpected_rows_expectation",
+        kwargs={"unexpected_rows_query": query},
+        on_failure="quarantine",
+        description="A status is a number.",
+        feeds=(OUTBOX_FEED,),
+    )
+
+
+def with_budget(contracts: Contracts, budget: PoisonBudget) -> Contracts:
+    tables = {**contracts.silver.tables}
+    tables[FEED] = tables[FEED].model_copy(update={"poison_budget": budget})
+    return contracts.model_copy(update={"silver": contracts.silver.model_copy(update={"tables": tables})})
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is in the tables after a step; `why` a table is stopped, and what verify finds beside what is harmless."""
+
+    orders: Mapping[int, str]
+    outbox: Mapping[int, str]
+    waiting: int
+    counted: Mapping[str, int]
+    why: Mapping[str, str]
+    wrong: Mapping[str, int]
+    held: int
+
+
+@pytest.fixture(scope="module")
+def story(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Seen]:
+    """One source: a batch of which most is bad, a rule that must not fail, a rule that raises; and how each goes on."""
+    budgeted = with_budget(with_gate(contracts, AMOUNT), PoisonBudget(share=0.5, records=2))
+    told = Told(empty_silver(), budgeted, "mysql", tmp_path_factory.mktemp("story"))
+    steps = {}
+
+    def see(step: str) -> None:
+        account = account_of(told.warehouse, "mysql")
+        # Of bronze these records have no batches.
+        found = {kind: found.records for kind, found in account.findings.items() if kind != "never_read"}
+        steps[step] = Seen(
+            orders={key: str(amount) for key, amount in told.rows(FEED, "total_amount").items()},
+            outbox={key: str(amount) for key, amount in told.rows(OUTBOX_FEED, "total_amount").items()},
+            waiting=told.warehouse.read("quality.quarantine").count(),
+            counted=told.counted(),
+            why=stops.standing(told.warehouse, "mysql", "").stopped,
+            wrong={kind: records for kind, records in found.items() if kind not in HARMLESS},
+            held=found.get("held", 0),
+        )
+
+    bad = [event("c", key, 100 * key, key, "-1.00") for key in (0, 1, 2)]
+    told.tell(*bad, event("c", 3, 300, 3), outbox_event(0, 10, 1.0))
+    told.tell(event("c", 4, 400, 4), outbox_event(1, 20, 2.0, key=2))
+    see("most is bad")
+    assert told.resume(FEED) == "3 of 5 records may not pass, and the budget is 50% (amount_not_negative 3)"
+    see("tried again")
+    assert told.resume(FEED, accepted=[FEED]) is None
+    see("accepted")
+    told.batch = 1  # as after a crash: the stream repeats its last batch
+    told.tell(event("c", 4, 400, 4), outbox_event(1, 20, 2.0, key=2))
+    see("repeated")
+    told.contracts = with_gate(told.contracts, AMOUNT, STATUS, in_sql("CAST(status AS INT) = 0"))
+    told.tell(event("c", 5, 500, 5, status="gone"), event("c", 6, 600, 6), outbox_event(2, 30, 3.0, key=3))
+    see("both are stopped")
+    told.contracts = with_gate(told.contracts, AMOUNT, in_sql("try_cast(status AS INT) = 0"))
+    assert (told.resume(FEED), told.resume(OUTBOX_FEED)) == (None, None)
+    see("mended")
+    return steps
+
+
+def test_a_batch_of_which_most_is_bad_stops_its_table_and_no_other(story: Mapping[str, Seen]) -> None:
+    seen = story["most is bad"]
+    assert (seen.orders, seen.outbox, seen.waiting) == ({}, {1: "1.00", 2: "2.00"}, 0)
+    why = "3 of 4 records may not pass, and the budget is 50% (amount_not_negative 3)"
+    assert seen.why == {FEED: why}
+    assert seen.counted == {"read": 2, "applied": 2}
+
+
+def test_what_waits_is_known_and_is_no_hole(story: Mapping[str, Seen]) -> None:
+    assert [step.wrong for step in story.values()] == [{}] * len(story)
+    assert [story[step].held for step in ("most is bad", "both are stopped", "mended")] == [5, 3, 0]
+
+
+def test_a_stopped_table_is_tried_again_and_stays_as_it_was(story: Mapping[str, Seen]) -> None:
+    assert story["tried again"] == story["most is bad"]
+
+
+def test_a_person_may_accept_the_rejects(story: Mapping[str, Seen]) -> None:
+    seen = story["accepted"]
+    assert (seen.orders, seen.waiting, seen.why) == ({3: "1.00", 4: "1.00"}, 3, {})
+    assert seen.counted == {"read": 7, "applied": 4, "quarantined": 3}
+
+
+def test_a_batch_that_is_repeated_is_counted_once(story: Mapping[str, Seen]) -> None:
+    assert story["repeated"].counted == story["accepted"].counted
+    assert story["repeated"].orders == story["accepted"].orders
+
+
+def test_a_rule_that_must_not_fail_and_one_that_raises_stop_their_tables(story: Mapping[str, Seen]) -> None:
+    seen = story["both are stopped"]
+    assert (seen.orders, seen.outbox) == (story["accepted"].orders, story["accepted"].outbox)
+    assert seen.why == {
+        FEED: "1 of 2 changes fail status_known (An order is pending.)",
+        OUTBOX_FEED: "the rule status_is_a_number cannot be asked: Spark raises CAST_INVALID_INPUT",
+    }
+
+
+def test_a_mended_rule_lets_the_table_go_on(story: Mapping[str, Seen]) -> None:
+    seen = story["mended"]
+    assert (sorted(seen.orders), sorted(seen.outbox), seen.why) == ([3, 4, 5, 6], [1, 2, 3], {})
+    assert seen.counted == {"read": 10, "applied": 7, "quarantined": 3}
+
+
+@pytest.mark.slow
+def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
+) -> None:
+    warehouse = empty_silver()
+    chosen = Settings(warehouse.location, warehouse.checkpoints)
+    budgeted = with_budget(with_gate(contracts, AMOUNT), PoisonBudget(share=0.5, records=2))
+    for source in contracts.topics.sources:
+        warehouse.ensure(events_table(source))
+    bad = [event("c", key, 100 * key, key, "-1.00") for key in (0, 1, 2)]
+    file = write(tmp_path / "events.jsonl.gz", [*bad, outbox_event(0, 10, 1.0)])
+    topics = {topic: topic for topic in (TOPIC, OUTBOX)}
+    warehouse.append("bronze.mysql_events", bronze_rows(warehouse.spark, file, topics=topics))
+    told = Told(warehouse, budgeted, "mysql", tmp_path)
+    with pytest.raises(FeedStoppedError) as stopped:
+        apply.run(warehouse.spark, chosen, budgeted, run_id="first")
+    assert stopped.value.exit_code == 3
+    assert str(stopped.value) == (
+        "silver.mysql_orders is stopped: 3 of 3 records may not pass, and the budget is 50% (amount_not_negative 3). "
+        "Nothing of this was applied; the other tables went on. Mend the rule or the contract and run silver again, or "
+        "let such records wait in quarantine: lakehouse silver --accept-rejects mysql_orders."
+    )
+    assert sorted(told.rows(OUTBOX_FEED, "total_amount")) == [1]
+    (result,) = warehouse.read(RESULTS.name).where("rule = 'poison_budget'").collect()
+    assert (result["feed"], result["evaluated"], result["failed"], result["passed"]) == (FEED, 3, 3, False)
+    apply.run(warehouse.spark, chosen, budgeted, run_id="second", accepted=[FEED])
+    assert len(told.entries(FEED)) == 3
+    told.ask("released", 1)
+    apply.run(warehouse.spark, chosen, budgeted, run_id="third")
+    assert sorted(told.rows(FEED, "total_amount")) == [1]
+    assert told.counted() == {"read": 4, "applied": 2, "quarantined": 2}
+    found = account_of(warehouse, "mysql").findings
+    assert set(found) <= {*HARMLESS, "never_read"}, "of bronze these records have no batches"
+
+
+def test_few_rejects_are_within_the_budget(contracts: Contracts) -> None:
+    feed = with_budget(contracts, PoisonBudget(share=0.5, records=2)).feeds[FEED]
+    rejected = {"judged": 2, "failed_rules": {"amount_not_negative": 2}, "quarantined": 2, "changes": 0, "truncates": 0}
+    assert stops.found(feed, [AMOUNT], [rejected]) is None  # type: ignore[list-item]
+    more = {**rejected, "quarantined": 3, "changes": 3}
+    assert stops.found(feed, [AMOUNT], [more]) is None  # type: ignore[list-item]
+    assert stops.found(feed, [AMOUNT], [{**more, "quarantined": 4}]) is not None  # type: ignore[list-item]
+    without = feed.model_copy(update={"poison_budget": None})
+    assert stops.found(without, [AMOUNT], [{**more, "changes": 0}]) is None  # type: ignore[list-item]
+
+
+def test_a_rule_that_is_no_sql_is_named_before_anything_is_read(spark: SparkSession, contracts: Contracts) -> None:
+    with pytest.raises(ContractError) as refused:
+        require_rules(spark, with_gate(contracts, AMOUNT, in_sql("statsu = 'x'"), replace_name(in_sql("status ="))))
+    first, second = refused.value.problems
+    assert first.key == "expectations.status_is_a_number.kwargs.unexpected_rows_query"
+    assert "statsu" in first.what
+    assert second.key == "expectations.other.kwargs.unexpected_rows_query"
+
+
+def replace_name(rule: Expectation) -> Expectation:
+    return rule.model_copy(update={"name": "other"})
