@@ -1,15 +1,15 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-unit test-slow test-whole test-rules benchmark-rules soak generated lint format clean
+.PHONY: help setup demo playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated lint format clean
 
 BIN := .venv/bin
 SET_UP := .venv/.set-up
-MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml
+MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml tests/jars.yaml
 DELETED := .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: $(SET_UP) ## Packages, Java and jars, all pinned (first time: about a minute, then nothing)
 	@$(BIN)/python -m lakehouse.jars $(MANIFESTS)
@@ -41,6 +41,9 @@ test-rules: setup ## Every rule of the order of changes reverted, one by one: it
 
 benchmark-rules: setup ## What twenty row rules cost silver's pass (five minutes)
 	$(BIN)/python -m benchmarks.row_rules
+
+benchmark-publish: setup ## A million orders published in one run: seconds and memory (three minutes)
+	$(BIN)/python -m benchmarks.publish
 
 soak: setup ## Thousands of random histories, until Ctrl-C; a failure prints the seed that tells them again
 	@while HISTORIES=1000 HISTORIES_SEED=random $(BIN)/pytest -q tests/spark/test_changelog.py; do :; done

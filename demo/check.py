@@ -9,11 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyspark.sql import functions as F
 
-from lakehouse.kafka import client_config, partitions
 from lakehouse.kafka_client import KafkaConnection
+from lakehouse.kafka_log import committed_records
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def topic_differences(warehouse: Warehouse, *, bootstrap_servers: str, topic: st
     gold = warehouse.read("gold.unified_orders")
     expected = as_text(gold, gold.columns, key="composite_key")
     compacted = compacted_view(bootstrap_servers, topic)
-    actual = {key: {name: _topic_text(value[name]) for name in gold.columns} for key, value in compacted.items()}
+    actual = {key: {name: topic_text(value[name]) for name in gold.columns} for key, value in compacted.items()}
     return differences(actual, expected, of=f"topic {topic}", against="gold.unified_orders")
 
 
@@ -96,23 +95,12 @@ def compacted_view(bootstrap_servers: str, topic: str) -> dict[str, dict[str, An
 
 
 def read_topic(bootstrap_servers: str, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
-    """Key and value of every record that is on the topic now, each partition in its order."""
-    connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
-    numbers = partitions(connection).get(topic, ())
-    consumer = Consumer({**client_config(connection), "group.id": "demo-check", "enable.auto.commit": False})
-    try:
-        for number in numbers:
-            _low, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
-            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
-            while consumer.position([TopicPartition(topic, number)])[0].offset < end:
-                message = consumer.poll(1.0)
-                if message is not None and message.error() is None:
-                    yield message.key() or b"", message.value()
-    finally:
-        consumer.close()
+    """Key and value of every committed record that is on the topic now, each partition in its order."""
+    for record in committed_records(KafkaConnection(bootstrap_servers=bootstrap_servers), topic):
+        yield record.key, record.value
 
 
-def _topic_text(value: object) -> object:
+def topic_text(value: object) -> object:
     """A value of the flat JSON in the form of `as_text`."""
     if isinstance(value, Decimal):
         return str(value)

@@ -34,8 +34,12 @@ class Recorded:
     headers: tuple[tuple[str, str | None], ...]
 
 
-def replay(bootstrap_servers: str, capture: Path, *, topics: Mapping[str, str]) -> Mapping[str, int]:
+def replay(
+    bootstrap_servers: str, capture: Path, *, topics: Mapping[str, str], last: int = 0, only_last: bool = False
+) -> Mapping[str, int]:
     """Produce the recorded topics that `topics` names into the topics it maps them to; how many records each got.
+
+    Without the `last` records of every partition, or with `only_last` just these: a recording in two parts.
 
     A target that does not exist is created with as many partitions as were recorded. Key, value, headers and
     timestamp are the recorded ones, and every record was acknowledged.
@@ -49,6 +53,7 @@ def replay(bootstrap_servers: str, capture: Path, *, topics: Mapping[str, str]) 
             remedy=f"It has: {', '.join(sorted({record.topic for record in recorded(capture)}))}.",
         )
     _create_missing(bootstrap_servers, _partitions(records, topics))
+    records = _part(records, last=last, only_last=only_last)
     _produce(bootstrap_servers, records, topics)
     return Counter(topics[record.topic] for record in records)
 
@@ -80,6 +85,18 @@ def cut(capture: Path, to: Path, *, topics: Iterable[str], first: int) -> Path:
                 seen[place] += 1
                 kept.write(line)
     return to
+
+
+def _part(records: Sequence[Recorded], *, last: int, only_last: bool) -> list[Recorded]:
+    """The records without the last so many of every partition, or only these."""
+    to_come = Counter((record.topic, record.partition) for record in records)
+    kept = []
+    for record in records:
+        place = (record.topic, record.partition)
+        if (to_come[place] <= last) == only_last:
+            kept.append(record)
+        to_come[place] -= 1
+    return kept
 
 
 def _partitions(records: Iterable[Recorded], topics: Mapping[str, str]) -> dict[str, int]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,17 +14,10 @@ from bronze.standing import Known, Standing, standing_of
 from lakehouse.config import Settings
 from lakehouse.contracts import Topics
 from lakehouse.errors import LakehouseError, RetentionGapError
-from lakehouse.failures import storage_error, storage_errors
-from lakehouse.kafka import (
-    GROUP_PREFIX,
-    may_not_join,
-    may_not_read,
-    no_tls,
-    not_let_in,
-    stopped_answering,
-)
-from lakehouse.kafka_client import KafkaConnection, credentials, spark_options
+from lakehouse.failures import storage_error, storage_errors, stream_stopped
+from lakehouse.kafka_client import KafkaConnection
 from lakehouse.kafka_offsets import Partition
+from lakehouse.kafka_spark import explained, source_options
 from lakehouse.patience import Patience
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
@@ -121,16 +112,11 @@ def waiting(spark: SparkSession, settings: Settings, topics: Topics, *, known: K
 
 
 def _start(warehouse: Warehouse, settings: Settings, connection: KafkaConnection, standing: Standing) -> StreamingQuery:
-    shaded = "DATABRICKS_RUNTIME_VERSION" in os.environ
     reader = (
         warehouse.spark.readStream.format("kafka")
-        .options(**spark_options(connection, credentials(connection), shaded=shaded))
-        .option("groupIdPrefix", f"{GROUP_PREFIX}-bronze-{standing.source}")
+        .options(**source_options(connection, reader=f"bronze-{standing.source}"))
         .option("subscribe", ",".join(sorted({place.topic for place in standing.following})))
         .option("includeHeaders", "true")
-        # Connect may write in transactions: what it took back is not an event.
-        .option("kafka.isolation.level", "read_committed")
-        .option("failOnDataLoss", "true")
         # Heeded only while no batch was ever planned. A checkpoint may be there without one, when the broker was gone
         # at its first start: without this option Spark would then begin at the latest record, and skip all before it.
         .option("startingOffsets", _in_sparks_form(standing.following))
@@ -163,13 +149,6 @@ def _in_sparks_form(offsets: Mapping[Partition, int]) -> str:
     return json.dumps(topics)
 
 
-# What the Java client throws while no broker answers, and Spark when a broker has no record for it in time.
-_GONE = re.compile(
-    r"kafka\.common\.errors\.(Timeout|Disconnect|Network|BrokerNotAvailable|LeaderNotAvailable|NotLeaderOrFollower)"
-    r"\w*Exception|TimeoutException: Cannot fetch record|Cannot fetch record for offset"
-)
-
-
 def _explained(source: str, connection: KafkaConnection, error: StreamingQueryException) -> LakehouseError:
     """The stream's failure in our words where we know it; else Spark's name for it: its sentences can quote values."""
     text = str(error)
@@ -179,16 +158,7 @@ def _explained(source: str, connection: KafkaConnection, error: StreamingQueryEx
             "(retention, or a topic that was created again).",
             remedy="Nothing was skipped. Restore the records, or move the checkpoint aside to start at what is left.",
         )
-    if "SaslAuthenticationException" in text:
-        return not_let_in(connection)
-    if "SslAuthenticationException" in text or "SSLHandshakeException" in text:
-        return no_tls(connection)
-    forbidden = re.search(r"Not authorized to access (?:topics: \[([^\]]*)\]|group: (\S+))", text)
-    if forbidden:
-        return may_not_read(connection, forbidden[1]) if forbidden[1] else may_not_join(connection, forbidden[2])
-    if _GONE.search(text):
-        return stopped_answering(connection, f"bronze: {source}")
-    return LakehouseError(
-        f"bronze: {source}: the stream stopped ({error.getCondition()}); Spark's log has the trace.",
-        remedy="Run the job again: it resumes.",
-    )
+    found = explained(connection, text, job=f"bronze: {source}")
+    if found is not None:
+        return found
+    return stream_stopped(error, job=f"bronze: {source}", remedy="Run the job again: it resumes.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
+from rich import filesize
 
 from bronze import ingest
 from cli.accounts import ledger_now
@@ -34,7 +35,8 @@ Results = Mapping[str, Any]
 class Work:
     """What every job of one run gets. `known`: the topics of the broker with their partitions.
 
-    `accepted`: the silver tables whose rejects wait in quarantine, however many they are.
+    `accepted`: the silver tables whose rejects wait in quarantine, however many they are. `full_refresh`: gold is
+    computed whole. `republish`: every order is sent again.
     """
 
     spark: SparkSession
@@ -44,6 +46,8 @@ class Work:
     known: Mapping[str, tuple[int, ...]]
     run_id: str
     accepted: frozenset[str] = frozenset()
+    full_refresh: bool = False
+    republish: bool = False
 
     @property
     def warehouse(self) -> Warehouse:
@@ -111,26 +115,47 @@ def _silver(work: Work) -> Results:
 
 def _gold(work: Work) -> Results:
     """Silver through gate 2 to gold. A source that the gate holds is said; the publish job makes it an error."""
-    with work.steps.step("gold", "gate 2, bringing gold.unified_orders up to silver") as note:
-        outcome = build.run(work.spark, work.settings, work.contracts, run_id=work.run_id)
-        note(f"{outcome.changed_rows:,} orders changed")
+    doing = "gate 2, bringing gold.unified_orders up to silver"
+    if work.full_refresh:
+        doing = "gate 2, computing every order again, to replace gold.unified_orders and its marts"
+    with work.steps.step("gold", doing) as note:
+        outcome = build.run(
+            work.spark, work.settings, work.contracts, run_id=work.run_id, full_refresh=work.full_refresh
+        )
+        written, size = filesize.decimal(outcome.written_bytes), filesize.decimal(outcome.size_in_bytes)
+        note(f"{outcome.changed_rows:,} orders changed, {written} written to a table of {size}")
+        for source, why in outcome.whole.items():
+            note(f"{source} was computed whole: {why}")
         for source in outcome.held_sources:
             note(f"gate 2 holds {source}")
         for source in outcome.unpublished_sources:
             note(f"gate 2 holds the publication of {source}")
     return {
         "changed_orders": outcome.changed_rows,
+        "written_bytes": outcome.written_bytes,
+        "size_in_bytes": outcome.size_in_bytes,
+        "computed_whole": outcome.whole,
         "held_sources": outcome.held_sources,
         "unpublished_sources": outcome.unpublished_sources,
+        "changed_groups": outcome.marts,
     }
 
 
 def _publish(work: Work) -> Results:
     """Gold to the unified topic. Raises GateHeldError at the end when gate 2 holds a source, from gold or from here."""
     topic = work.contracts.gold.publication.topic
-    with work.steps.step("publish", f"sending what changed to {topic}") as note:
-        sent = publish.run(work.spark, work.settings, work.contracts, patience=Patience("publish", note.say))
-        note(f"{sent:,} records sent")
+    doing = f"sending {'every order again' if work.republish else 'what changed'} to {topic}"
+    with work.steps.step("publish", doing) as note:
+        outcome = publish.run(
+            work.spark,
+            work.settings,
+            work.contracts,
+            patience=Patience("publish", note.say),
+            republish=work.republish,
+        )
+        note(f"{outcome.sent:,} records sent")
+        for source, why in outcome.whole.items():
+            note(f"{source} was laid beside the topic: {why}")
     held = held_sources(work.warehouse.read(RESULTS.name), work.contracts)
     if held:
         said = [f"{', '.join(sources)} back from {_HELD_FROM[gate]}" for gate, sources in held.items()]
@@ -138,7 +163,7 @@ def _publish(work: Work) -> Results:
             f"Gate 2 holds {' and '.join(said)}; everything else was published.",
             remedy="See the failed rules: lakehouse quality report. Mend the data or the rule, and run again.",
         )
-    return {"topic": topic, "sent_records": sent}
+    return {"topic": topic, "sent_records": outcome.sent, "compared_whole": outcome.whole}
 
 
 # What a gate keeps a source away from.
@@ -171,7 +196,7 @@ def _plan_gold(work: Work) -> Results:
         if absent:
             note(f"not there yet: {', '.join(absent)}; nothing was changed")
             return {"waiting_orders": None}
-        keys = build.waiting(work.warehouse, work.contracts)
+        keys = build.waiting(work.warehouse, work.contracts, full_refresh=work.full_refresh)
         note(f"up to {sum(keys.values()):,} orders would be computed again; nothing was changed")
     return {"waiting_orders": keys}
 
@@ -182,7 +207,7 @@ def _plan_publish(work: Work) -> Results:
         if not work.warehouse.exists(UNIFIED):
             note(f"{UNIFIED} is not there yet; nothing was sent")
             return {"topic": topic, "waiting_records": None}
-        waiting = publish.waiting(work.warehouse, work.contracts)
+        waiting = publish.waiting(work.warehouse, work.settings, work.contracts, republish=work.republish)
         note(f"{waiting:,} records would go to {topic}; nothing was sent")
     return {"topic": topic, "waiting_records": waiting}
 

@@ -6,9 +6,11 @@ Exit codes: 0 done; 1 failed; 2 a mistake in a parameter or contract; 3 a qualit
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -17,6 +19,7 @@ from cli.opening import at_work, opened
 from cli.options import AcceptRejects, AsJson, Chosen, DryRun, MaxOffsets, accepted_feeds, with_job_options
 from cli.output import answer, say
 from lakehouse.errors import LakehouseError
+from lakehouse.failures import unexpected
 from lakehouse.steps import Steps, wide_console
 
 EVERY_JOB = ("bronze", "silver", "gold", "publish")
@@ -63,24 +66,39 @@ def silver(chosen: Chosen, accept_rejects: AcceptRejects = None, dry_run: DryRun
 
 @app.command()
 @with_job_options
-def gold(chosen: Chosen, dry_run: DryRun = False) -> None:
-    """Check the silver tables and bring gold.unified_orders up to them. Needs no broker.
+def gold(
+    chosen: Chosen,
+    full_refresh: Annotated[bool, typer.Option("--full-refresh", help="Compute every order again.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Check the silver tables and bring gold.unified_orders and its marts up to them. Needs no broker.
+
+    With --full-refresh every order of every source that gate 2 lets pass is computed again from silver, and takes the
+    place of what gold has, in one commit: for a gold table that was damaged, or whose contract has other columns now.
+    Orders that stay as they are keep their processed_at.
 
     Example: lakehouse gold --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("gold",), dry_run=dry_run)
+    _run_jobs(chosen, ("gold",), dry_run=dry_run, full_refresh=full_refresh)
 
 
 @app.command()
 @with_job_options
-def publish(chosen: Chosen, dry_run: DryRun = False) -> None:
+def publish(
+    chosen: Chosen,
+    republish: Annotated[bool, typer.Option("--republish", help="Send every order once more.")] = False,
+    dry_run: DryRun = False,
+) -> None:
     """Send every change of gold since the last publication to the unified topic.
+
+    With --republish every order is sent once more, and a delete for every key that the topic has and gold has not: for
+    readers that have lost something. The topic is not deleted, and what it has stays readable meanwhile.
 
     Exits with 3, after publishing, when gate 2 holds a source back, from gold or from the topic.
 
     Example: lakehouse publish --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("publish",), dry_run=dry_run)
+    _run_jobs(chosen, ("publish",), dry_run=dry_run, republish=republish)
 
 
 @app.command()
@@ -114,7 +132,15 @@ def jars(dry_run: DryRun = False, as_json: AsJson = False) -> None:
         answer("jars", {"cache": cache_dir(), "fetched": names, "dry_run": dry_run})
 
 
-def _run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool, accepted: frozenset[str] = frozenset()) -> None:
+def _run_jobs(
+    chosen: Chosen,
+    names: Sequence[str],
+    *,
+    dry_run: bool,
+    accepted: frozenset[str] = frozenset(),
+    full_refresh: bool = False,
+    republish: bool = False,
+) -> None:
     """Run the jobs in a Spark session of their own, and end with the exit code of the first failure."""
     from lakehouse.kafka import partitions
 
@@ -124,7 +150,17 @@ def _run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool, accepted: 
     warehouse = opened(chosen, steps)
     from cli.jobs import Work, run_jobs
 
-    work = Work(warehouse.spark, chosen.settings, chosen.contracts, steps, known, chosen.run_id, accepted)
+    work = Work(
+        warehouse.spark,
+        chosen.settings,
+        chosen.contracts,
+        steps,
+        known,
+        chosen.run_id,
+        accepted,
+        full_refresh=full_refresh,
+        republish=republish,
+    )
     with ExitStack() as stack:
         lease = None if dry_run else stack.enter_context(at_work(chosen, warehouse, steps))
         outcome = run_jobs(names, work, dry_run=dry_run, before_each=lease.check if lease else None)
@@ -137,7 +173,7 @@ def _run_jobs(chosen: Chosen, names: Sequence[str], *, dry_run: bool, accepted: 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; an explained failure is one sentence, no trace, and ends the process with its exit code.
+    """Run the command; a failure is one sentence, no trace, and ends the process with its exit code.
 
     Returns when all went well: Databricks takes every SystemExit of a wheel task for a failure, that with 0 too.
     """
@@ -145,13 +181,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=given)
     except LakehouseError as error:
-        say(error)
-        if "--json" in given:
-            answer(next((word for word in given if not word.startswith("-")), ""), {}, [error])
-        sys.exit(error.exit_code)
+        _end(error, given)
     except SystemExit as end:
         if end.code:
             raise
+    except Exception as error:
+        if os.environ.get("LAKEHOUSE_TRACE"):
+            raise
+        _end(unexpected(error, job=f"lakehouse {_command(given)}"), given)
+
+
+def _end(error: LakehouseError, given: Sequence[str]) -> NoReturn:
+    say(error)
+    if "--json" in given:
+        answer(_command(given), {}, [error])
+    sys.exit(error.exit_code)
+
+
+def _command(given: Sequence[str]) -> str:
+    return next((word for word in given if not word.startswith("-")), "")
 
 
 def bronze_job() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -60,7 +60,10 @@ AcceptRejects = Annotated[
     ),
 ]
 
-_OF_EVERY_JOB: dict[str, tuple[object, object]] = {
+# Options by the name of their parameter: how Typer declares it, and its default.
+Options = Mapping[str, tuple[object, object]]
+
+_OF_EVERY_JOB: Options = {
     "bootstrap_servers": (BootstrapServers, None),
     "kafka_config": (KafkaConfig, None),
     "warehouse": (
@@ -116,10 +119,7 @@ def accepted_feeds(chosen: Chosen, given: list[str] | None) -> frozenset[str]:
 
 def with_job_options(body: Callable[..., None]) -> Callable[..., None]:
     """The command `body(chosen, **own)`, with the options that every job has before its own."""
-    signature = inspect.signature(body, eval_str=True)
-    own = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in list(signature.parameters.values())[1:]
-    ]
+    _chosen, *own = inspect.signature(body, eval_str=True).parameters.values()
 
     def command(*, context: typer.Context, **given: Any) -> None:
         shared = {name: given.pop(name) for name in _OF_EVERY_JOB}
@@ -129,12 +129,24 @@ def with_job_options(body: Callable[..., None]) -> Callable[..., None]:
         name = context.command_path.split(" ", 1)[1]
         body(Chosen(name, chosen, load_contracts(folder), as_json, uuid4().hex), **given)
 
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    return declared_as(command, body, [context, *parameters(_OF_EVERY_JOB), *own])
+
+
+def parameters(options: Options) -> list[inspect.Parameter]:
+    """The options as a command's parameters, in their order."""
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in options.items()
+    ]
+
+
+def declared_as(
+    command: Callable[..., None], body: Callable[..., None], own: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """The command with the name and the help of `body`, and with these parameters, all given by keyword."""
+    by_keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     command.__name__ = body.__name__
     command.__doc__ = body.__doc__
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _OF_EVERY_JOB.items()
-    ]
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    cast(Any, command).__signature__ = inspect.Signature([context, *shared, *own])
+    cast(Any, command).__signature__ = inspect.Signature(by_keyword)
     return command

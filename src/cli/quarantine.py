@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from cli.asking import Yes, ask
 from cli.opening import at_work, opened
-from cli.options import Chosen, DryRun, with_job_options
+from cli.options import Chosen, DryRun, Options, declared_as, parameters, with_job_options
 from cli.output import answer
 from lakehouse.contracts import Feed
 from lakehouse.errors import SettingsError
@@ -30,18 +31,25 @@ app = typer.Typer(
 )
 
 MOST = 50
-Entries = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[TOPIC/PARTITION/OFFSET]...", help="These records.", show_default=False),
-]
-OfFeed = Annotated[str | None, typer.Option("--feed", help="Only of this silver table.", show_default=False)]
-OfRule = Annotated[str | None, typer.Option("--rule", help="Only those that fail this rule.", show_default=False)]
-WithReason = Annotated[
-    str | None, typer.Option("--reason", help="Only those with a reason that contains this.", show_default=False)
-]
-OfState = Annotated[
-    str | None, typer.Option("--state", help="open, requeued, released, discarded, or all.", show_default="open")
-]
+_OF_FILTER: Options = {
+    "entries": (
+        Annotated[
+            list[str] | None,
+            typer.Argument(metavar="[TOPIC/PARTITION/OFFSET]...", help="These records.", show_default=False),
+        ],
+        None,
+    ),
+    "feed": (Annotated[str | None, typer.Option(help="Only of this silver table.", show_default=False)], None),
+    "rule": (Annotated[str | None, typer.Option(help="Only those that fail this rule.", show_default=False)], None),
+    "reason": (
+        Annotated[str | None, typer.Option(help="Only those with a reason that contains this.", show_default=False)],
+        None,
+    ),
+    "state": (
+        Annotated[str | None, typer.Option(help="open, requeued, released, discarded, or all.", show_default="open")],
+        None,
+    ),
+}
 All = Annotated[bool, typer.Option("--all", help="Every entry that is open.")]
 Why = Annotated[str, typer.Option("--why", help="Why; it is written down.")]
 
@@ -50,7 +58,7 @@ Why = Annotated[str, typer.Option("--why", help="Why; it is written down.")]
 class Filter:
     """Which entries are meant; nothing given means all that are open."""
 
-    entries: Sequence[str] = ()
+    entries: Sequence[str] | None = None
     feed: str | None = None
     rule: str | None = None
     reason: str | None = None
@@ -60,6 +68,21 @@ class Filter:
     def is_empty(self) -> bool:
         """Whether nothing narrows it."""
         return not (self.entries or self.feed or self.rule or self.reason or self.state)
+
+
+def with_filter(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command of `body(chosen, narrowed, **own)`: the options of a Filter, but those `without`, before its own."""
+    options = {name: option for name, option in _OF_FILTER.items() if name not in without}
+
+    def decorated(body: Callable[..., None]) -> Callable[..., None]:
+        first, _narrowed, *own = inspect.signature(body, eval_str=True).parameters.values()
+
+        def command(chosen: Chosen, **given: Any) -> None:
+            body(chosen, Filter(**{name: given.pop(name) for name in options}), **given)
+
+        return declared_as(command, body, [first, *parameters(options), *own])
+
+    return decorated
 
 
 @dataclass(frozen=True)
@@ -73,20 +96,17 @@ class Decision:
 
 @app.command(name="list")
 @with_job_options
+@with_filter(without={"entries"})
 def list_entries(
     chosen: Chosen,
+    narrowed: Filter,
     *,
-    feed: OfFeed = None,
-    rule: OfRule = None,
-    reason: WithReason = None,
-    state: OfState = None,
     limit: Annotated[int, typer.Option(min=1, help="So many entries, those seen last.")] = MOST,
 ) -> None:
     """List what waits, and why. Changes nothing.
 
     Example: lakehouse quarantine list --feed postgres_orders --warehouse ./warehouse
     """
-    narrowed = Filter((), feed, rule, reason, state)
     warehouse = opened(chosen, Steps(wide_console(stderr=True)))
     entries = _entries(warehouse, chosen, narrowed)
     from pyspark.sql import functions as F
@@ -140,14 +160,11 @@ def show(
 
 @app.command()
 @with_job_options
+@with_filter()
 def requeue(
     chosen: Chosen,
+    narrowed: Filter,
     *,
-    entries: Entries = None,
-    feed: OfFeed = None,
-    rule: OfRule = None,
-    reason: WithReason = None,
-    state: OfState = None,
     every: All = False,
     why: Why = "",
     yes: Yes = False,
@@ -159,20 +176,16 @@ def requeue(
 
     Example: lakehouse quarantine requeue --rule amount_not_negative --why "it was too strict" --warehouse ./warehouse
     """
-    narrowed = Filter(entries or (), feed, rule, reason, state)
     _decide(chosen, Decision("requeued", narrowed, why), every=every, yes=yes, dry_run=dry_run)
 
 
 @app.command()
 @with_job_options
+@with_filter()
 def release(
     chosen: Chosen,
+    narrowed: Filter,
     *,
-    entries: Entries = None,
-    feed: OfFeed = None,
-    rule: OfRule = None,
-    reason: WithReason = None,
-    state: OfState = None,
     every: All = False,
     why: Annotated[str, typer.Option("--why", help="Why they may pass; it is written down.")],
     yes: Yes = False,
@@ -184,19 +197,16 @@ def release(
 
     Example: lakehouse quarantine release orders/0/17 --why "the shop confirmed it" --warehouse ./warehouse
     """
-    narrowed = Filter(entries or (), feed, rule, reason, state)
     _decide(chosen, Decision("released", narrowed, why), every=every, yes=yes, dry_run=dry_run)
 
 
 @app.command()
 @with_job_options
+@with_filter(without={"state"})
 def discard(
     chosen: Chosen,
+    narrowed: Filter,
     *,
-    entries: Entries = None,
-    feed: OfFeed = None,
-    rule: OfRule = None,
-    reason: WithReason = None,
     every: All = False,
     why: Annotated[str, typer.Option("--why", help="Why they may never pass; it is written down.")],
     yes: Yes = False,
@@ -206,7 +216,6 @@ def discard(
 
     Example: lakehouse quarantine discard --reason "no ISO 8601 time" --why "a test of the shop" --warehouse ./warehouse
     """
-    narrowed = Filter(entries or (), feed, rule, reason)
     _decide(chosen, Decision("discarded", narrowed, why), every=every, yes=yes, dry_run=dry_run)
 
 

@@ -11,12 +11,14 @@ from rich.table import Table
 from cli.opening import opened
 from cli.options import Chosen, with_job_options
 from cli.output import answer, say
-from lakehouse.errors import ConservationError, SettingsError
+from lakehouse.errors import ConservationError, LakehouseError, SettingsError
 from lakehouse.failures import storage_errors
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
     from cli.accounts import Account
+    from gold.compare import Comparison
+    from lakehouse.tables import Warehouse
 
 # What is told, and is no error.
 HARMLESS = ("held", "skipped", "waiting")
@@ -29,13 +31,16 @@ def add_to(app: typer.Typer) -> None:
 
 
 def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> None:
-    """Prove from the tables that every record is accounted for, once. Changes nothing; needs no broker.
+    """Prove that every record is accounted for, once, and that the unified topic is gold. Changes nothing.
 
     Of every topic-partition: read = applied + superseded + duplicate + tombstone + ignored + quarantined. Names what is
     missing, stored or counted twice, or was never read, and exits with 8. What waits for silver, for a table that is
-    stopped, and what was skipped by command, is told and is no error.
+    stopped, and what was skipped by command, is told and is no error. That much needs no broker.
 
-    Example: lakehouse verify --warehouse ./warehouse
+    Where a broker is given and no --source, the last value of every key on the unified topic is laid beside gold as it
+    was published; keys that differ are named, and are an error too.
+
+    Example: lakehouse verify --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
     """
     sources = _sources(chosen, source)
     steps = Steps(wide_console(stderr=True))
@@ -50,16 +55,71 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
         ):
             accounts.append(account_of(warehouse, name))
             note(f"{name}: {summary(accounts[-1])}")
-    failures = [error for account in accounts if (error := _failure(account))]
+    comparison = None
+    if source is None and (chosen.settings.bootstrap_servers or chosen.settings.kafka_config):
+        comparison = _compared(chosen, warehouse, steps)
+    failures: list[LakehouseError] = [error for account in accounts if (error := _failure(account))]
+    if comparison is not None and comparison.differing:
+        failures.append(_topic_differs(comparison))
     if chosen.as_json:
         results = {account.source: _as_json(account) for account in accounts}
-        answer(chosen.command, {"sources": results}, failures)
+        answer(chosen.command, {"sources": results, "topic": comparison and vars(comparison)}, failures)
     else:
         _show(accounts)
+        _show_topic(comparison)
     for failure in failures:
         say(failure)
     if failures:
         raise typer.Exit(failures[0].exit_code)
+
+
+def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison | None:
+    """The topic beside gold; None when there is no gold yet."""
+    from gold.columns import UNIFIED
+    from gold.compare import compare
+
+    topic = chosen.contracts.gold.publication.topic
+    with (
+        storage_errors(job="verify: gold", places=(warehouse.location, warehouse.checkpoints)),
+        steps.step("verify", f"laying {topic} beside gold") as note,
+    ):
+        if not warehouse.exists(UNIFIED):
+            note(f"{UNIFIED} is not there yet")
+            return None
+        comparison = compare(warehouse, chosen.settings, chosen.contracts)
+        note(f"{_number(comparison.orders, 'order')} compared, {comparison.differing:,} differ")
+    return comparison
+
+
+def _topic_differs(comparison: Comparison) -> ConservationError:
+    named = f": {', '.join(comparison.keys)}" if comparison.keys else ""
+    more = comparison.differing - len(comparison.keys)
+    also = f" and {more:,} more" if comparison.keys and more else ""
+    return ConservationError(
+        f"Topic {comparison.topic} is not what was published of gold, in {_number(comparison.differing, 'key')}{named}"
+        f"{also}.",
+        remedy="Find out who else writes to it or deletes from it; then `lakehouse publish --republish` sends all of "
+        "gold again.",
+    )
+
+
+def topic_sentences(comparison: Comparison | None) -> list[str]:
+    """What is to be said of the topic beside that it differs."""
+    if comparison is None:
+        return ["The unified topic was not compared with gold. Next: pass --bootstrap-servers, and no --source"]
+    said = [f"Source {name} was not compared with the topic: {why}." for name, why in comparison.unpublished.items()]
+    if said:
+        said.append("  Next: lakehouse publish")
+    if comparison.behind:
+        said.append(f"{_number(comparison.behind, 'commit')} of gold wait for publication. Next: lakehouse publish")
+    if comparison.orders and not comparison.differing:
+        said.append(f"Topic {comparison.topic} has the {_number(comparison.orders, 'order')} of gold, and no other.")
+    return said
+
+
+def _show_topic(comparison: Comparison | None) -> None:
+    for sentence in topic_sentences(comparison):
+        wide_console().print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def summary(account: Account) -> str:

@@ -1,43 +1,44 @@
-"""The records of the BigQuery-bound topic, in the flat JSON format.
+"""The records of the BigQuery-bound topic, in the format that the contract says.
 
-Key `{"composite_key": "PG-1001"}`; value the order as one flat JSON object, null for a deleted order; headers
-`change_type` and `change_sequence`. The sequence is BigQuery's `_CHANGE_SEQUENCE_NUMBER`: 1 to 4 sections of 1 to 16
-hex digits, compared section by section (BigQuery documentation, "Stream table updates with change data capture").
+Key `composite_key`; value the order, null for a deleted order; headers `change_type` and `change_sequence`. The
+sequence is BigQuery's `_CHANGE_SEQUENCE_NUMBER`: 1 to 4 sections of 1 to 16 hex digits, compared section by section
+(BigQuery documentation, "Stream table updates with change data capture").
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from gold import connect_json, flat_json
+from lakehouse.contracts import PublicationFormat
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC", "ignoreNullFields": "false"}
+_KEYS: Mapping[PublicationFormat, Callable[[], Column]] = {
+    "json": flat_json.key,
+    "connect-json": connect_json.key,
+}
+_VALUES: Mapping[PublicationFormat, Callable[[Mapping[str, str]], Column]] = {
+    "json": flat_json.value,
+    "connect-json": connect_json.value,
+}
 
 
-def last_change_per_key(feed: DataFrame, *, columns: Collection[str]) -> DataFrame:
-    """Of a change data feed of gold, each key's last state: gold's `columns`, `is_deleted` and `version`."""
-    after = feed.where(F.col("_change_type") != "update_preimage")
-    last = after.groupBy("composite_key").agg(F.max_by(F.struct(*after.columns), "_commit_version").alias("last"))
-    return last.select(
-        *[f"last.{field}" for field in columns],
-        (F.col("last._change_type") == "delete").alias("is_deleted"),
-        F.col("last._commit_version").alias("version"),
-    )
-
-
-def records(states: DataFrame, *, columns: Collection[str], generation: int) -> DataFrame:
+def records(
+    states: DataFrame, *, columns: Mapping[str, str], generation: int, record_format: PublicationFormat
+) -> DataFrame:
     """`key`, `value` (NULL: deleted), `change_type`, `change_sequence`: one record a key.
 
-    `columns` are the fields of the value. `generation` grows with every gold table that is made anew, so a sequence
-    never goes back.
+    `columns` are the fields of the value with their Spark types. `generation` grows with every gold table that is made
+    anew, so a sequence never goes back.
     """
     return states.select(
-        F.to_json(F.struct("composite_key")).alias("key"),
-        F.when(~F.col("is_deleted"), F.to_json(F.struct(*columns), _TIMES)).alias("value"),
+        _KEYS[record_format]().alias("key"),
+        F.when(~F.col("is_deleted"), _VALUES[record_format](columns)).alias("value"),
         F.when(F.col("is_deleted"), "DELETE").otherwise("UPSERT").alias("change_type"),
         change_sequence(F.lit(generation), F.col("version")).alias("change_sequence"),
     )

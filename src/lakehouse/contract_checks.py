@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from lakehouse.column_types import DIGITS_OF_DOUBLE, HOLDERS, STRING, DecimalType
+from lakehouse.column_types import DIGITS_OF_DOUBLE, HOLDERS, STRING, ColumnType, DecimalType
 from lakehouse.contracts import (
     Column,
     Contracts,
@@ -29,8 +29,11 @@ from lakehouse.rule_arguments import (
 
 TOPICS, TABLES, ROW_GATE = "bronze/topics.yaml", "silver/tables.yaml", "silver/gate.yaml"
 GOLD, TABLE_GATE = "gold/tables.yaml", "gold/gate.yaml"
+UNIFIED_ORDERS = "unified_orders"
 # What gold adds to the columns of the contract.
 GOLD_ADDS = ("source_database", "fulfillment_status", "composite_key", "processed_at")
+# What connect-json writes besides decimals.
+CONNECT_TYPES = ("BIGINT", "BINARY", "BOOLEAN", "DATE", "INT", "SMALLINT", "STRING", "TIMESTAMP")
 
 
 Path = tuple[str | int, ...]
@@ -77,9 +80,10 @@ def _topics(contracts: Contracts) -> Iterator[Mistake]:
         yield from _start(source_name, source)
     yield from _patterns(sources, owners)
     published = contracts.gold.publication.topic
-    if published in owners or any(feed.has_topic(published) for feed in _feeds(sources).values()):
-        what = f"{published} is a topic that bronze reads: gold would feed itself"
-        yield Mistake(GOLD, ("publication", "topic"), what)
+    for topic in (published, contracts.gold.publication.progress_topic):
+        if topic in owners or any(feed.has_topic(topic) for feed in _feeds(sources).values()):
+            what = f"{topic} is a topic that bronze reads: gold would feed itself"
+            yield Mistake(GOLD, ("publication", "topic"), what)
 
 
 def _feeds(sources: Mapping[str, Source]) -> Mapping[tuple[str, str], FeedTopics]:
@@ -285,6 +289,9 @@ def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
             seen[value] = source
     yield from _gold_feeds(contracts, gold)
     yield from _gold_columns(contracts, gold)
+    yield from _marts(gold)
+    if gold.publication.format == "connect-json":
+        yield from _connect_json(gold)
 
 
 def _gold_feeds(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
@@ -319,6 +326,47 @@ def _gold_columns(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
             if told is not None and told.type != declared:
                 what = f"{declared.ddl} here, and {told.type.ddl} in silver table {feed}: they must be the same"
                 yield Mistake(GOLD, here, what)
+
+
+def _marts(gold: GoldTables) -> Iterator[Mistake]:
+    every = (*gold.columns, *GOLD_ADDS)
+    for name, mart in gold.marts.items():
+        here = ("marts", name)
+        if name == UNIFIED_ORDERS:
+            yield Mistake(GOLD, here, f"gold.{UNIFIED_ORDERS} is not a mart: name it otherwise")
+        if mart.day is None and not mart.by:
+            yield Mistake(GOLD, here, "a mart needs groups: give `day`, or `by`, or both")
+        elif mart.day is not None and mart.day not in gold.columns:
+            yield Mistake(GOLD, (*here, "day"), _unknown("column", mart.day, gold.columns, where="columns"))
+        elif mart.day is not None and gold.columns[mart.day].ddl not in {"TIMESTAMP", "DATE"}:
+            what = f"{mart.day} is {gold.columns[mart.day].ddl}, and only a TIMESTAMP or a DATE has a day"
+            yield Mistake(GOLD, (*here, "day"), what)
+        for column in mart.by:
+            if column not in every:
+                yield Mistake(GOLD, (*here, "by"), _unknown("column", column, every, where="gold.unified_orders"))
+        for column, summed in mart.sums.items():
+            if summed not in gold.columns:
+                yield Mistake(GOLD, (*here, "sums", column), _unknown("column", summed, gold.columns, where="columns"))
+            elif not _is_exact(gold.columns[summed]):
+                what = f"{summed} is {gold.columns[summed].ddl}: only whole numbers and DECIMAL have an exact sum"
+                yield Mistake(GOLD, (*here, "sums", column), what)
+        names = [*(["day"] if mart.day else []), *mart.by, mart.count, *mart.sums]
+        for twice in sorted({column for column in names if names.count(column) > 1}):
+            yield Mistake(GOLD, here, f"two of its columns would be named {twice}")
+
+
+def _is_exact(declared: ColumnType) -> bool:
+    return isinstance(declared, DecimalType) or declared.ddl in {"SMALLINT", "INT", "BIGINT"}
+
+
+def _connect_json(gold: GoldTables) -> Iterator[Mistake]:
+    for column, declared in gold.columns.items():
+        if isinstance(declared, DecimalType) or declared.ddl in CONNECT_TYPES:
+            continue
+        # Kafka's JsonConverter reads a text in a number's place as 0.0.
+        why = "JSON has no NaN" if declared.ddl in ("DOUBLE", "FLOAT") else "it writes no arrays"
+        what = f"connect-json cannot carry {declared.ddl}, {why}: leave the column out, or write format: json"
+        yield Mistake(GOLD, ("columns", column), what)
 
 
 def _unknown(what: str, name: str, valid: Iterable[str], *, where: str) -> str:

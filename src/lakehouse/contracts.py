@@ -301,12 +301,36 @@ class Fulfillment(Model):
     """For every other value, and for none."""
 
 
+PublicationFormat = Literal["json", "connect-json"]
+
+
 class Publication(Model):
     """The topic that gold is published to, as it is created when it is absent."""
 
     topic: TopicName
+    format: PublicationFormat = "json"
+    """json: flat, for every reader. connect-json: with its schema, for Kafka Connect's BigQuery sink. After a change of
+    the format every order is sent again, and the keys of the old format are deleted."""
     partitions: int = Field(ge=1)
     replication_factor: int = Field(ge=1)
+
+    @property
+    def progress_topic(self) -> str:
+        """The topic that says how far the publication has come: written in the same transactions."""
+        return f"{self.topic}.progress"
+
+
+class Mart(Model):
+    """A table of gold with one row for every group of orders: how many there are, and sums of their columns."""
+
+    day: Name | None = None
+    """The column whose date, in UTC, is the group column `day`; without it there is none."""
+    by: tuple[Name, ...] = Field(default=(), strict=False)
+    """The other columns that make a group; NULL is a group of its own."""
+    count: Name
+    """The name of the column with the number of orders."""
+    sums: dict[Name, Name] = Field(default_factory=dict)
+    """Column of the mart: the column of gold that it is the sum of; NULL where no order of the group has a value."""
 
 
 class GoldTables(Model):
@@ -319,6 +343,8 @@ class GoldTables(Model):
     sources: dict[Name, GoldSource] = Field(min_length=1)
     fulfillment: Fulfillment | None = None
     """Without it, `fulfillment_status` is NULL."""
+    marts: dict[Name, Mart] = Field(default_factory=dict)
+    """Tables `gold.<name>`, kept up with `gold.unified_orders`."""
     publication: Publication
 
 

@@ -11,11 +11,16 @@ import getpass
 import os
 import re
 import shutil
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lakehouse.errors import LakehouseError, TableError
+
+if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -50,6 +55,10 @@ _IS_NOT_CREATED = tuple(
         r"(?:\w+: )?\[DELTA_CANNOT_CREATE_LOG_PATH\] Cannot create (?P<path>\S+)",
     )
 )
+# A line of Python's trace, as Spark quotes it when the body of a stream's batch fails.
+_IN_PYTHON = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in ', re.MULTILINE)
+_CODE = Path(__file__).parent.parent
+_PACKAGES = ("bronze", "silver", "gold", "lakehouse")
 # A disk with less is full: a folder cannot be created there.
 _LEAST_ROOM = 100_000
 
@@ -93,6 +102,44 @@ def storage_errors(*, job: str, places: Sequence[str]) -> Iterator[None]:
         if found is None:
             raise
         raise found from None
+
+
+def place_in_code(error: BaseException) -> str | None:
+    """The last line of this code in the trace that the exception quotes: `silver/merge.py, line 88`; None without one.
+
+    It names files that are there, and nothing else of the text, which can quote rows.
+    """
+    found = None
+    for _number, _filename, text in _said(error):
+        for match in _IN_PYTHON.finditer(text):
+            path = Path(match["file"])
+            if path.is_relative_to(_CODE) and path.relative_to(_CODE).parts[0] in _PACKAGES and path.is_file():
+                found = f"{path.relative_to(_CODE)}, line {match['line']}"
+    return found
+
+
+def unexpected(error: Exception, *, job: str) -> LakehouseError:
+    """That an exception that nobody has thought of ended a job: its kind, Spark's name for it, and our last line.
+
+    Nothing of its text, which can quote rows. `LAKEHOUSE_TRACE=1` shows it all.
+    """
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(_CODE)
+    ]
+    kind, condition = type(error).__name__, getattr(error, "getCondition", lambda: None)()
+    named = f"{kind} ({condition})" if condition else kind
+    at = f" at {Path(frames[-1].filename).relative_to(_CODE)}, line {frames[-1].lineno}" if frames else ""
+    return LakehouseError(
+        f"{job}: stopped by an unexpected {named}{at}.",
+        remedy="Run it again: it goes on. If it comes back, LAKEHOUSE_TRACE=1 shows the trace, which can quote rows.",
+    )
+
+
+def stream_stopped(error: StreamingQueryException, *, job: str, remedy: str) -> LakehouseError:
+    """That a stream stopped for a reason that has no words of its own here: Spark's name for it, and where it began."""
+    place = place_in_code(error)
+    at = f" at {place}" if place else ""
+    return LakehouseError(f"{job}: the stream stopped ({error.getCondition()}{at}).", remedy=remedy)
 
 
 def _path(patterns: Sequence[re.Pattern[str]], text: str, *, otherwise: str) -> str | None:

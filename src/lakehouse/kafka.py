@@ -102,11 +102,11 @@ def require_visible(connection: KafkaConnection, topics: Iterable[str]) -> None:
 
 def ensure_compacted_topic(
     connection: KafkaConnection, topic: str, *, partitions: int, replication_factor: int
-) -> bool:
-    """Create the topic with `cleanup.policy=compact` unless it is there; whether it was created.
+) -> None:
+    """Create the topic with `cleanup.policy=compact` unless it is there; one that is there must be just so.
 
-    One that is there needs no right to create topics. Raises KafkaError when the broker refuses, BrokerGoneError when
-    it does not answer.
+    One that is there needs no right to create topics. Raises KafkaError when it has another policy or another number of
+    partitions, or when the broker refuses; BrokerGoneError when it does not answer.
     """
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka import KafkaException
@@ -114,7 +114,8 @@ def ensure_compacted_topic(
 
     found = _describe(connection, [topic])[topic]
     if found is None:
-        return False
+        _require_compacted(connection, topic, partitions=partitions)
+        return
     if found == ClientError.TOPIC_AUTHORIZATION_FAILED:
         raise may_not_write(connection, topic)
     new = NewTopic(
@@ -129,14 +130,46 @@ def ensure_compacted_topic(
     except KafkaException as error:
         refusal = error.args[0]
         if refusal.code() == ClientError.TOPIC_ALREADY_EXISTS:
-            return False
+            return
         raise_if_refused(connection, refusal)
         raise_if_gone(connection, refusal)
         raise KafkaError(
             f"The broker at {connection.bootstrap_servers} did not create topic {topic}: {refusal.str()}.",
             remedy=f"Create it by hand (compacted), or grant {connection} Create on it.",
         ) from None
-    return True
+
+
+def _require_compacted(connection: KafkaConnection, topic: str, *, partitions: int) -> None:
+    """Raise KafkaError unless the topic keeps the last record of every key, and spreads keys as we count on."""
+    from confluent_kafka import KafkaException, TopicCollection
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    admin = _admin(connection)
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_SECONDS)[topic].result()
+        configs = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
+    except KafkaException as error:
+        refusal = error.args[0]
+        raise_if_refused(connection, refusal)
+        raise_if_gone(connection, refusal)
+        raise KafkaError(
+            f"The broker at {connection.bootstrap_servers} does not say how topic {topic} is kept: {refusal.str()}.",
+            remedy=f"Grant {connection} Describe and DescribeConfigs on it.",
+        ) from None
+    policy = configs["cleanup.policy"].value
+    if policy != "compact":
+        raise KafkaError(
+            f"Topic {topic} has cleanup.policy={policy}: it would forget orders, and keep what is out of date.",
+            remedy="Set it to compact, or delete the topic: the next run creates it, and publishes every order.",
+        )
+    if len(described.partitions) != partitions:
+        raise KafkaError(
+            f"Topic {topic} has {len(described.partitions)} partitions, and the contract says {partitions}: "
+            "a key's records would lie in several of them, without an order.",
+            remedy="Was it created so? Then write that into gold/tables.yaml. Were partitions added later? Then delete "
+            "the topic: the next run creates it, and publishes every order.",
+        )
 
 
 def may_not_read(connection: KafkaConnection, topics: str) -> KafkaError:
@@ -159,7 +192,7 @@ def may_not_write(connection: KafkaConnection, topic: str) -> KafkaError:
     """The error of a client without the rights that publishing needs."""
     return KafkaError(
         f"At {connection.bootstrap_servers}, {connection} has no right to write to {topic}.",
-        remedy=f"Grant Describe and Write on topic {topic}; also Create, if it is not there yet.",
+        remedy=f"Grant Describe, DescribeConfigs, Read and Write on topic {topic}; and Create, if it is not there.",
     )
 
 

@@ -23,6 +23,10 @@ class Version:
     created_ms: int
     number: int
 
+    def goes_on_to(self, later: Version) -> bool:
+        """Whether `later` is a later commit of this very table: not of one made anew, or restored to before this."""
+        return self.created_ms == later.created_ms and self.number <= later.number
+
 
 def current(warehouse: Warehouse, table: str) -> Version:
     """The table's last commit."""

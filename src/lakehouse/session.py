@@ -53,6 +53,9 @@ _LOCAL = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Times without a zone are UTC in every contract, wherever the machine stands.
     "spark.sql.session.timeZone": "UTC",
+    # By default Parquet files get times as INT96, which readers without Spark take for other times before the year 1678
+    # and after 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

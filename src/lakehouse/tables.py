@@ -199,9 +199,33 @@ class Warehouse:
         else:
             write.save(self.path(name))
 
+    def overwrite(self, spec: TableSpec, rows: DataFrame) -> None:
+        """Put these rows in the place of all that the table holds, with the spec's columns, in one commit.
+
+        Readers see all of the old rows or all of the new. What the table is kept as, and its history, stay.
+        """
+        from pyspark.sql import functions as F
+
+        columns = self.spark.createDataFrame([], spec.columns).schema
+        typed = rows.select(*[F.col(column.name).cast(column.dataType).alias(column.name) for column in columns])
+        write = typed.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        if self.in_catalog:
+            write.saveAsTable(self.path(spec.name))
+        else:
+            write.save(self.path(spec.name))
+
     def version(self, name: str) -> int:
         """The number of the table's last commit."""
         return int(self.delta(name).history(1).select("version").collect()[0]["version"])
+
+    def written_bytes(self, name: str) -> int:
+        """How many bytes of data the table's last commit has written."""
+        metrics = self.delta(name).history(1).select("operationMetrics").collect()[0]["operationMetrics"]
+        return sum(int(metrics.get(name) or 0) for name in ("numTargetBytesAdded", "numOutputBytes"))
+
+    def size_in_bytes(self, name: str) -> int:
+        """The bytes of the table's data files, as it is now."""
+        return int(self.delta(name).detail().select("sizeInBytes").collect()[0]["sizeInBytes"])
 
     def created_at_ms(self, name: str) -> int:
         """When the table was created, in epoch milliseconds: a later table of the same name has a higher number."""
@@ -247,7 +271,10 @@ def _types(schema: StructType) -> dict[str, str]:
     return {column.name.lower(): column.dataType.simpleString() for column in schema}
 
 
-_CHANGED_CONTRACT = "The contract changed after the table was made: take the change back, or start a new warehouse."
+_CHANGED_CONTRACT = (
+    "The contract changed after the table was made: take the change back, or run `lakehouse gold --full-refresh`: it "
+    "makes gold anew from silver."
+)
 _MADE_ANEW = (
     "The contract changed after the table was made: take the change back, or delete all silver tables of the source "
     "and its checkpoint folder silver/<source>, and run silver: it makes them anew from bronze."

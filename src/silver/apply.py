@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import LakehouseError
-from lakehouse.failures import storage_error, storage_errors
+from lakehouse.failures import storage_error, storage_errors, stream_stopped
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
@@ -69,7 +69,7 @@ def run(
 
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:
         storage = storage_error(error, job=f"silver: {source}", places=places)
-        return said.get(source) or storage or _explained(source, error)
+        return said.get(source) or storage or stream_stopped(error, job=f"silver: {source}", remedy=_RUN_AGAIN)
 
     try:
         run_until_done(contracts.topics.sources, start=start, explain=explain, progress=progress)
@@ -140,8 +140,4 @@ def _start(warehouse: Warehouse, job: Job, apply: Callable[[DataFrame, int], Non
     )
 
 
-def _explained(source: str, error: StreamingQueryException) -> LakehouseError:
-    return LakehouseError(
-        f"silver: {source}: the stream stopped ({error.getCondition()}); Spark's log has the trace.",
-        remedy="Nothing was skipped: run the job again after the cause is mended, and it resumes with the same batch.",
-    )
+_RUN_AGAIN = "Nothing was skipped: run the job again after the cause is mended, and it resumes with the same batch."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,16 @@ from bronze import ingest
 from demo.__main__ import RECORDINGS
 from demo.broker import Broker, restartable_broker
 from demo.check import read_topic
-from gold import publish
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import BrokerGoneError
 from lakehouse.kafka import partitions
+from lakehouse.kafka_producer import TransactionalProducer, transactional_producer
 from lakehouse.patience import Patience
 from tests.support.brokers import plain_config
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lakehouse.tables import Warehouse
 
@@ -132,18 +132,28 @@ def test_a_broker_that_stays_away_ends_the_run_and_the_next_one_resumes(
 
 
 def test_publishing_waits_too_and_sends_every_record_once(
-    broker: Broker, chosen: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, chosen: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = spark.range(500).selectExpr(
-        "cast(id as string) AS key", "'{}' AS value", "'UPSERT' AS change_type", "'1/1' AS change_sequence"
-    )
     said: list[str] = []
     (topic,) = (topic for topic in TOPICS if topic.startswith("__debezium") and "mysql" in topic)
     patience = Patience("publish", starting(broker, said, monkeypatch), waits=(20, 20))
-    broker.kill()
-    assert publish.send(rows, connection=chosen.kafka(), topic=topic, patience=patience) == 500
+    with transactional_producer(chosen.kafka(), transactional_id="of this test", patience=patience) as producer:
+        produce(producer, topic, range(250))
+        producer.commit()
+        broker.kill()
+        produce(producer, topic, range(250, 500))
+        producer.commit()
     assert said == [f"publish: the broker at {broker.bootstrap_servers} does not answer; trying again in 20 s (1 of 2)"]
     assert sorted(int(key) for key, _value in read_topic(broker.bootstrap_servers, topic)) == list(range(500))
     broker.kill()
-    with pytest.raises(BrokerGoneError, match=r"publish: .* stopped answering\. Run the job again"):
-        publish.send(rows, connection=chosen.kafka(), topic=topic, patience=Patience("publish", said.append, waits=()))
+    impatient = Patience("publish", said.append, waits=())
+    with (
+        pytest.raises(BrokerGoneError, match=r"publish: .* stopped answering\. Run the job again"),
+        transactional_producer(chosen.kafka(), transactional_id="of this test", patience=impatient),
+    ):
+        pass
+
+
+def produce(producer: TransactionalProducer, topic: str, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        producer.send(topic, key=str(number).encode(), value=b"{}", headers={})

@@ -14,16 +14,16 @@ from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 
 from bronze import ingest
 from demo.__main__ import RECORDINGS
-from gold.publish import send
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, Source
 from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
 from lakehouse.kafka import ensure_compacted_topic, partitions, require_topics
 from lakehouse.kafka_client import KafkaConnection, credentials, load_connection, spark_options
+from lakehouse.kafka_producer import transactional_producer
 from tests.support.brokers import KEY_PASSWORD, READER_MARK, READER_PASSWORD, SecuredBroker, tls_broker
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakehouse.tables import Warehouse
 
@@ -55,17 +55,11 @@ def connection(file: Path) -> KafkaConnection:
     return load_connection(file)
 
 
-def create(secured: SecuredBroker, *topics: str) -> None:
+def create(secured: SecuredBroker, *topics: str, policy: str = "delete") -> None:
     admin = secured.admin()
-    for created in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
+    new = [NewTopic(topic, 1, 1, config={"cleanup.policy": policy}) for topic in topics]
+    for created in admin.create_topics(new).values():
         created.result()
-
-
-def rows(spark: SparkSession, count: int) -> DataFrame:
-    """Records to publish."""
-    return spark.range(count).selectExpr(
-        "cast(id as string) AS key", "'{}' AS value", "'UPSERT' AS change_type", "'1/1' AS change_sequence"
-    )
 
 
 def test_a_wrong_password_is_known_at_once_and_names_its_reference(
@@ -113,28 +107,48 @@ def reads(*topics: str) -> Source:
 def test_the_topic_is_created_only_by_who_may_and_only_when_it_is_absent(
     connection: KafkaConnection, secured: SecuredBroker
 ) -> None:
-    refused = r"reader has no right to write to unified-1\. Grant Describe and Write on topic unified-1; also Create"
+    refused = (
+        r"reader has no right to write to unified-1\. Grant Describe, DescribeConfigs, Read and Write on topic unif"
+    )
     with pytest.raises(KafkaError, match=refused):
         ensure_compacted_topic(connection, "unified-1", partitions=1, replication_factor=1)
     secured.grant(ResourceType.TOPIC, "unified-1", AclOperation.WRITE)
     with pytest.raises(KafkaError, match=r"did not create topic unified-1.*grant the user reader Create on it"):
         ensure_compacted_topic(connection, "unified-1", partitions=1, replication_factor=1)
-    create(secured, "unified-1")
-    assert not ensure_compacted_topic(connection, "unified-1", partitions=1, replication_factor=1)
+    create(secured, "unified-1", policy="compact")
+    refused = r"does not say how topic unified-1 is kept.*Grant the user reader Describe and DescribeConfigs on it"
+    with pytest.raises(KafkaError, match=refused):
+        ensure_compacted_topic(connection, "unified-1", partitions=1, replication_factor=1)
+    secured.grant(ResourceType.TOPIC, "unified-1", AclOperation.DESCRIBE_CONFIGS)
+    ensure_compacted_topic(connection, "unified-1", partitions=1, replication_factor=1)
     secured.grant(ResourceType.TOPIC, "unified-2", AclOperation.WRITE, AclOperation.CREATE)
-    assert ensure_compacted_topic(connection, "unified-2", partitions=1, replication_factor=1)
+    ensure_compacted_topic(connection, "unified-2", partitions=1, replication_factor=1)
+    assert "unified-2" in partitions(connection)
 
 
-@pytest.mark.spark
-def test_publishing_without_the_right_to_write_is_one_sentence(
-    connection: KafkaConnection, secured: SecuredBroker, spark: SparkSession
-) -> None:
+def test_publishing_without_a_right_is_one_sentence(connection: KafkaConnection, secured: SecuredBroker) -> None:
     create(secured, "unified-3")
     secured.grant(ResourceType.TOPIC, "unified-3", AclOperation.DESCRIBE)
-    with pytest.raises(KafkaError, match=r"reader has no right to write to unified-3\. Grant Describe and Write"):
-        send(rows(spark, 3), connection=connection, topic="unified-3")
+    refused = (
+        r"reader has no right to write in transactions as publish-3\. Grant Describe and Write on the transactional"
+    )
+    with pytest.raises(KafkaError, match=refused):
+        produce(connection, "unified-3", transactional_id="publish-3")
+    secured.grant(ResourceType.TRANSACTIONAL_ID, "publish-3", AclOperation.DESCRIBE, AclOperation.WRITE)
+    with pytest.raises(
+        KafkaError, match=r"reader has no right to write to unified-3\. Grant Describe, DescribeConfigs"
+    ):
+        produce(connection, "unified-3", transactional_id="publish-3")
     secured.grant(ResourceType.TOPIC, "unified-3", AclOperation.WRITE)
-    assert send(rows(spark, 3), connection=connection, topic="unified-3") == 3
+    produce(connection, "unified-3", transactional_id="publish-3")
+
+
+def produce(connection: KafkaConnection, topic: str, *, transactional_id: str) -> None:
+    """Three records, in a transaction."""
+    with transactional_producer(connection, transactional_id=transactional_id) as producer:
+        for number in range(3):
+            producer.send(topic, key=str(number).encode(), value=b"{}", headers={})
+        producer.commit()
 
 
 # In a process of its own, whose whole output can be searched: Spark says all that it ever says.
@@ -230,8 +244,8 @@ def test_both_clients_show_their_certificate(
             "client_key_password: {env: KEY_PASSWORD}\n"
         )
         connection = load_connection(tmp_path / "client.yaml")
-        assert ensure_compacted_topic(connection, "guarded", partitions=1, replication_factor=1)
-        assert send(rows(spark, 3), connection=connection, topic="guarded") == 3
+        ensure_compacted_topic(connection, "guarded", partitions=1, replication_factor=1)
+        produce(connection, "guarded", transactional_id="publish-guarded")
         options = spark_options(connection, credentials(connection), shaded=False)
         read = spark.read.format("kafka").options(**options).option("subscribe", "guarded").load()
         assert read.count() == 3

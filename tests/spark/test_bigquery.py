@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from pyspark.sql import functions as F
 
-from gold.bigquery import last_change_per_key, records
+from gold.bigquery import records
+from gold.changes import net_changes
+from lakehouse.contracts import PublicationFormat
+from lakehouse.kafka_log import Record
 from lakehouse.tables import small_table
+from tests.support.loaders import change_data_capture, sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
-FEED = """
-    order_id BIGINT, customer_id BIGINT, product_id BIGINT, status STRING, total_amount STRING, created_at STRING,
-    source_database STRING, fulfillment_status STRING, composite_key STRING, processed_at STRING,
-    _change_type STRING, _commit_version BIGINT
-"""
+COLUMNS = {
+    "order_id": "BIGINT",
+    "customer_id": "BIGINT",
+    "product_id": "BIGINT",
+    "status": "STRING",
+    "total_amount": "DECIMAL(10,2)",
+    "created_at": "TIMESTAMP",
+    "source_database": "STRING",
+    "fulfillment_status": "STRING",
+    "composite_key": "STRING",
+    "processed_at": "TIMESTAMP",
+}
+FEED = ", ".join([*(f"{name} STRING" for name in COLUMNS), "_change_type STRING", "_commit_version BIGINT"])
+ZONED = {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1, "optional": True}
 ORDER = {
-    "order_id": 1001,
-    "customer_id": 7,
+    "order_id": "1001",
+    "customer_id": "7",
     "product_id": None,
     "status": 'say "hi" 注文 🚀',
     "total_amount": "99999999.90",
@@ -38,17 +52,15 @@ ORDER = {
 def feed(spark: SparkSession, *changes: tuple[str, int, dict[str, Any]]) -> DataFrame:
     rows = [{**ORDER, **order, "_change_type": kind, "_commit_version": version} for kind, version, order in changes]
     return small_table(spark, rows, FEED).withColumns(
-        {
-            "total_amount": F.col("total_amount").cast("decimal(10,2)"),
-            "created_at": F.col("created_at").cast("timestamp"),
-            "processed_at": F.col("processed_at").cast("timestamp"),
-        }
+        {name: F.col(name).cast(type_name) for name, type_name in COLUMNS.items()}
     )
 
 
-def sent(changes: DataFrame) -> dict[str, dict[str, Any]]:
-    rows = records(last_change_per_key(changes, columns=ORDER), columns=ORDER, generation=0x19ABC).collect()
-    found = {json.loads(row["key"])["composite_key"]: row.asDict() for row in rows}
+def sent(changes: DataFrame, *, record_format: PublicationFormat = "json") -> dict[str, dict[str, Any]]:
+    states = net_changes(changes, columns=COLUMNS)
+    rows = records(states, columns=COLUMNS, generation=0x19ABC, record_format=record_format).collect()
+    keys = [json.loads(row["key"]) for row in rows]
+    found = {key.get("payload", key)["composite_key"]: row.asDict() for key, row in zip(keys, rows, strict=True)}
     assert len(found) == len(rows), "at most one record a key"
     return found
 
@@ -63,6 +75,83 @@ def test_a_record_is_flat_json_with_every_field(spark: SparkSession) -> None:
     )
     assert record["change_type"] == "UPSERT"
     assert record["change_sequence"] == "0000000000019ABC/0000000000000003"
+
+
+def test_a_record_of_connect_json_has_its_schema(spark: SparkSession) -> None:
+    record = sent(feed(spark, ("insert", 3, {})), record_format="connect-json")["PG-1001"]
+    assert record["key"] == (
+        '{"schema":{"type":"struct","fields":[{"type":"string","optional":false,"field":"composite_key"}],'
+        '"optional":false},"payload":{"composite_key":"PG-1001"}}'
+    )
+    assert json.loads(record["value"]) == {
+        "schema": {
+            "type": "struct",
+            "fields": [
+                {"type": "int64", "optional": True, "field": "order_id"},
+                {"type": "int64", "optional": True, "field": "customer_id"},
+                {"type": "int64", "optional": True, "field": "product_id"},
+                {"type": "string", "optional": True, "field": "status"},
+                {
+                    "type": "bytes",
+                    "name": "org.apache.kafka.connect.data.Decimal",
+                    "version": 1,
+                    "parameters": {"scale": "2", "connect.decimal.precision": "10"},
+                    "optional": True,
+                    "field": "total_amount",
+                },
+                {**ZONED, "field": "created_at"},
+                {"type": "string", "optional": True, "field": "source_database"},
+                {"type": "string", "optional": True, "field": "fulfillment_status"},
+                {"type": "string", "optional": True, "field": "composite_key"},
+                {**ZONED, "field": "processed_at"},
+            ],
+            "optional": False,
+        },
+        "payload": {
+            "order_id": 1001,
+            "customer_id": 7,
+            "product_id": None,
+            "status": 'say "hi" 注文 🚀',
+            "total_amount": "AAAAAlQL4/Y=",
+            "created_at": "2025-02-02T01:01:07.000000Z",
+            "source_database": "postgresql",
+            "fulfillment_status": "PENDING",
+            "composite_key": "PG-1001",
+            "processed_at": "2026-01-01T00:00:00.123456Z",
+        },
+    }
+    assert (record["change_type"], record["change_sequence"]) == ("UPSERT", "0000000000019ABC/0000000000000003")
+
+
+def test_a_deleted_order_of_connect_json_is_a_null_value(spark: SparkSession) -> None:
+    record = sent(feed(spark, ("delete", 3, {})), record_format="connect-json")["PG-1001"]
+    assert (record["value"], record["change_type"]) == (None, "DELETE")
+
+
+def test_both_formats_tell_the_same_row(spark: SparkSession) -> None:
+    changes = feed(
+        spark,
+        ("insert", 3, {}),
+        ("insert", 3, {"composite_key": "PG-2", "total_amount": "-0.05", "status": None}),
+        ("delete", 3, {"composite_key": "PG-3"}),
+    )
+    tables = []
+    for record_format in get_args(PublicationFormat):
+        told = [
+            Record(
+                partition=0,
+                offset=number,
+                key=record["key"].encode(),
+                value=record["value"] and record["value"].encode(),
+                headers={name: record[name] for name in ("change_type", "change_sequence")},
+            )
+            for number, record in enumerate(sent(changes, record_format=record_format).values())
+        ]
+        tables.append(change_data_capture(told))
+        assert sink(told, batches=[]) == tables[-1]
+    assert tables[0].keys() == {"PG-1001", "PG-2"}
+    assert tables[0]["PG-2"]["total_amount"] == Decimal("-0.05")
+    assert all(table == tables[0] for table in tables)
 
 
 def test_the_last_change_of_a_key_is_the_only_one(spark: SparkSession) -> None:
@@ -80,27 +169,48 @@ def test_the_last_change_of_a_key_is_the_only_one(spark: SparkSession) -> None:
 
 
 def test_a_deleted_order_is_a_null_value(spark: SparkSession) -> None:
+    record = sent(feed(spark, ("delete", 4, {})))["PG-1001"]
+    assert (record["value"], record["change_type"]) == (None, "DELETE")
+    assert record["change_sequence"].endswith("/0000000000000004")
+
+
+def test_a_key_that_ends_as_it_began_is_not_told(spark: SparkSession) -> None:
     changes = feed(
         spark,
-        ("insert", 3, {}),
-        ("delete", 4, {}),
-        ("delete", 3, {"composite_key": "PG-2"}),
-        ("insert", 4, {"composite_key": "PG-2"}),
+        ("insert", 3, {"composite_key": "PG-1"}),  # came and went
+        ("delete", 4, {"composite_key": "PG-1"}),
+        ("delete", 3, {"composite_key": "PG-2"}),  # went, and came as it was
+        ("insert", 5, {"composite_key": "PG-2"}),
+        ("delete", 3, {"composite_key": "PG-3"}),  # went, and came as another
+        ("insert", 5, {"composite_key": "PG-3", "status": None}),
+        ("insert", 6, {"composite_key": "PG-4"}),  # the whole table written anew, in any order
+        ("delete", 6, {"composite_key": "PG-4"}),
+        ("delete", 6, {"composite_key": "PG-5"}),
+        ("insert", 6, {"composite_key": "PG-5", "total_amount": "99999999.91"}),
+        ("update_preimage", 4, {"composite_key": "PG-6"}),  # changed, and gone
+        ("update_postimage", 4, {"composite_key": "PG-6", "status": "other"}),
+        ("delete", 5, {"composite_key": "PG-6", "status": "other"}),
     )
     found = sent(changes)
-    assert (found["PG-1001"]["value"], found["PG-1001"]["change_type"]) == (None, "DELETE")
-    assert found["PG-2"]["value"] is not None
+    assert {key: record["change_type"] for key, record in found.items()} == {
+        "PG-3": "UPSERT",
+        "PG-5": "UPSERT",
+        "PG-6": "DELETE",
+    }
+    assert json.loads(found["PG-3"]["value"])["status"] is None
 
 
 def test_sequences_grow_with_the_version_and_the_generation(spark: SparkSession) -> None:
-    states = last_change_per_key(
+    states = net_changes(
         feed(spark, *[("insert", version, {"composite_key": f"PG-{version}"}) for version in (9, 10, 255, 256)]),
-        columns=ORDER,
+        columns=COLUMNS,
     )
     sequences = [
         row["change_sequence"]
         for generation in (9, 10)
-        for row in records(states.orderBy("version"), columns=ORDER, generation=generation).collect()
+        for row in records(
+            states.orderBy("version"), columns=COLUMNS, generation=generation, record_format="json"
+        ).collect()
     ]
     assert sequences == sorted(sequences)
     assert len(set(sequences)) == 8

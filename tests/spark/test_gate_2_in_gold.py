@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from gold import gates, publish
+from gold import gates, unpublished
 from gold.columns import UNIFIED
+from gold.marker import Marker, Place
 from lakehouse import checkpoint
 from lakehouse.config import settings
 from lakehouse.contracts import Contracts, Expectation, OnFailure
+from lakehouse.kafka_client import KafkaConnection
+from lakehouse.progress import current
 from lakehouse.results import RESULTS, held_sources
 from lakehouse.tables import Warehouse
 from tests.support.gold import Shop
@@ -50,11 +53,12 @@ def results(shop: Shop, run: str, gate: str) -> Mapping[tuple[str, str], Row]:
 
 
 def waiting(shop: Shop) -> Mapping[str, int]:
-    """How many records of each source the publication would send."""
+    """How many orders of each source the first publication would send."""
     counts: dict[str, int] = {}
-    for stretch in publish.stretches(shop.warehouse, shop.contracts):
-        states = publish.states_of(shop.warehouse, shop.contracts, stretch)
-        for row in states.groupBy("source_database").count().collect():
+    for stretch in unpublished.stretches(shop.warehouse, shop.contracts, Marker(), shape="of this test"):
+        orders = shop.warehouse.read(UNIFIED, version=stretch.now.number)
+        own = orders.where(unpublished.of_sources(shop.contracts, stretch.sources))
+        for row in own.groupBy("source_database").count().collect():
             counts[row["source_database"]] = row["count"]
     return counts
 
@@ -64,7 +68,7 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     shop.write("mysql_orders", {"order_id": 1})
     assert shop.run("first").unpublished_sources == ()
     assert waiting(shop) == {"postgresql": 3, "mysql": 1}
-    (together,) = publish.stretches(shop.warehouse, shop.contracts)
+    (together,) = unpublished.stretches(shop.warehouse, shop.contracts, Marker(), shape="of this test")
     assert set(together.sources) == {"postgres", "mysql", gates.OTHERS}
 
     gold = shop.warehouse.delta(UNIFIED)
@@ -167,12 +171,16 @@ def test_rows_of_a_source_that_left_the_contract_are_published_as_deleted(shop: 
     shop.write("postgres_orders", {"order_id": 1})
     shop.write("mysql_orders", {"order_id": 1})
     shop.run("both")
-    (everything,) = publish.stretches(shop.warehouse, shop.contracts)
-    publish.record_published(shop.warehouse, shop.contracts, everything)
-    assert waiting(shop) == {}
+    now = current(shop.warehouse, UNIFIED)
+    place = Place(created_ms=now.created_ms, version=now.number, shape="of this test")
+    marker = Marker(places=dict.fromkeys((*shop.contracts.gold.sources, gates.OTHERS), place))
+    assert unpublished.stretches(shop.warehouse, shop.contracts, marker, shape="of this test") == []
     sources = {"postgres": shop.contracts.gold.sources["postgres"]}
     alone = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"sources": sources})})
     shop.run("one source less", alone)
-    (stretch,) = publish.stretches(shop.warehouse, alone)
-    states = publish.states_of(shop.warehouse, alone, stretch).collect()
-    assert [(row["composite_key"], row["is_deleted"]) for row in states] == [("MY-1", True)]
+    (stretch,) = unpublished.stretches(shop.warehouse, alone, marker, shape="of this test")
+    kafka = KafkaConnection(bootstrap_servers="127.0.0.1:1")
+    with unpublished.new_records(shop.warehouse, kafka, alone, stretch, marker) as (rows, why, _generation):
+        assert why is None
+        records = [(bytes(row["key"]), row["value"], row["change_type"]) for row in rows.collect()]
+    assert records == [(b'{"composite_key":"MY-1"}', None, "DELETE")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from lakehouse.config import settings
 from lakehouse.contracts import Contracts
 from lakehouse.results import RESULTS, held_sources
 from lakehouse.tables import Warehouse
-from tests.support.gold import Shop, silver
+from tests.support.gold import Shop, silver, ungated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +63,8 @@ def test_fulfillment_of_every_status(spark: SparkSession, contracts: Contracts) 
 @pytest.fixture
 def shop(empty_silver: Callable[[], Warehouse], contracts: Contracts) -> Shop:
     warehouse = empty_silver()
-    return Shop(warehouse, settings(warehouse=warehouse.location, checkpoints=warehouse.checkpoints), contracts)
+    chosen = settings(warehouse=warehouse.location, checkpoints=warehouse.checkpoints)
+    return Shop(warehouse, chosen, ungated(contracts))
 
 
 def test_gold_follows_silver_and_touches_only_what_changed(shop: Shop) -> None:
@@ -168,7 +170,8 @@ def with_gold(
     return contracts.model_copy(update={"gold": contracts.gold.model_copy(update=update)})
 
 
-def test_gate_2_holds_one_source_and_lets_the_other_go_on(shop: Shop) -> None:
+def test_gate_2_holds_one_source_and_lets_the_other_go_on(shop: Shop, contracts: Contracts) -> None:
+    shop = replace(shop, contracts=contracts)
     shop.write("postgres_orders", {"order_id": 1})
     shop.write("mysql_orders", {"order_id": 1, "total_amount": "-1.00"})
     outcome = shop.run("held")

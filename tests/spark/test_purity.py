@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 from uuid import uuid4
 
 import pytest
@@ -13,11 +13,12 @@ from bronze import conservation as bronze_accounts
 from bronze.batches import BATCHES
 from bronze.events import COLUMNS, events, not_yet_stored
 from bronze.offsets import OFFSETS
-from gold.bigquery import last_change_per_key, records
+from gold.bigquery import records
+from gold.changes import net_changes
 from gold.columns import order_columns, unified
 from gold.enrich import with_fulfillment
 from gold.unify import highest_feed_that_knows, orders_of_feed, with_source
-from lakehouse.contracts import Contracts
+from lakehouse.contracts import Contracts, PublicationFormat
 from lakehouse.ranges import overlaid
 from lakehouse.tables import small_table
 from silver import conservation as silver_accounts
@@ -114,11 +115,12 @@ def of_gold(spark: SparkSession, contracts: Contracts) -> DataFrame:
     )
 
 
-def of_the_topic(spark: SparkSession, contracts: Contracts) -> DataFrame:
+def of_the_topic(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
     columns = unified(contracts.gold)
     types = {**columns, "_change_type": "STRING", "_commit_version": "BIGINT"}
     feed = small_table(spark, [{"order_id": 1}], ", ".join(f"{name} {type_name}" for name, type_name in types.items()))
-    return records(last_change_per_key(feed, columns=columns), columns=columns, generation=1)
+    states = net_changes(feed, columns=columns)
+    return [records(states, columns=columns, generation=1, record_format=name) for name in get_args(PublicationFormat)]
 
 
 def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:

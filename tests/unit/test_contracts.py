@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -304,6 +305,20 @@ MISTAKES = [
     ),
     (GOLD, "key: order_id", "key: note", "key: note", "key", "no column 'note' in columns"),
     (GOLD, "bigquery.unified.orders", "outbox.event.mysql.orders", "", "publication.topic", "gold would feed itself"),
+    (
+        GOLD,
+        "format: json #",
+        "format: csv #",
+        "csv",
+        "publication.format",
+        "'csv' is not one of 'json' or 'connect-json'",
+    ),
+    (GOLD, "day: created_at", "day: created", "created", "marts.orders_daily.day", "did you mean 'created_at'?"),
+    (GOLD, "day: created_at", "day: status", "status", "marts.orders_daily.day", "only a TIMESTAMP or a DATE has a"),
+    (GOLD, "by: [source_database", "by: [source", "source", "marts.orders_daily.by", "no column 'source' in gold.un"),
+    (GOLD, "revenue: total_amount", "revenue: status", "status", "marts.orders_daily.sums", "have an exact sum"),
+    (GOLD, "revenue: total_amount", "orders: total_amount", "daily", "marts.orders_daily", "would be named orders"),
+    (GOLD, "orders_daily:", "unified_orders:", "unified_orders", "marts.unified_orders", "is not a mart: name it othe"),
     (ROW_GATE, "on_failure: warn", "on_failure: ignore", "ignore", ".on_failure", "'ignore' is not one of 'warn', "),
     (
         ROW_GATE,
@@ -470,6 +485,29 @@ def test_mistakes_between_the_files_are_said_at_once(folder: Path) -> None:
     assert {Path(problem.file).relative_to(folder).as_posix() for problem in refused.value.problems} == {
         *(TABLES, GOLD, TABLE_GATE)
     }
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ("DOUBLE", "cannot carry DOUBLE, JSON has no NaN: leave the column out, or write format: json"),
+        ("FLOAT", "cannot carry FLOAT, JSON has no NaN"),
+        ("ARRAY<BIGINT>", "cannot carry ARRAY<BIGINT>, it writes no arrays"),
+    ],
+)
+def test_a_column_that_connect_json_cannot_carry_is_refused(folder: Path, declared: str, said: str) -> None:
+    for file in (folder / GOLD, folder / TABLES):
+        file.write_text(file.read_text().replace("product_id: BIGINT", f"product_id: {declared}"))
+    load_contracts(folder)
+    replace(folder, GOLD, "format: json", "format: connect-json")
+    with pytest.raises(ContractError, match=re.escape(said)) as refused:
+        load_contracts(folder)
+    assert [problem.key for problem in refused.value.problems] == ["columns.product_id"]
+
+
+def test_connect_json_carries_every_column_of_the_packaged_contracts(folder: Path) -> None:
+    replace(folder, GOLD, "format: json", "format: connect-json")
+    assert load_contracts(folder).gold.publication.format == "connect-json"
 
 
 def test_broken_yaml_is_said_with_its_line(folder: Path) -> None:

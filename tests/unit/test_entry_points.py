@@ -25,3 +25,23 @@ def test_a_mistake_ends_with_its_exit_code(monkeypatch: pytest.MonkeyPatch, caps
         main.main(["silver"])
     assert ended.value.code == 2
     assert "No warehouse was given." in capsys.readouterr().err
+
+
+def test_an_exception_that_nobody_thought_of_quotes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_jobs(*_given: object, **_more: object) -> None:
+        raise ValueError("a value of a row")
+
+    monkeypatch.delenv("LAKEHOUSE_TRACE", raising=False)
+    monkeypatch.setattr(main, "_run_jobs", run_jobs)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["silver", "--warehouse=./w", "--json"])
+    said = capsys.readouterr()
+    assert ended.value.code == 1
+    assert "lakehouse silver: stopped by an unexpected ValueError at cli/main.py, line " in said.err
+    assert "a value of a row" not in said.err + said.out
+    assert '"exit_code": 1' in said.out
+    monkeypatch.setenv("LAKEHOUSE_TRACE", "1")
+    with pytest.raises(ValueError, match="a value of a row"):
+        main.main(["silver", "--warehouse=./w"])

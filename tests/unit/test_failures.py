@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.failures import storage_error
+from lakehouse import failures
+from lakehouse.failures import place_in_code, storage_error
 
 FULL = [
     "An error occurred while calling o79.execute.\n"
@@ -98,3 +99,16 @@ def test_the_trace_that_spark_does_not_show_is_read() -> None:
     error = RuntimeError("[STREAM_FAILED] Query terminated")
     error._stackTrace = "Caused by: java.io.IOException: No space left on device"  # type: ignore[attr-defined]
     assert storage_error(error, job="silver", places=("/w",)) is not None
+
+
+def test_the_place_in_this_code_is_named_and_nothing_else_of_the_text() -> None:
+    code = Path(failures.__file__).parent.parent
+    text = (
+        "[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):\n"
+        f'  File "{code}/silver/apply.py", line 60, in apply\n    apply_batch(batch)\n'
+        f'  File "{code}/silver/merge.py", line 88, in merge\n    table.execute()\n'
+        '  File "/usr/lib/python3/site-packages/pyspark/sql/frame.py", line 5, in collect\n'
+        f'ValueError: a row\n  File "{code}/silver/a secret.py", line 7, in a secret\n'
+    )
+    assert place_in_code(RuntimeError(text)) == "silver/merge.py, line 88"
+    assert place_in_code(RuntimeError("[STREAM_FAILED] Query terminated")) is None

@@ -44,7 +44,7 @@ def files_below(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("manifest", ["src/lakehouse/jars.yaml", "demo/jars.yaml"])
+@pytest.mark.parametrize("manifest", ["src/lakehouse/jars.yaml", "demo/jars.yaml", "tests/jars.yaml"])
 def test_the_manifests_name_each_file_once(manifest: str) -> None:
     names = [jar.file_name for jar in load_manifest(ROOT / manifest)]
     assert len(names) == len(set(names)) > 1

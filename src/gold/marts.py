@@ -1,0 +1,143 @@
+"""The marts: tables of sums over `gold.unified_orders`, kept up with it group by group.
+
+A group in which an order has come, changed or gone is computed again, from all of its orders; nothing is added to what
+stood there before. So a repeated run, or one after a crash, ends the same, and a mart is always what a full
+computation would give. Where gold does not have its changes any more, every group is computed.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from hashlib import sha256
+from operator import and_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from gold.columns import UNIFIED, unified
+from lakehouse.change_feed import kept_changes
+from lakehouse.column_types import DecimalType
+from lakehouse.contracts import Contracts, GoldTables, Mart
+from lakehouse.progress import Version, current, record, taken
+from lakehouse.tables import UPSERTED, TableSpec, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MOST_DIGITS = 38
+# A sum of so many more digits than its numbers holds ten billion of them (Spark's own rule for DECIMAL).
+MORE_DIGITS = 10
+
+
+def refresh(warehouse: Warehouse, contracts: Contracts, *, whole: bool = False) -> dict[str, int]:
+    """Bring every mart up to gold as it is now; of each, how many groups were written.
+
+    `whole`: all groups, in one commit that also gives the table the columns that the contract has now.
+    """
+    now = current(warehouse, UNIFIED)
+    return {
+        name: _refresh(warehouse, contracts.gold, name, mart, now=now, whole=whole)
+        for name, mart in contracts.gold.marts.items()
+    }
+
+
+def _refresh(warehouse: Warehouse, tables: GoldTables, name: str, mart: Mart, *, now: Version, whole: bool) -> int:
+    spec = mart_table(tables, name, mart)
+    is_new = not warehouse.exists(spec.name)
+    if is_new or not whole:
+        warehouse.ensure(spec)
+    orders = warehouse.read(UNIFIED, version=now.number)
+    if whole:
+        warehouse.overwrite(spec, groups(orders, mart=mart))
+        written = warehouse.read(spec.name).count()
+        record(warehouse, _made_by(warehouse, spec.name, mart), [now])
+        return written
+    made_by = _made_by(warehouse, spec.name, mart)
+    before = taken(warehouse, made_by).get(UNIFIED)
+    if before == now:
+        return 0
+    if before is not None and before.goes_on_to(now):
+        first = before.number + 1
+        with kept_changes(
+            lambda: touched_groups(warehouse.changes(UNIFIED, first=first, last=now.number), mart=mart)
+        ) as touched:
+            written = _merge(warehouse, spec.name, orders, touched, mart=mart)
+    else:
+        written = _merge(warehouse, spec.name, orders, None, mart=mart)
+    record(warehouse, made_by, [now])
+    return written
+
+
+def mart_table(tables: GoldTables, name: str, mart: Mart) -> TableSpec:
+    """The mart's table `gold.<name>`: its group columns, then the count and the sums."""
+    types = {**unified(tables), "day": "DATE"}
+    columns = {column: types[column] for column in group_columns(mart)}
+    columns[mart.count] = "BIGINT"
+    for column, summed in mart.sums.items():
+        declared = tables.columns[summed]
+        if isinstance(declared, DecimalType):
+            columns[column] = f"DECIMAL({min(declared.precision + MORE_DIGITS, MOST_DIGITS)},{declared.scale})"
+        else:
+            columns[column] = "BIGINT"
+    declared_columns = ", ".join(f"{column} {type_name}" for column, type_name in columns.items())
+    return TableSpec(name=f"gold.{name}", columns=declared_columns, properties=UPSERTED)
+
+
+def group_columns(mart: Mart) -> tuple[str, ...]:
+    """The columns that tell the groups apart; NULL is a value of them."""
+    return (*(("day",) if mart.day else ()), *mart.by)
+
+
+def groups(orders: DataFrame, *, mart: Mart) -> DataFrame:
+    """One row a group of the orders: the group columns, their number, and the sums."""
+    sums = [F.sum(summed).alias(column) for column, summed in mart.sums.items()]
+    return orders.groupBy(*_grouped(mart)).agg(F.count("*").alias(mart.count), *sums)
+
+
+def touched_groups(feed: DataFrame, *, mart: Mart) -> DataFrame:
+    """The groups that an order has come to, left, or changed in, by a change data feed of the orders."""
+    return feed.select(*_grouped(mart)).distinct()
+
+
+def _grouped(mart: Mart) -> list[Column]:
+    """The group columns, of rows of gold."""
+    # The session's time zone is UTC: see lakehouse/session.py.
+    day = [F.to_date(mart.day).alias("day")] if mart.day else []
+    return [*day, *[F.col(column) for column in mart.by]]
+
+
+def _merge(warehouse: Warehouse, name: str, orders: DataFrame, touched: DataFrame | None, *, mart: Mart) -> int:
+    """Make the mart hold the touched groups as they are now, or all groups and no other; the rows that changed."""
+    keys, values = group_columns(mart), (mart.count, *mart.sums)
+    present = groups(orders, mart=mart)
+    if touched is not None:
+        # A group that has no order any more has no count.
+        present = touched.alias("touched").join(
+            present.alias("present"), on=_same("touched", "present", keys), how="left"
+        )
+        present = present.select(*[f"touched.{key}" for key in keys], *[f"present.{value}" for value in values])
+    differs = " OR ".join(f"NOT (mart.{value} <=> present.{value})" for value in values)
+    merge = (
+        warehouse.delta(name)
+        .alias("mart")
+        .merge(present.alias("present"), _same("mart", "present", keys))
+        .whenMatchedDelete(condition=f"present.{mart.count} IS NULL")
+        .whenMatchedUpdate(condition=differs, set={value: f"present.{value}" for value in values})
+        .whenNotMatchedInsert(
+            condition=f"present.{mart.count} IS NOT NULL",
+            values={column: f"present.{column}" for column in (*keys, *values)},
+        )
+    )
+    if touched is None:
+        merge = merge.whenNotMatchedBySourceDelete()
+    return int(merge.execute().collect()[0]["num_affected_rows"])
+
+
+def _same(left: str, right: str, keys: tuple[str, ...]) -> Column:
+    return reduce(and_, [F.col(f"{left}.{key}").eqNullSafe(F.col(f"{right}.{key}")) for key in keys])
+
+
+def _made_by(warehouse: Warehouse, name: str, mart: Mart) -> str:
+    """This table, made by this contract: what another one has taken says nothing about its rows."""
+    contract = sha256(mart.model_dump_json().encode()).hexdigest()[:16]
+    return f"{name} {warehouse.created_at_ms(name)} {contract}"

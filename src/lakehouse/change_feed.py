@@ -1,0 +1,50 @@
+"""What changed in a Delta table since a version, where the table still has it.
+
+A change data feed lives as long as the files of its versions: VACUUM, a clean-up of the log, a restored copy or another
+set of columns end it. Then it has to be known before anything is built on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from lakehouse.session import held
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Delta's and Spark's names of the errors of a feed, or of a version, that is not there any more.
+_GONE = re.compile(
+    r"\[(?:DELTA_MISSING_CHANGE_DATA|DELTA_LOG_FILE_NOT_FOUND|DELTA_VERSION_NOT_FOUND|DELTA_TRUNCATED_TRANSACTION_LOG"
+    r"|DELTA_CDC_START_VERSION_AFTER_LATEST|DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_(?:DATA_SCHEMA|SCHEMA_CHANGE)"
+    r"|DELTA_CHANGE_TABLE_FEED_DISABLED|DELTA_FILE_NOT_FOUND(?:_DETAILED)?|FAILED_READ_FILE\.FILE_NOT_EXIST)\]"
+)
+
+
+@contextmanager
+def kept_changes(read: Callable[[], DataFrame]) -> Iterator[DataFrame | None]:
+    """The rows that `read` makes of a change data feed or of an earlier version; None when they are gone.
+
+    They are read once, now: whether a file is there is known only when it is opened. Any other error is itself.
+    """
+    with ExitStack() as stack:
+        yield _read(read, stack)
+
+
+def _read(read: Callable[[], DataFrame], stack: ExitStack) -> DataFrame | None:
+    try:
+        rows = stack.enter_context(held(read()))
+        rows.count()  # on serverless nothing was read yet
+    except Exception as error:
+        if not is_gone(error):
+            raise
+        return None
+    return rows
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether the error says that files of an earlier version are not there any more."""
+    return _GONE.search(str(error)) is not None

@@ -1,0 +1,163 @@
+"""What is published when: news once, the net change of a key, and everything again where changes cannot be told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from gold.columns import UNIFIED
+from lakehouse.contracts import Contracts
+from lakehouse.errors import KafkaError
+from tests.support.brokers import plain_config
+from tests.support.published import PublishedShop, published_shop, sequences
+from tests.support.shop import delete
+
+if TYPE_CHECKING:
+    from lakehouse.tables import Warehouse
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture(scope="module")
+def shop(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, bootstrap_servers: str
+) -> Iterator[PublishedShop]:
+    """One story, told by the tests of this module in their order."""
+    with published_shop(empty_silver(), contracts, bootstrap_servers) as published:
+        yield published
+
+
+def test_a_first_run_publishes_all_of_gold_once(shop: PublishedShop) -> None:
+    shop.write("postgres_orders", *({"order_id": number} for number in range(1, 6)))
+    shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2})
+    shop.run("first")
+    assert shop.waiting() == 7
+    outcome = shop.publish()
+    assert outcome.sent == 7
+    assert set(outcome.whole) == {"postgres", "mysql"}
+    assert shop.sent() == sorted((key, False) for key in shop.gold())
+    assert shop.differences() == []
+    assert shop.waiting() == 0
+    assert shop.publish().sent == 0
+    assert len(shop.records()) == 7
+
+
+def test_only_what_became_of_a_key_is_published(shop: PublishedShop) -> None:
+    before = len(shop.records())
+    stories: tuple[list[dict[str, Any]], ...] = (
+        [{"order_id": 1, "status": "paid"}, {"order_id": 1, "status": "completed"}],  # changed twice
+        [{"order_id": 2, "_is_deleted": True}, {"order_id": 2}],  # deleted, and there again
+        [{"order_id": 3, "status": "paid"}, {"order_id": 3, "_is_deleted": True}],  # gone
+        [{"order_id": 9}, {"order_id": 9, "_is_deleted": True}],  # never seen by a reader
+        [{"order_id": 10, "_is_deleted": True}, {"order_id": 10}],  # new
+        [{"order_id": 4, "status": "paid"}, {"order_id": 4}],  # changed back: processed_at is another
+    )
+    for number in range(2):
+        shop.write("postgres_orders", *(story[number] for story in stories))
+        shop.run(f"step {number}")
+    assert shop.waiting() == 5
+    outcome = shop.publish()
+    assert (outcome.sent, outcome.whole) == (5, {})
+    news = sorted([("PG-1", False), ("PG-2", False), ("PG-3", True), ("PG-10", False), ("PG-4", False)])
+    assert len(shop.records()) == before + 5
+    first = sorted([(f"PG-{number}", False) for number in range(1, 6)] + [("MY-1", False), ("MY-2", False)])
+    assert shop.sent() == sorted([*first, *news])
+    assert shop.differences() == []
+    for of_key in sequences(shop.records()).values():
+        assert of_key == sorted(set(of_key))
+
+
+def test_a_refresh_that_changes_nothing_publishes_nothing(shop: PublishedShop) -> None:
+    before, number = shop.gold(), len(shop.records())
+    assert shop.run("again", full_refresh=True).changed_rows == 0
+    assert shop.gold() == before
+    assert shop.publish().sent == 0
+    assert len(shop.records()) == number
+    assert shop.differences() == []
+
+
+def test_gold_made_anew_sends_what_differs_and_deletes_what_is_gone(shop: PublishedShop) -> None:
+    shutil.rmtree(shop.warehouse.path(UNIFIED))
+    shop.write("mysql_orders", {"order_id": 2, "_is_deleted": True})
+    shop.run("gold made anew")
+    outcome = shop.publish()
+    assert outcome.whole == dict.fromkeys(
+        ("postgres", "mysql"), "gold was made anew, or restored to an earlier version"
+    )
+    # Every row has another processed_at now.
+    assert outcome.sent == len(shop.gold()) + 1
+    assert shop.sent().count(("MY-2", True)) == 1
+    assert shop.differences() == []
+    for of_key in sequences(shop.records()).values():
+        assert of_key == sorted(set(of_key))
+
+
+def test_without_its_marker_the_topic_itself_says_what_is_there(shop: PublishedShop) -> None:
+    delete(shop.chosen.kafka(), shop.progress_topic)
+    shop.write("postgres_orders", {"order_id": 1, "status": "refunded"}, {"order_id": 10, "_is_deleted": True})
+    shop.run("without marker")
+    number = len(shop.records())
+    assert shop.waiting() == 2
+    outcome = shop.publish()
+    assert outcome.whole == dict.fromkeys(("postgres", "mysql"), "nothing is known to be published of it")
+    assert outcome.sent == 2
+    assert len(shop.records()) == number + 2
+    assert shop.differences() == []
+
+
+def test_a_topic_made_anew_gets_all_of_gold(shop: PublishedShop) -> None:
+    delete(shop.chosen.kafka(), shop.topic)
+    outcome = shop.publish()
+    assert set(outcome.whole.values()) == {"the topic was made anew, or its format or columns are others"}
+    assert outcome.sent == len(shop.gold())
+    assert shop.differences() == []
+
+
+def test_republish_sends_everything_again_and_deletes_strangers(shop: PublishedShop) -> None:
+    number = len(shop.records())
+    assert shop.waiting(republish=True) == len(shop.gold())
+    outcome = shop.publish(republish=True)
+    assert outcome.sent == len(shop.gold())
+    assert len(shop.records()) == number + outcome.sent
+    assert shop.differences() == []
+    for of_key in sequences(shop.records()).values():
+        assert of_key == sorted(set(of_key))
+
+
+def test_many_records_go_in_parts_that_a_reader_can_count_on(shop: PublishedShop) -> None:
+    shop.write("postgres_orders", *({"order_id": number} for number in range(100, 125)))
+    shop.run("many")
+    assert shop.publish(most_in_a_transaction=10).sent == 25
+    assert shop.differences() == []
+    assert shop.waiting() == 0
+
+
+def test_another_format_replaces_every_key(shop: PublishedShop) -> None:
+    own = shop.contracts.gold.publication.model_copy(update={"format": "connect-json"})
+    connect = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"publication": own})})
+    flat = {record.key for record in shop.records()}
+    outcome = shop.publish(connect)
+    assert set(outcome.whole.values()) == {"the topic was made anew, or its format or columns are others"}
+    last = {record.key: record.value for record in shop.records()}
+    assert all(last[key] is None for key in flat)
+    live = {key for key, value in last.items() if value is not None}
+    assert {json.loads(key)["payload"]["composite_key"] for key in live} == set(shop.gold())
+
+
+def test_a_topic_that_is_not_kept_as_it_must_be_is_refused(shop: PublishedShop) -> None:
+    admin = AdminClient(plain_config(shop.servers))
+    delete(shop.chosen.kafka(), shop.topic)
+    policy = {"cleanup.policy": "compact,delete"}
+    admin.create_topics([NewTopic(shop.topic, 3, 1, config=policy)])[shop.topic].result()
+    with pytest.raises(KafkaError, match=r"has cleanup.policy=compact,delete: it would forget orders"):
+        shop.publish()
+    delete(shop.chosen.kafka(), shop.topic)
+    assert shop.publish().sent == len(shop.gold())
+    admin.create_partitions([NewPartitions(shop.topic, 4)])[shop.topic].result()
+    with pytest.raises(KafkaError, match=r"has 4 partitions, and the contract says 3"):
+        shop.publish()
