@@ -60,7 +60,7 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
         comparison = _compared(chosen, warehouse, steps)
     failures: list[LakehouseError] = [error for account in accounts if (error := _failure(account))]
     if comparison is not None and comparison.differing:
-        failures.append(_topic_differs(comparison))
+        failures.append(topic_differs(comparison))
     if chosen.as_json:
         results = {account.source: _as_json(account) for account in accounts}
         answer(chosen.command, {"sources": results, "topic": comparison and vars(comparison)}, failures)
@@ -91,7 +91,8 @@ def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison 
     return comparison
 
 
-def _topic_differs(comparison: Comparison) -> ConservationError:
+def topic_differs(comparison: Comparison) -> ConservationError:
+    """The error of a topic that is not gold, with the keys."""
     named = f": {', '.join(comparison.keys)}" if comparison.keys else ""
     more = comparison.differing - len(comparison.keys)
     also = f" and {more:,} more" if comparison.keys and more else ""

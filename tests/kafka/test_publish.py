@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from cli import verify
 from gold.columns import UNIFIED
+from gold.compare import Comparison, compare
 from lakehouse.contracts import Contracts
 from lakehouse.errors import KafkaError
 from tests.support.brokers import plain_config
@@ -20,6 +24,7 @@ from tests.support.shop import delete
 if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
 
+JQ = shutil.which("jq")
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
@@ -118,15 +123,50 @@ def test_a_topic_made_anew_gets_all_of_gold(shop: PublishedShop) -> None:
     assert shop.differences() == []
 
 
-def test_republish_sends_everything_again_and_deletes_strangers(shop: PublishedShop) -> None:
+def compared(shop: PublishedShop) -> Comparison:
+    return compare(shop.warehouse, shop.chosen, shop.contracts)
+
+
+def test_republish_mends_what_another_hand_wrote_and_verify_names_it(shop: PublishedShop) -> None:
     number = len(shop.records())
-    assert shop.waiting(republish=True) == len(shop.gold())
+    sound = compared(shop)
+    assert (sound.orders, sound.differing, sound.keys, sound.unpublished, sound.behind) == (
+        len(shop.gold()),
+        0,
+        (),
+        {},
+        0,
+    )
+    (said,) = verify.topic_sentences(sound)
+    assert said == f"Topic {shop.topic} has the {sound.orders} orders of gold, and no other."
+
+    forger = Producer({**plain_config(shop.servers), "partitioner": "murmur2_random"})
+    # Changed, made up, deleted; and a delete of nothing.
+    for key, value in (("PG-1", b"{}"), ("PG-77", b'{"order_id":77}'), ("MY-1", None), ("PG-78", None)):
+        forger.produce(shop.topic, key=json.dumps({"composite_key": key}, separators=(",", ":")), value=value)
+    assert forger.flush(30) == 0
+    forged = compared(shop)
+    assert (forged.differing, forged.keys) == (3, ("MY-1", "PG-1", "PG-77"))
+    error = verify.topic_differs(forged)
+    assert error.exit_code == 8
+    assert "in 3 keys: MY-1, PG-1, PG-77. Find out who else writes to it" in str(error)
+
+    # The order that gold does not have is deleted.
+    assert shop.waiting(republish=True) == len(shop.gold()) + 1
     outcome = shop.publish(republish=True)
-    assert outcome.sent == len(shop.gold())
-    assert len(shop.records()) == number + outcome.sent
+    assert outcome.sent == len(shop.gold()) + 1
+    assert len(shop.records()) == number + 4 + outcome.sent
     assert shop.differences() == []
-    for of_key in sequences(shop.records()).values():
-        assert of_key == sorted(set(of_key))
+    assert compared(shop) == sound
+
+
+@pytest.mark.skipif(JQ is None, reason="jq is not installed")
+def test_jq_reads_the_flat_format(shop: PublishedShop) -> None:
+    values = b"\n".join(
+        record.value for record in shop.records() if record.value and b"source_database" in record.value
+    )
+    done = subprocess.run([str(JQ), "-r", ".source_database"], input=values, capture_output=True, check=True)
+    assert set(done.stdout.decode().split()) == {"postgresql", "mysql"}
 
 
 def test_many_records_go_in_parts_that_a_reader_can_count_on(shop: PublishedShop) -> None:

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 TABLES = (
     *("bronze.postgres_events", "bronze.mysql_events"),
     *("silver.postgres_orders", "silver.mysql_orders", "silver.postgres_outbox_orders", "silver.mysql_outbox_orders"),
-    *("gold.unified_orders", "quality.quarantine", "quality.results"),
+    *("gold.unified_orders", "gold.orders_daily", "quality.quarantine", "quality.results"),
     *("ops.ledger", "ops.connector_runs", "ops.outbox_events", "ops.progress", "ops.offsets", "ops.bronze_batches"),
 )
 FIRST = 250  # records a partition that are there for the first run; as many come later
