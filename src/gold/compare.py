@@ -12,14 +12,12 @@ from pyspark.sql import functions as F
 
 from gold.columns import UNIFIED
 from gold.gates import OTHERS
-from gold.marker import Marker, Place, read_marker, shape_of
+from gold.marker import Place, standing
 from gold.topic import beside, composite_key_of
 from gold.unpublished import of_sources, records_of, topic_of_sources
 from lakehouse.change_feed import kept_changes
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
-from lakehouse.kafka import partitions
-from lakehouse.kafka_offsets import topic_ids
 from lakehouse.kafka_spark import source_errors
 from lakehouse.session import held
 from lakehouse.tables import Warehouse
@@ -51,14 +49,9 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
 
     Raises TableError when there is no gold table, KafkaError when the broker refuses.
     """
-    connection, publication = settings.kafka(), contracts.gold.publication
+    connection = settings.kafka()
     created_ms, now = warehouse.created_at_ms(UNIFIED), warehouse.version(UNIFIED)
-    known, marker, topic_id = partitions(connection), Marker(), ""
-    if publication.topic in known:
-        topic_id = topic_ids(connection, [publication.topic])[publication.topic]
-    if publication.progress_topic in known:
-        marker = read_marker(connection, publication.progress_topic)
-    shape = shape_of(contracts, topic_id=topic_id)
+    marker, shape = standing(connection, contracts)
     unpublished, by_version = {}, dict[int, list[str]]()
     for name in (*contracts.gold.sources, OTHERS):
         place = marker.places.get(name)
@@ -81,7 +74,7 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
         found = _differing(warehouse, settings, contracts, orders, sources) if sources else (0, 0, ())
     unpublished.pop(OTHERS, None)
     behind = max((now - version for version in by_version), default=0)
-    return Comparison(publication.topic, *found, unpublished, behind)
+    return Comparison(contracts.gold.publication.topic, *found, unpublished, behind)
 
 
 def _unpublished(place: Place | None, *, shape: str, created_ms: int) -> str | None:

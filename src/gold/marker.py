@@ -13,8 +13,10 @@ from pydantic import Field, ValidationError
 from gold.columns import unified
 from lakehouse.contracts import Contracts, Model
 from lakehouse.errors import KafkaError
+from lakehouse.kafka import partitions
 from lakehouse.kafka_client import KafkaConnection
 from lakehouse.kafka_log import committed_records
+from lakehouse.kafka_offsets import topic_ids
 
 
 class Place(Model):
@@ -47,6 +49,17 @@ def shape_of(contracts: Contracts, *, topic_id: str) -> str:
     publication = contracts.gold.publication
     columns = sha256(str(list(unified(contracts.gold).items())).encode()).hexdigest()[:16]
     return f"{topic_id} {publication.format} {columns}"
+
+
+def standing(connection: KafkaConnection, contracts: Contracts) -> tuple[Marker, str]:
+    """The marker, and the shape of records for the topic as it is now; both empty where there is no topic."""
+    publication = contracts.gold.publication
+    known, marker, topic_id = partitions(connection), Marker(), ""
+    if publication.topic in known:
+        topic_id = topic_ids(connection, [publication.topic])[publication.topic]
+    if publication.progress_topic in known:
+        marker = read_marker(connection, publication.progress_topic)
+    return marker, shape_of(contracts, topic_id=topic_id)
 
 
 def read_marker(connection: KafkaConnection, topic: str) -> Marker:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from gold.columns import UNIFIED
 from gold.gates import OTHERS
-from gold.marker import Marker, Place, read_marker, shape_of
+from gold.marker import Marker, Place, read_marker, shape_of, standing
 from gold.unpublished import new_records, stretches
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, Publication
-from lakehouse.kafka import GROUP_PREFIX, ensure_compacted_topic, partitions
+from lakehouse.kafka import GROUP_PREFIX, ensure_compacted_topic
 from lakehouse.kafka_offsets import topic_ids
 from lakehouse.kafka_producer import TransactionalProducer, transactional_producer
 from lakehouse.kafka_spark import source_errors
@@ -87,14 +87,8 @@ def run(
 
 def waiting(warehouse: Warehouse, settings: Settings, contracts: Contracts, *, republish: bool = False) -> int:
     """How many records the next run would send. Changes nothing. Raises TableError when there is no gold table yet."""
-    connection, publication = settings.kafka(), contracts.gold.publication
-    known = partitions(connection)
-    marker, topic_id = Marker(), ""
-    if publication.progress_topic in known:
-        marker = read_marker(connection, publication.progress_topic)
-    if publication.topic in known:
-        topic_id = topic_ids(connection, [publication.topic])[publication.topic]
-    shape = shape_of(contracts, topic_id=topic_id)
+    connection = settings.kafka()
+    marker, shape = standing(connection, contracts)
     count = 0
     with source_errors(connection, job="publish"):
         for stretch in stretches(warehouse, contracts, marker, shape=shape, republish=republish):

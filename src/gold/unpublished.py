@@ -33,7 +33,6 @@ from lakehouse.tables import Warehouse, small_table
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-ASKED = "it was asked for"
 _GONE = "gold does not have the changes since the last publication any more"
 
 
@@ -41,13 +40,14 @@ _GONE = "gold does not have the changes since the last publication any more"
 class Stretch:
     """What is to be published of some sources: gold's changes after `before` and up to `now`.
 
-    Without `before`, all that differs on the topic, and `why` says the reason.
+    Without `before`, all that differs on the topic, and `why` says the reason; all of it when it was asked for `again`.
     """
 
     sources: tuple[str, ...]
     now: Version
     before: Version | None
     why: str | None
+    again: bool = False
 
 
 def stretches(
@@ -63,13 +63,13 @@ def stretches(
         before, why = _before(marker.places.get(name), now, shape=shape, republish=republish)
         if now.created_ms == created_ms and before != now:
             together.setdefault((before, why, now), []).append(name)
-    return [Stretch(tuple(names), now, before, why) for (before, why, now), names in together.items()]
+    return [Stretch(tuple(names), now, before, why, again=republish) for (before, why, now), names in together.items()]
 
 
 def _before(place: Place | None, now: Version, *, shape: str, republish: bool) -> tuple[Version | None, str | None]:
     """What the topic has of a source; where it cannot be gone on from, the reason."""
     if republish:
-        return None, ASKED
+        return None, "it was asked for"
     if place is None:
         return None, "nothing is known to be published of it"
     if place.shape != shape:
@@ -115,7 +115,7 @@ def _differing(
     there = topic_of_sources(warehouse, connection, contracts, new.sources)
     both = beside(records_of(states, contracts, generation=generation), there)
     is_gone = ~F.col("is_expected") & F.col("is_there")
-    is_news = F.col("is_expected") & (F.lit(new.why == ASKED) | ~F.col("is_same"))
+    is_news = F.col("is_expected") & (F.lit(new.again) | ~F.col("is_same"))
     sequence = change_sequence(F.lit(generation), F.lit(new.now.number))
     return both.where(is_gone | is_news).select(
         "key",
