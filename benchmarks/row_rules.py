@@ -24,7 +24,7 @@ from lakehouse.tables import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FEED, TOPIC = "postgres_orders", "postgres_prod.public.orders"
+FEED, TOPIC = "postgres_orders", "postgres_prod_tables.public.orders"
 STATUSES = ("pending", "paid", "shipped", "completed", "cancelled")
 
 
@@ -97,7 +97,7 @@ def changes(spark: SparkSession, number: int) -> DataFrame:
     lsn = (n + 1) * 8
     source = F.struct(
         F.lit("3.6.1.Final").alias("version"),
-        F.lit("postgres_prod").alias("name"),
+        F.lit("postgres_prod_tables").alias("name"),
         F.lit(1_767_225_600_000).alias("ts_ms"),
         F.lit("false").alias("snapshot"),
         F.to_json(F.array(lsn.cast("string"), lsn.cast("string"))).alias("sequence"),

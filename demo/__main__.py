@@ -39,12 +39,12 @@ from lakehouse.tables import Warehouse
 # Recording: its topics, and the topics of our contracts that they stand for.
 RECORDINGS = {
     "pg_big_20k": {
-        "pgbig2.public.orders": "postgres_prod.public.orders",
-        "__debezium-heartbeat.pgbig2": "__debezium-heartbeat.postgres_prod",
+        "pgbig2.public.orders": "postgres_prod_tables.public.orders",
+        "__debezium-heartbeat.pgbig2": "__debezium-heartbeat.postgres_prod_tables",
     },
     "mysql_big_20k": {
-        "mybig2.ecommerce_big2.orders": "mysql_prod.ecommerce.orders",
-        "__debezium-heartbeat.mybig2": "__debezium-heartbeat.mysql_prod",
+        "mybig2.ecommerce_big2.orders": "mysql_prod_tables.ecommerce.orders",
+        "__debezium-heartbeat.mybig2": "__debezium-heartbeat.mysql_prod_tables",
     },
     "outbox_pg_envelope": {"outbox.event.postgres.orders": "outbox.event.postgres.orders"},
     "outbox_mysql_envelope": {"outbox.event.mysql.orders": "outbox.event.mysql.orders"},

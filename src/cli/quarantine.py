@@ -135,7 +135,7 @@ def show(
 ) -> None:
     """Show one record: why it waits, what was decided, and what it says. Values of sensitive columns are masked.
 
-    Example: lakehouse quarantine show postgres_prod.public.orders/0/17 --warehouse ./warehouse
+    Example: lakehouse quarantine show postgres_prod_tables.public.orders/0/17 --warehouse ./warehouse
     """
     _place(entry)
     warehouse = opened(chosen, Steps(wide_console(stderr=True)))

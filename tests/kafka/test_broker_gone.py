@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 TOPICS = sorted({target for topics in RECORDINGS.values() for target in topics.values()})
-FILLED = ("postgres_prod.public.orders", "mysql_prod.ecommerce.orders")
+FILLED = ("postgres_prod_tables.public.orders", "mysql_prod_tables.ecommerce.orders")
 RECORDS = 60
 # A fetch brings one record: what was not asked for yet is still with the broker when it goes.
 FILE = """

@@ -33,7 +33,7 @@ def test_missing_topics_are_one_sentence_that_names_them(tmp_path: Path) -> None
         done = lakehouse("bronze", "--bootstrap-servers", empty, "--warehouse", str(tmp_path / "w"))
     assert done.returncode == 4
     assert f"The broker at {empty} does not have: topic " in done.stderr
-    assert "topic postgres_prod.public.orders" in done.stderr
+    assert "topic postgres_prod_tables.public.orders" in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
 
 

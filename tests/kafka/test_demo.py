@@ -76,7 +76,7 @@ def test_the_check_names_the_key_whose_last_event_was_changed(
     batch = bronze_rows(
         warehouse.spark,
         write(tmp_path / "changed.jsonl.gz", changed),
-        topics={topic: "postgres_prod.public.orders"},
+        topics={topic: "postgres_prod_tables.public.orders"},
     )
     apply(warehouse, contracts, "postgres", batch, 0)
     (sentence,) = silver_differences(warehouse, data=CAPTURES, truth=truth)

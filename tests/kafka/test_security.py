@@ -198,7 +198,8 @@ def test_bronze_reads_with_the_rights_it_names_and_no_less(
     def read() -> None:
         ingest.run(spark, chosen, contracts.topics, known=partitions(chosen.kafka()))
 
-    with pytest.raises(KafkaError, match=r"the user reader has no right to read .*postgres_prod\.public\.orders"):
+    refused = r"the user reader has no right to read .*postgres_prod_tables\.public\.orders"
+    with pytest.raises(KafkaError, match=refused):
         read()
     for topic in TOPICS:
         secured.grant(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)

@@ -43,11 +43,11 @@ MOST_BATCHES = 4
 KEYLESS = "_event_id"
 # The packaged contracts' topics.
 TOPICS = {
-    "postgres_orders": "postgres_prod.public.orders",
+    "postgres_orders": "postgres_prod_tables.public.orders",
     "postgres_outbox_orders": "outbox.event.postgres.orders",
     "plain_orders": "plain.orders",
-    "keyless_orders": "postgres_prod.public.orders_nopk",
-    "mysql_orders": "mysql_prod.ecommerce.orders",
+    "keyless_orders": "postgres_prod_tables.public.orders_nopk",
+    "mysql_orders": "mysql_prod_tables.ecommerce.orders",
     "mysql_outbox_orders": "outbox.event.mysql.orders",
 }
 WAYS = ("one batch", "the same batch twice", "many batches")

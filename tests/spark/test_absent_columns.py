@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-TABLE, OUTBOX = "postgres_prod.public.orders", "outbox.event.postgres.orders"
+TABLE, OUTBOX = "postgres_prod_tables.public.orders", "outbox.event.postgres.orders"
 RUN = [("__debezium.context.runId", "run")]
 
 

@@ -40,8 +40,8 @@ Rows = Mapping[str, Mapping[Any, Mapping[str, Any]]]
 @pytest.mark.parametrize(
     ("source", "capture", "topic", "contract_topic"),
     [
-        ("postgres", "pg_ordering", "pgord.public.orders", "postgres_prod.public.orders"),
-        ("mysql", "mysql_ordering", "myord.ecommerce_ord.orders", "mysql_prod.ecommerce.orders"),
+        ("postgres", "pg_ordering", "pgord.public.orders", "postgres_prod_tables.public.orders"),
+        ("mysql", "mysql_ordering", "myord.ecommerce_ord.orders", "mysql_prod_tables.ecommerce.orders"),
     ],
 )
 def test_histories_that_break_simpler_orders_end_as_their_source(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-FEED, TOPIC = "mysql_orders", "mysql_prod.ecommerce.orders"
+FEED, TOPIC = "mysql_orders", "mysql_prod_tables.ecommerce.orders"
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-FEED, TOPIC = "mysql_orders", "mysql_prod.ecommerce.orders"
+FEED, TOPIC = "mysql_orders", "mysql_prod_tables.ecommerce.orders"
 OUTBOX = "outbox.event.mysql.orders"
 AMOUNT = Expectation(
     name="amount_not_negative",
@@ -288,7 +288,7 @@ def test_a_large_value_that_waited_in_quarantine_heals_the_row(
 
     def told_as(op: str, lsn: int, offset: int, **columns: Any) -> Record:
         value = change(op, postgres_source(lsn, last_commit=lsn), postgres_image(order(1, **columns)))
-        return record("postgres_prod.public.orders", offset, key={"order_id": 1}, value=value, headers=RUN)
+        return record("postgres_prod_tables.public.orders", offset, key={"order_id": 1}, value=value, headers=RUN)
 
     told.tell(told_as("u", 100, 0, total_amount="-1.00", note="the large value"))
     told.tell(told_as("u", 200, 1, note="__debezium_unavailable_value"))

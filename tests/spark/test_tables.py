@@ -86,7 +86,8 @@ def passed_over(spark: SparkSession, contracts: Contracts, tmp_path_factory: pyt
             file = write(folder / f"{recording}-{number}.jsonl.gz", part)
             warehouse.append("bronze.postgres_events", bronze_rows(spark, file, topics=RECORDINGS[recording]))
         unreadable = Path(__file__).parent.parent / "scenarios" / "unreadable_records" / "events.jsonl"
-        rows = bronze_rows(spark, unreadable, topics={"postgres_prod.public.orders": "postgres_prod.public.orders"})
+        topic = "postgres_prod_tables.public.orders"
+        rows = bronze_rows(spark, unreadable, topics={topic: topic})
         moved = rows.where(F.col("offset") % PASSES == number).withColumn("partition", F.col("partition") + 100)
         warehouse.append("bronze.postgres_events", moved)
         silver(warehouse, contracts, run_id=str(number))

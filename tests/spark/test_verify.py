@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EVENTS = "bronze.postgres_events"
-ORDERS, HEARTBEATS = "postgres_prod.public.orders", "__debezium-heartbeat.postgres_prod"
+ORDERS, HEARTBEATS = "postgres_prod_tables.public.orders", "__debezium-heartbeat.postgres_prod_tables"
 TOPICS = {"pg.public.orders": ORDERS, "__debezium-heartbeat.pg": HEARTBEATS}
 GAP = 50  # Kafka has given this offset of the orders to no record
 Damage = Callable[[Warehouse, Contracts], None]

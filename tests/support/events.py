@@ -62,7 +62,7 @@ def postgres_source(
     return {
         "version": "3.6.1.Final",
         "connector": "postgresql",
-        "name": "postgres_prod",
+        "name": "postgres_prod_tables",
         "ts_ms": ts_ms,
         "snapshot": snapshot,
         "db": "ecommerce",
@@ -91,7 +91,7 @@ def mysql_source(
     return {
         "version": "3.6.1.Final",
         "connector": "mysql",
-        "name": "mysql_prod",
+        "name": "mysql_prod_tables",
         "ts_ms": ts_ms,
         "snapshot": snapshot,
         "db": "ecommerce",

@@ -54,7 +54,8 @@ def test_init_begins_a_folder_that_validates(capsys: pytest.CaptureFixture[str],
         assert json.loads((path.parent / schema).read_text())["properties"]
     code, out, _err = run(capsys, "validate", "--contracts", str(folder), "--json")
     assert (code, as_json(out)["ok"]) == (0, True)
-    assert as_json(out)["feeds"]["mysql_orders"] == {"source": "mysql", "topics": ["mysql_prod.ecommerce.orders"]}
+    topics = ["mysql_prod_tables.ecommerce.orders"]
+    assert as_json(out)["feeds"]["mysql_orders"] == {"source": "mysql", "topics": topics}
 
 
 def test_init_writes_over_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

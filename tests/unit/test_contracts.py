@@ -41,7 +41,7 @@ def test_the_packaged_contracts_fit_together() -> None:
         *("postgres_outbox_orders", "mysql_outbox_orders"),
     }
     feed = contracts.feeds["mysql_orders"]
-    assert (feed.source, feed.kind, feed.topics) == ("mysql", "mysql", ("mysql_prod.ecommerce.orders",))
+    assert (feed.source, feed.kind, feed.topics) == ("mysql", "mysql", ("mysql_prod_tables.ecommerce.orders",))
     assert feed.columns["total_amount"].type == DecimalType(precision=10, scale=2)
     assert contracts.gold.sources["postgres"].feeds == ("postgres_orders", "postgres_outbox_orders")
 
