@@ -12,13 +12,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
-import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -28,13 +27,13 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from demo.processes import HOST, Server, free_ports, last_lines, text_of
 from lakehouse.errors import KafkaError
 from lakehouse.jars import jar_paths, java, load_manifest
 from lakehouse.kafka import client_config
 from lakehouse.kafka_client import KafkaConnection
 
 HERE = Path(__file__).parent
-HOST = "127.0.0.1"
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 ATTEMPTS = 5
@@ -86,8 +85,8 @@ class Broker:
         self._listener = listener
         self._java_command = _java_command()
         self._cluster_id = _new_cluster_id()
-        self._ports: tuple[int, int] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._ports: tuple[int, ...] | None = None
+        self._process: Server | None = None
         _format(home, self._java_command, self._cluster_id)
 
     @property
@@ -106,43 +105,35 @@ class Broker:
             raise RuntimeError("This broker runs already.")
         offers = [self._ports] if self._ports else [None] * ATTEMPTS
         for offer in offers:
-            ports = offer or _free_ports()
+            ports = offer or free_ports(2)
             _write_properties(self._home, self._listener, port=ports[0], controller_port=ports[1])
             self._process = _start(self._home, self._java_command)
-            if self._answers(self._process, ports[0]):
+            if self._process.answers(partial(self._is_at, ports[0]), seconds=START_SECONDS):
                 self._ports = ports
                 return
             self.stop()
-            if "Address already in use" not in _log(self._home):
+            if "Address already in use" not in text_of(_log(self._home)):
                 break
         raise KafkaError(
-            f"The embedded broker does not answer. The end of its log:\n{_last_lines(_log(self._home))}\n",
+            f"The embedded broker does not answer. The end of its log:\n{last_lines(text_of(_log(self._home)))}\n",
             remedy="Look there for the reason; it needs 512 MB of memory and a writable folder.",
         )
 
     def stop(self) -> None:
         """Ask it to end and wait until it has; after 15 s, end it. Nothing when it does not run."""
         if self._process is not None:
-            self._process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_SECONDS)
-            self.kill()
+            self._process.stop(seconds=STOP_SECONDS)
+            self._process = None
 
     def kill(self) -> None:
         """End it as a crash of the machine would, and wait until it has ended. Nothing when it does not run."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
             self._process = None
 
-    def _answers(self, process: subprocess.Popen[bytes], port: int) -> bool:
-        """Whether this broker, and nobody else who has that port, answers before its process or the time ends."""
-        deadline = time.monotonic() + START_SECONDS
-        while process.poll() is None and time.monotonic() < deadline:
-            if _cluster_at(port, self._listener) == self._cluster_id:
-                return True
-            time.sleep(0.05)
-        return False
+    def _is_at(self, port: int) -> bool:
+        """Whether this broker, and nobody else, answers at that port."""
+        return _cluster_at(port, self._listener) == self._cluster_id
 
 
 @contextmanager
@@ -182,7 +173,7 @@ def _format(home: Path, java_command: list[str], cluster_id: str) -> None:
     run = subprocess.run([*java_command, *tool], capture_output=True, text=True, check=False)
     if run.returncode:
         raise KafkaError(
-            f"Kafka cannot format {home}:\n{_last_lines(run.stdout + run.stderr)}\n",
+            f"Kafka cannot format {home}:\n{last_lines(run.stdout + run.stderr)}\n",
             remedy="Mend what it says; the folder must be empty and writable.",
         )
 
@@ -201,32 +192,13 @@ def _write_properties(home: Path, listener: Listener, *, port: int, controller_p
     (home / "server.properties").write_text("\n".join([fixed, *own, ""]), encoding="utf-8")
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind((HOST, 0))
-        other.bind((HOST, 0))
-        return one.getsockname()[1], other.getsockname()[1]
+def _log(home: Path) -> Path:
+    return home / "server.log"
 
 
-def _log(home: Path) -> str:
-    return (home / "server.log").read_text(encoding="utf-8", errors="replace")
-
-
-def _last_lines(text: str) -> str:
-    return "\n".join(text.splitlines()[-20:])
-
-
-def _start(home: Path, java_command: list[str]) -> subprocess.Popen[bytes]:
-    """The broker's process, on its leash."""
-    leash = [sys.executable, "-I", "-S", str(HERE / "leash.py"), str(os.getpid())]
-    with (home / "server.log").open("wb") as log:
-        return subprocess.Popen(
-            [*leash, *java_command, "kafka.Kafka", str(home / "server.properties")],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's Ctrl-C is for us; we stop the broker
-        )
+def _start(home: Path, java_command: list[str]) -> Server:
+    _log(home).unlink(missing_ok=True)
+    return Server([*java_command, "kafka.Kafka", str(home / "server.properties")], log=_log(home))
 
 
 def _cluster_at(port: int, listener: Listener) -> str | None:

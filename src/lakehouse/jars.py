@@ -1,4 +1,4 @@
-"""The jars that a local Spark, or the demo's broker, needs: pinned in a manifest, fetched once into a cache.
+"""The jars that a local Spark, or a server of the demo, needs: pinned in a manifest, fetched once into a cache.
 
 Every jar is named by its coordinate and checked by its sha256 before it enters the cache. What is in the cache was
 checked, so using it takes no Java, no network and no hashing. Imports without pyspark.
@@ -31,21 +31,33 @@ from lakehouse.errors import ContractError, InstallationError, LakehouseError
 SPARK_MANIFEST = Path(__file__).with_name("jars.yaml")
 MINIMUM_JAVA = 17
 
-Coordinate = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+:[A-Za-z0-9._-]+:[A-Za-z0-9._-]+$")]
+PART = r"[A-Za-z0-9._-]+"
+Coordinate = Annotated[str, StringConstraints(pattern=rf"^{PART}:{PART}:{PART}(:{PART}@{PART})?$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Jar(Model):
-    """One file of a Maven repository: its coordinate `group:artifact:version` and what it must hold."""
+    """One file of a Maven repository: its coordinate and what it must hold.
+
+    The coordinate is `group:artifact:version`, or `group:artifact:version:classifier@extension` of another file than
+    the jar itself.
+    """
 
     coordinate: Coordinate
     sha256: Sha256
 
     @property
+    def parts(self) -> tuple[str, str, str, str, str]:
+        """Group, artifact, version, classifier (empty: none) and extension."""
+        name, _, extension = self.coordinate.partition("@")
+        group, artifact, version, *classifier = name.split(":")
+        return group, artifact, version, "".join(classifier), extension or "jar"
+
+    @property
     def file_name(self) -> str:
-        """`artifact-version.jar`, the name it has in every repository and in the cache."""
-        _group, artifact, version = self.coordinate.split(":")
-        return f"{artifact}-{version}.jar"
+        """`artifact-version[-classifier].extension`, the name it has in every repository and in the cache."""
+        _group, artifact, version, classifier, extension = self.parts
+        return f"{artifact}-{version}{f'-{classifier}' if classifier else ''}.{extension}"
 
 
 class Manifest(Model):
@@ -161,7 +173,7 @@ def download_with_ivy(jars: Sequence[Jar], folder: Path) -> None:
     (folder / "settings.xml").write_text(_ivy_settings(folder / "ivy"), encoding="utf-8")
     command = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", str(ivy), "org.apache.ivy.Main", "-warn"]
     command += ["-settings", str(folder / "settings.xml"), "-ivy", str(folder / "ivy.xml"), "-confs", "default"]
-    command += ["-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
+    command += ["-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     lost = [jar.coordinate for jar in jars if not (folder / jar.file_name).is_file()]
     if run.returncode or lost:
@@ -184,10 +196,15 @@ def _ivy_module(jars: Iterable[Jar]) -> str:
     """What to download: exactly these files, nothing that they depend on."""
     lines = []
     for jar in jars:
-        group, artifact, version = (quoteattr(part) for part in jar.coordinate.split(":"))
-        lines.append(f'<dependency org={group} name={artifact} rev={version} transitive="false" conf="default"/>')
+        group, artifact, version, classifier, extension = (quoteattr(part) for part in jar.parts)
+        of_class = f"m:classifier={classifier} " if jar.parts[3] else ""
+        lines.append(
+            f'<dependency org={group} name={artifact} rev={version} transitive="false" conf="default">'
+            f"<artifact name={artifact} {of_class}type={extension} ext={extension}/></dependency>"
+        )
     return (
-        '<ivy-module version="2.0"><info organisation="lakehouse" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="lakehouse" module="jars"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(lines)}</dependencies></ivy-module>"
     )

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceT
 
 from demo import broker
 from demo.broker import embedded_broker, restartable_broker
+from demo.processes import free_ports
 from lakehouse.errors import KafkaError
 from tests.support.brokers import READER, READER_PASSWORD, SecuredBroker, plain_config
 
@@ -116,8 +117,8 @@ def test_it_ends_with_its_parent(ending: signal.Signals, tmp_path: Path) -> None
 def test_it_takes_other_ports_when_something_was_quicker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        offers = iter([(taken.getsockname()[1], broker._free_ports()[1]), broker._free_ports()])
-        monkeypatch.setattr(broker, "_free_ports", lambda: next(offers))
+        offers = iter([(taken.getsockname()[1], *free_ports(1)), free_ports(2)])
+        monkeypatch.setattr(broker, "free_ports", lambda _count: next(offers))
         with embedded_broker(tmp_path) as servers:
             assert not servers.endswith(f":{taken.getsockname()[1]}")
 

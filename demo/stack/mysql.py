@@ -1,0 +1,129 @@
+"""MySQL 8 from its pinned archive, and MariaDB as Debian packages it, both with a binary log of rows."""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from demo.processes import HOST, Server
+from demo.stack.database import Database, run_tool
+from demo.stack.unpacked import mysql_folder
+from lakehouse.errors import InstallationError
+
+BINARY_LOG = {
+    "log_bin": "binlog",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+}
+
+
+class _BinaryLog(Database):
+    """What the two have in common. The database is `ecommerce`, its administrator `orders_owner`."""
+
+    database = "ecommerce"
+    owner = "orders_owner"
+    server_id: int
+
+    def settings(self) -> dict[str, str]:
+        """The options of its process."""
+        return {
+            **BINARY_LOG,
+            "server_id": str(self.server_id),
+            "datadir": str(self.home / "data"),
+            "bind_address": HOST,
+            "port": str(self.port),
+            "socket": str(self.home / "server.sock"),
+            "pid_file": str(self.home / "server.pid"),
+            "tmpdir": str(self.home),
+            "init_file": str(self.home / "init.sql"),
+            "character_set_server": "utf8mb4",
+            "default_time_zone": "+00:00",
+            "innodb_flush_log_at_trx_commit": "0",  # the data lives as long as the process
+            "sync_binlog": "0",
+        }
+
+    def connect(self, *, autocommit: bool = True, **options: Any) -> Any:
+        """A connection of the administrator."""
+        return pymysql.connect(
+            user=self.owner,
+            password=self.password,
+            host=HOST,
+            port=self.port,
+            database=self.database,
+            autocommit=autocommit,
+            charset="utf8mb4",
+            **options,
+        )
+
+    def _write_init(self) -> None:
+        account = f"'{self.owner}'@'%'"
+        statements = [
+            f"CREATE DATABASE IF NOT EXISTS {self.database};",
+            f"CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{self.password}';",
+            f"GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION;",
+        ]
+        (self.home / "init.sql").write_text("\n".join(statements) + "\n", encoding="utf-8")
+
+    def _launch(self, program: Path, **more: str) -> Server:
+        options = [f"--{name}={value}" for name, value in {**self.settings(), **more}.items()]
+        return Server([str(program), "--no-defaults", f"--user={getpass.getuser()}", *options], log=self.log)
+
+
+class MySQL(_BinaryLog):
+    """MySQL 8.0.12, with GTIDs."""
+
+    name = "MySQL"
+    server_id = 223344
+
+    def prepare(self) -> None:
+        """Make the data folder."""
+        self.home.mkdir()
+        self._write_init()
+        base = mysql_folder()
+        where = [f"--basedir={base}", f"--datadir={self.home / 'data'}", f"--user={getpass.getuser()}"]
+        program = str(base / "bin" / "mysqld")
+        run_tool([program, "--no-defaults", "--initialize-insecure", *where], log=self.home / "initialize.log")
+
+    def launch(self) -> Server:
+        """Its process."""
+        base = mysql_folder()
+        return self._launch(
+            base / "bin" / "mysqld",
+            basedir=str(base),
+            gtid_mode="ON",
+            enforce_gtid_consistency="ON",
+            default_authentication_plugin="mysql_native_password",
+            mysqlx="0",
+        )
+
+
+class MariaDB(_BinaryLog):
+    """MariaDB of the system's package."""
+
+    name = "MariaDB"
+    server_id = 223355
+
+    def prepare(self) -> None:
+        """Make the data folder."""
+        self.home.mkdir()
+        self._write_init()
+        where = [f"--datadir={self.home / 'data'}", f"--user={getpass.getuser()}", "--skip-test-db"]
+        how = ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
+        program = str(_program("mariadb-install-db"))
+        run_tool([program, "--no-defaults", *where, *how], log=self.home / "install.log")
+
+    def launch(self) -> Server:
+        """Its process."""
+        return self._launch(_program("mariadbd"))
+
+
+def _program(name: str) -> Path:
+    found = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    if found is None:
+        raise InstallationError("MariaDB is not installed.", remedy="Run `make setup-live`.")
+    return Path(found)

@@ -1,0 +1,88 @@
+"""PostgreSQL as Debian packages it, set up for logical decoding."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pg8000.dbapi
+
+from demo.processes import HOST, Server
+from demo.stack.database import Database, run_tool
+from lakehouse.errors import InstallationError
+
+# As root the server refuses to run.
+SERVICE_USER = "postgres"
+SETTINGS = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",
+    "wal_level": "logical",
+    "max_replication_slots": "20",
+    "max_wal_senders": "20",
+    "timezone": "UTC",
+    "fsync": "off",  # the data lives as long as the process
+}
+
+
+class PostgreSQL(Database):
+    """The database `ecommerce`, and its owner `orders_owner`."""
+
+    name = "PostgreSQL"
+    database = "ecommerce"
+    owner = "orders_owner"
+
+    def prepare(self) -> None:
+        """Make the cluster."""
+        self.home.mkdir()
+        secret = self.home / "password"
+        secret.write_text(self.password, encoding="utf-8")
+        if _user():
+            shutil.chown(self.home, SERVICE_USER)
+            shutil.chown(secret, SERVICE_USER)
+        options = [f"--username={self.owner}", f"--pwfile={secret}", "--auth=scram-sha-256", "--no-sync"]
+        options += ["--encoding=UTF8", "--locale=C.UTF-8", f"--pgdata={self.home / 'data'}"]
+        run_tool([str(_programs() / "initdb"), *options], log=self.home / "initdb.log", user=_user())
+
+    def launch(self) -> Server:
+        """Its process, as another user when this one is root. It ends on INT: TERM waits for its clients."""
+        settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        command = [str(_programs() / "postgres"), "-D", str(self.home / "data"), "-p", str(self.port), *settings]
+        return Server(command, log=self.log, user=_user(), stops_on=signal.SIGINT)
+
+    def wait(self) -> None:
+        """Wait until it answers, and make its database."""
+        super().wait()
+        connection = self.connect(database="postgres")
+        connection.cursor().execute(f"CREATE DATABASE {self.database}")
+        connection.close()
+
+    def connect(self, *, autocommit: bool = True, **options: Any) -> Any:
+        """A connection of the owner; to another database than its own with `database`."""
+        where = {"database": self.database, **options}
+        connection = pg8000.dbapi.connect(
+            user=self.owner, password=self.password, host=HOST, port=self.port, timeout=60, **where
+        )
+        connection.autocommit = autocommit
+        return connection
+
+    def _is_there(self) -> bool:
+        try:
+            self.connect(database="postgres").close()
+        except (pg8000.dbapi.Error, OSError):
+            return False
+        return True
+
+
+def _user() -> str:
+    return SERVICE_USER if os.geteuid() == 0 else ""
+
+
+def _programs() -> Path:
+    """Where Debian puts the programs of the newest version that is installed."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda file: int(file.parts[-3]))
+    if not found:
+        raise InstallationError("PostgreSQL is not installed.", remedy="Run `make setup-live`.")
+    return found[-1].parent

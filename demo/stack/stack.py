@@ -1,0 +1,75 @@
+"""The whole stack: three databases, a broker and Kafka Connect, started together and gone together.
+
+with live_stack() as stack:
+    stack.postgresql.execute("CREATE TABLE …")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from demo.broker import restartable_broker
+from demo.stack.database import Database
+from demo.stack.kafka_connect import KafkaConnect
+from demo.stack.mysql import MariaDB, MySQL
+from demo.stack.postgresql import PostgreSQL
+from demo.stack.unpacked import plugin_folders
+
+# The replication users' passwords, as the packaged connectors name them.
+PASSWORDS = ("POSTGRES_PASSWORD", "MYSQL_PASSWORD", "MARIADB_PASSWORD")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The servers, all running."""
+
+    postgresql: PostgreSQL
+    mysql: MySQL
+    mariadb: MariaDB
+    bootstrap_servers: str
+    connect: KafkaConnect
+
+    @property
+    def databases(self) -> tuple[Database, ...]:
+        """The three databases."""
+        return self.postgresql, self.mysql, self.mariadb
+
+
+@contextmanager
+def live_stack() -> Iterator[Stack]:
+    """Every server, empty and answering; when the block is left in any way, all have stopped and nothing stays.
+
+    Enter it in the main thread. Raises InstallationError when something is not installed or does not start.
+    """
+    with ExitStack() as running:
+        home = Path(running.enter_context(TemporaryDirectory(prefix="stack-")))
+        home.chmod(0o711)  # PostgreSQL's own user passes through
+        postgresql, mysql, mariadb = (
+            PostgreSQL(home / "postgresql"),
+            MySQL(home / "mysql"),
+            MariaDB(home / "mariadb"),
+        )
+        databases: tuple[Database, ...] = (postgresql, mysql, mariadb)
+        with ThreadPoolExecutor() as threads:
+            unpacked = threads.submit(plugin_folders)
+            prepared = [threads.submit(database.prepare) for database in databases]
+            broker = running.enter_context(restartable_broker(home / "kafka"))
+            unpacked.result()
+            for work in prepared:
+                work.result()
+        for database in databases:
+            running.callback(database.stop)
+            database.start()
+        secrets = dict(zip(PASSWORDS, (database.password for database in databases), strict=True))
+        connect = KafkaConnect(home / "connect", broker.bootstrap_servers, secrets)
+        running.callback(connect.stop)
+        connect.start()
+        for database in databases:
+            database.wait()
+        connect.wait()
+        yield Stack(postgresql, mysql, mariadb, broker.bootstrap_servers, connect)
