@@ -1,10 +1,11 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated lint format clean
+.PHONY: help setup setup-live demo demo-live live playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated lint format clean
 
 BIN := .venv/bin
 SET_UP := .venv/.set-up
+LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/servers.yaml
 MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml tests/jars.yaml
 DELETED := .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 
@@ -21,17 +22,27 @@ $(SET_UP): uv.lock pyproject.toml tools/setup.sh tools/uv.txt
 demo: setup ## Both databases' recorded changes through the whole pipeline, on a broker of its own
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo
 
+setup-live: setup ## PostgreSQL, MySQL, MariaDB, Kafka Connect and Debezium (first time: about a minute)
+	@tools/setup_live.sh
+	@$(BIN)/python -m lakehouse.jars $(LIVE_MANIFESTS)
+
+demo-live: setup-live ## Orders written to real databases arrive in gold and in the topic: the seconds of each stage
+	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.live
+
 playground: setup ## A broker with recorded topics to try things on, until Ctrl-C
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.playground
 
 test: lint ## Lint, then all tests but the slow ones
-	$(BIN)/pytest -m "not slow and not whole"
+	$(BIN)/pytest -m "not slow and not whole and not live"
 
 test-unit: setup ## The tests without Spark and Kafka: seconds
 	$(BIN)/pytest tests/unit
 
 test-slow: setup ## The tests that take minutes; CI runs both
 	$(BIN)/pytest -m slow
+
+live: setup-live ## The tests on real databases and connectors, started and stopped by the suite (ten minutes)
+	$(BIN)/pytest -m live
 
 test-whole: setup ## The tests on the whole recordings, and those that read them in fifty batches
 	$(BIN)/pytest -m whole

@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -32,9 +32,14 @@ def text_of(value: Column, declared: Declared) -> Column:
 
 def final_rows(file: Path, table: str, *, kind: str) -> Rows:
     """The rows of a table in the end, by the text of its key."""
-    as_silver = {"postgresql": POSTGRESQL, "mysql": MYSQL}[kind] if table == "orders_types" else ORDERS
     final = _tables(file)[table]
     rows = [dict(zip(final["columns"], row, strict=True)) for row in final["rows"]]
+    return rows_as_silver(rows, kind=kind, has_all_types=table == "orders_types")
+
+
+def rows_as_silver(rows: Iterable[Mapping[str, Any]], *, kind: str, has_all_types: bool) -> Rows:
+    """Rows of a table as recorded, each value as the text that silver's would be, by the text of the key."""
+    as_silver = {"postgresql": POSTGRESQL, "mysql": MYSQL}[kind] if has_all_types else ORDERS
     return {
         str(row["order_id"]): {
             name: None if value is None else as_silver.get(name, str)(value) for name, value in row.items()

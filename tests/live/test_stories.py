@@ -1,0 +1,74 @@
+"""Silver equals the source tables after everything that databases and connectors do, told live.
+
+All stories are told once, by all connectors at the same time; each test looks at one table of one database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from bronze.events import events_table
+from demo.stack.stack import Stack
+from lakehouse.contracts import Contracts
+from silver.ledger import LEDGER, OUTCOMES
+from silver.quarantine import QUARANTINE
+from tests.support.final_state import Rows, text_of
+from tests.support.live.connectors import VARIANTS, Config
+from tests.support.live.contracts import CASE, tables_of
+from tests.support.live.source_rows import source_rows
+from tests.support.live.told import PLACES, Told, tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+TABLES = [(source, table) for source, dialect in PLACES.items() for table in tables_of(dialect)]
+
+
+@pytest.fixture(scope="module")
+def told(
+    stack: Stack,
+    packaged_connectors: Mapping[str, Config],
+    spark: SparkSession,
+    contracts: Contracts,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Told:
+    stories = Told(stack, spark, contracts, tmp_path_factory.mktemp("stories"))
+    tell(stories, packaged_connectors)
+    return stories
+
+
+def silver_rows(told: Told, feed: str) -> Mapping[str, Rows]:
+    """The live rows of a silver table as text, by connector and key."""
+    columns = told.contracts.feeds[feed].columns
+    rows = told.warehouse.read(f"silver.{feed}").where("NOT _is_deleted")
+    texts = rows.select(*[text_of(F.col(name), column).alias(name) for name, column in columns.items()]).collect()
+    found: dict[str, dict[str, Mapping[str, str | None]]] = {}
+    for row in texts:
+        values = {name: value for name, value in row.asDict().items() if name != CASE}
+        found.setdefault(row[CASE], {})[row["order_id"]] = values
+    return found
+
+
+@pytest.mark.parametrize(("source", "table"), TABLES)
+def test_silver_is_the_source_table(told: Told, source: str, table: str) -> None:
+    ours = silver_rows(told, f"{source}_{table}")
+    theirs = source_rows(told.databases[source], PLACES[source], table)
+    assert theirs
+    for variant in VARIANTS:
+        if variant.source == source:
+            assert ours.get(variant.name) == theirs, variant.name
+
+
+@pytest.mark.parametrize("source", PLACES)
+def test_every_record_is_accounted_for(told: Told, source: str) -> None:
+    sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
+    (row,) = told.warehouse.read(LEDGER.name).where(F.col("source") == source).agg(*sums).collect()
+    stored = told.warehouse.read(events_table(source).name).count()
+    assert row["read"] == stored == sum(row[name] for name in OUTCOMES)
+    assert told.warehouse.read(QUARANTINE.name).where(F.col("source") == source).count() == 0

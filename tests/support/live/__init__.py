@@ -1,0 +1,1 @@
+"""Support of the tests on real databases and connectors."""

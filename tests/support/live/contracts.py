@@ -1,0 +1,83 @@
+"""Contracts that read the stories' topics: a silver table a story and source, a case a connector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakehouse.contracts import Column, Contracts, FeedTopics, Gate, SilverTable, SilverTables, Source, Topics
+from tests.support.captures import columns_of_page
+from tests.support.live.connectors import VARIANTS, Variant
+from tests.support.live.dialects import FINISHED, OF_TYPES, TYPES, Dialect
+
+CASE = "connector"
+
+
+def tables_of(dialect: Dialect) -> tuple[str, ...]:
+    """The stories' tables that a database has."""
+    return (*dialect.stories, *([TYPES] if dialect.kind in OF_TYPES else []))
+
+
+def contracts_of_stories(packaged: Contracts, *sources_wanted: str) -> Contracts:
+    """The packaged contracts with these sources and tables in place of theirs. No rule rejects anything."""
+    variants: dict[str, list[Variant]] = {}
+    for variant in VARIANTS:
+        if variant.source in sources_wanted:
+            variants.setdefault(variant.source, []).append(variant)
+    sources, tables = {}, {}
+    for source, of_source in variants.items():
+        dialect = of_source[0].dialect
+        names = tables_of(dialect)
+        feeds = {f"{source}_{name}": _topics(source, dialect, name) for name in names}
+        sources[source] = Source.model_validate(
+            {"kind": dialect.kind, "feeds": feeds, "ignored_topics": _ignored(of_source)}
+        )
+        tables.update({f"{source}_{name}": _table(packaged, dialect, name) for name in names})
+    rule = {
+        "name": "order_id_present",
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "order_id"},
+        "on_failure": "warn",
+        "description": "An order has a number.",
+    }
+    return packaged.model_copy(
+        update={
+            "topics": Topics(sources=sources),
+            "silver": SilverTables(tables=tables),
+            "silver_gate": Gate.model_validate({"feeds": list(tables), "expectations": [rule]}),
+        }
+    )
+
+
+def _topics(source: str, dialect: Dialect, table: str) -> FeedTopics:
+    patterns = (rf"{source}_\w+\.{dialect.namespace}\.{table}",)
+    return FeedTopics.model_validate({"topic_patterns": patterns, "envelope": "table"})
+
+
+def _ignored(variants: list[Variant]) -> tuple[str, ...]:
+    """Heartbeats, transactions, schema changes, and the rows that end the waiting."""
+    names = [variant.name for variant in variants]
+    return (
+        *(f"__debezium-heartbeat.{name}" for name in names),
+        *(f"{name}.transaction" for name in names),
+        *names,
+        *(variant.topic(FINISHED) for variant in variants),
+    )
+
+
+def _table(packaged: Contracts, dialect: Dialect, table: str) -> SilverTable:
+    case = Column.model_validate({"type": "STRING", "from_topic": r"(\w+)\..+"})
+    columns = columns_of_page(dialect.kind) if table == TYPES else _columns(packaged, table)
+    told: Mapping[str, Any] = {
+        "keys": (CASE, "order_id"),
+        "sequence_by": "source_position",
+        "columns": {CASE: case, **columns},
+    }
+    return SilverTable.model_validate(told)
+
+
+def _columns(packaged: Contracts, table: str) -> Mapping[str, Column]:
+    columns = dict(packaged.silver.tables["postgres_orders"].columns)
+    if table == "grown":
+        columns["channel"] = Column.model_validate({"type": "STRING", "optional": True})
+    return columns

@@ -1,0 +1,215 @@
+"""All stories told at once on the running stack, and what bronze and silver made of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bronze import ingest
+from demo.stack.database import Database
+from demo.stack.stack import Stack
+from lakehouse.config import settings
+from lakehouse.contracts import Contracts
+from lakehouse.kafka import partitions
+from lakehouse.tables import Warehouse
+from silver import apply
+from tests.support.live import stories
+from tests.support.live.connectors import PUBLICATION, VARIANTS, Config, Variant
+from tests.support.live.contracts import contracts_of_stories
+from tests.support.live.dialects import FINISHED, MARIADB, MYSQL, POSTGRESQL, Dialect, insert
+from tests.support.live.rest import call, wait_until_running
+from tests.support.live.topics import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLACES: Mapping[str, Dialect] = {"live_postgres": POSTGRESQL, "live_mysql": MYSQL, "live_mariadb": MARIADB}
+
+
+@dataclass
+class Told:
+    """The stack with the stories' databases by source, and the warehouse that follows them."""
+
+    stack: Stack
+    spark: SparkSession
+    packaged: Contracts
+    folder: Path
+    finished: int = 0
+    runs: int = 0
+
+    @property
+    def contracts(self) -> Contracts:
+        """Of all sources."""
+        return contracts_of_stories(self.packaged, *PLACES)
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """Where the tables are."""
+        return Warehouse(self.spark, str(self.folder / "warehouse"), str(self.folder / "checkpoints"))
+
+    @property
+    def databases(self) -> Mapping[str, Database]:
+        """The database of each source."""
+        return dict(zip(PLACES, self.stack.databases, strict=True))
+
+    def everywhere(self, tell: Callable[[Database, Dialect], None]) -> None:
+        """Tell a part of the stories in every database."""
+        for source, database in self.databases.items():
+            tell(database, PLACES[source])
+
+    def register(self, packaged: Mapping[str, Config]) -> None:
+        """Create every connector."""
+        for variant in VARIANTS:
+            url = f"{self.stack.connect.url}/connectors/{variant.name}/config"
+            call(url, "PUT", variant.config(packaged[variant.packaged]))
+
+    def wait_until_running(self) -> None:
+        """Wait until every connector runs."""
+        wait_until_running(self.stack.connect.url, *(variant.name for variant in VARIANTS))
+
+    def drain(self) -> None:
+        """Wait until the connectors have told everything that was committed by now."""
+        self.finished += 1
+        number = self.finished
+        for database in self.databases.values():
+            database.execute(insert(FINISHED, [number]))
+        for variant in VARIANTS:
+            self.wait_for(variant, FINISHED, number)
+
+    def wait_for(self, variant: Variant, table: str, order_id: int) -> None:
+        """Wait until a connector has told of a row."""
+
+        def is_it(event: Mapping[str, object]) -> bool:
+            after = event.get("after")
+            return isinstance(after, dict) and after["order_id"] == order_id
+
+        wait_for(self.stack.bootstrap_servers, variant.topic(table), is_it)
+
+    def run(self, *sources: str) -> None:
+        """Bronze and silver of these sources, as the jobs."""
+        self.runs += 1
+        contracts = contracts_of_stories(self.packaged, *sources)
+        chosen = settings(
+            warehouse=str(self.folder / "warehouse"),
+            checkpoints=str(self.folder / "checkpoints"),
+            bootstrap_servers=self.stack.bootstrap_servers,
+        )
+        ingest.run(self.spark, chosen, contracts.topics, known=partitions(chosen.kafka()))
+        apply.run(self.spark, chosen, contracts, run_id=f"run {self.runs}")
+
+
+def tell(told: Told, packaged: Mapping[str, Config]) -> None:
+    """All stories from the beginning to the end."""
+    postgresql = told.stack.postgresql
+    told.everywhere(stories.before_the_snapshot)
+    postgresql.execute(f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
+    with _open_transactions(told, packaged):
+        told.wait_until_running()
+        for variant in VARIANTS:
+            told.wait_for(variant, "again", stories.ROWS["again"])
+    told.everywhere(stories.streamed)
+    told.drain()
+    told.run("live_postgres")
+    stories.streamed_later(postgresql)
+    _crash(told)
+    _signal(told)
+    _forget(told)
+    told.drain()
+    told.run(*PLACES)
+
+
+@contextmanager
+def _open_transactions(told: Told, packaged: Mapping[str, Config]) -> Iterator[None]:
+    """The connectors start while transactions are open in every database."""
+    slots = [variant.name for variant in VARIANTS if variant.source == "live_postgres"]
+
+    def slots_begin() -> None:
+        told.register(packaged)
+        _until(lambda: len(_slots(told.stack.postgresql, slots)) == len(slots))
+
+    with ExitStack() as open_now:
+        for source, database in told.databases.items():
+            if source == "live_mysql":
+                open_now.enter_context(stories.open_transactions(database, lambda: None))
+        open_now.enter_context(stories.open_transactions(told.stack.postgresql, slots_begin))
+        yield
+
+
+def _slots(database: Database, names: list[str]) -> list[str]:
+    there = database.rows("SELECT slot_name FROM pg_replication_slots")
+    return [row["slot_name"] for row in there if row["slot_name"] in names]
+
+
+def _crash(told: Told) -> None:
+    """Kafka Connect dies while rows are written, and comes back while they still are."""
+    with _busy(told, "crashed"):
+        told.drain()
+        told.stack.connect.kill()
+        told.stack.connect.start()
+        told.stack.connect.wait()
+        told.wait_until_running()
+    told.drain()
+
+
+def _signal(told: Told) -> None:
+    """An incremental snapshot while rows are written."""
+    with _busy(told, "signalled"):
+        for source, database in told.databases.items():
+            if "signalled" in PLACES[source].stories:
+                stories.signal_incremental_snapshot(database, PLACES[source], "signalled")
+        for variant in VARIANTS:
+            if "signalled" in variant.dialect.stories:
+                wait_for(told.stack.bootstrap_servers, variant.topic("signalled"), _is_last_of_the_increment)
+
+
+def _is_last_of_the_increment(event: Mapping[str, object]) -> bool:
+    source, after = event.get("source"), event.get("after")
+    return (
+        isinstance(source, dict)
+        and source.get("snapshot") == "incremental"
+        and isinstance(after, dict)
+        and int(after["order_id"]) >= stories.MANY
+    )
+
+
+def _forget(told: Told) -> None:
+    """The connectors stand still, forget where they were, and read everything once more."""
+    url = told.stack.connect.url
+    told.drain()
+    for variant in VARIANTS:
+        call(f"{url}/connectors/{variant.name}/stop", "PUT")
+    for variant in VARIANTS:
+        _until(partial(_is_stopped, url, variant.name))
+    told.everywhere(lambda database, _dialect: stories.between_snapshots(database))
+    for variant in VARIANTS:
+        call(f"{url}/connectors/{variant.name}/offsets", "DELETE")
+        call(f"{url}/connectors/{variant.name}/resume", "PUT")
+    told.wait_until_running()
+    for variant in VARIANTS:
+        told.wait_for(variant, "again", 65)
+    told.everywhere(lambda database, _dialect: stories.after_the_second_snapshot(database))
+
+
+def _is_stopped(url: str, name: str) -> bool:
+    return bool(call(f"{url}/connectors/{name}/status")["connector"]["state"] == "STOPPED")
+
+
+@contextmanager
+def _busy(told: Told, table: str) -> Iterator[None]:
+    with ExitStack() as writers:
+        for source, database in told.databases.items():
+            if table in PLACES[source].stories:
+                writers.enter_context(stories.busy(database, table))
+        yield
+
+
+def _until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "It has not come to pass."
+        time.sleep(0.2)

@@ -1,0 +1,41 @@
+"""What the connectors have written, read as it comes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.support.brokers import plain_config
+
+PATIENCE_SECONDS = 120.0
+
+
+def wait_for(bootstrap_servers: str, topic: str, is_it: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Wait until the topic has a change event of which this is true. Fails after two minutes."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    config = {**plain_config(bootstrap_servers), "group.id": "nobody", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**config, "allow.auto.create.topics": "false", "enable.auto.commit": "false"})
+    try:
+        while not consumer.assignment():
+            assert time.monotonic() < deadline, f"There is no topic {topic}."
+            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            value = None if message is None or message.error() else message.value()
+            if value is not None and is_it(event_of(value)):
+                return
+    finally:
+        consumer.close()
+    raise AssertionError(f"{topic} has not told it.")
+
+
+def event_of(value: bytes) -> Mapping[str, Any]:
+    """The change event, with or without a schema around it."""
+    event: Mapping[str, Any] = json.loads(value)
+    payload = event.get("payload")
+    return payload if "schema" in event and isinstance(payload, dict) else event
