@@ -108,9 +108,9 @@ def test_only_committed_records_are_read_at_either_end(kafka: KafkaConnection, t
         writer.flush()
         end()
     started = time.monotonic()
-    assert numbers(sample(kafka, topic, seconds=8)) == [5, 6, 7, 8, 9]
+    assert numbers(sample(kafka, topic, seconds=30)) == [5, 6, 7, 8, 9]
     # The end of a partition is known: nobody waits for more.
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 20
     # Four from the beginning, five from the end, where only aborted ones are.
     assert numbers(sample(kafka, topic, most=8, seconds=8)) == [5, 6, 7, 8]
 
@@ -124,8 +124,8 @@ def test_an_open_transaction_does_not_hold_it_up(kafka: KafkaConnection, topic_o
     writer.produce(topic, value=b"3")
     writer.flush()
     started = time.monotonic()
-    assert numbers(sample(kafka, topic, seconds=8)) == [0, 1, 2]
-    assert time.monotonic() - started < 6
+    assert numbers(sample(kafka, topic, seconds=30)) == [0, 1, 2]
+    assert time.monotonic() - started < 20
     writer.abort_transaction()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from lakehouse.contracts import Contracts
 from lakehouse.tables import small_table
 from silver.envelope import changes
 from tests.support.events import change, compact, mysql_image, mysql_source, order, postgres_image, postgres_source
+from tests.support.processor import at_most
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -242,11 +242,9 @@ def test_a_vast_number_anywhere_holds_nobody_up(
     assert GOOD not in records
     feed = contracts.feeds["postgres_orders"]
     read(spark, feed, (KEY, GOOD))
-    start = time.monotonic()
-    found = read(
-        spark, feed, *[(KEY, value) for value in records], (KEY, GOOD.replace(b'"op"', b'"other"' + vast + b',"op"'))
-    )
-    assert time.monotonic() - start < 10
+    other = GOOD.replace(b'"op"', b'"other"' + vast + b',"op"')
+    with at_most(20, spark):
+        found = read(spark, feed, *[(KEY, value) for value in records], (KEY, other))
     assert [said(row) for row in found] == [
         ("change", ["customer_id: came a number with a fraction or an exponent, expected BIGINT."]),
         ("change", [f"total_amount: came a number with {digits}, expected DECIMAL(10,2)."]),
