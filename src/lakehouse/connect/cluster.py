@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from lakehouse.connect.connectors import Connector, is_secret
 from lakehouse.connect.masked import heads, masked
+from lakehouse.connect.part import Part
 from lakehouse.connect.rest import Worker
-from lakehouse.contracts import Model
 from lakehouse.errors import ConnectorMissingError
 
 Outcome = Literal["created", "changed", "unchanged"]
@@ -19,7 +19,7 @@ SEEN_TIMES = 3
 _PAUSE_SECONDS = 1.0
 
 
-class Change(Model):
+class Change(Part):
     """What a deployment does to one connector. Keys only: a value may be a secret."""
 
     connector: str
@@ -33,7 +33,7 @@ class Change(Model):
         return "; ".join(f"{word}: {', '.join(keys)}" for word, keys in parts.items() if keys)
 
 
-class FieldError(Model):
+class FieldError(Part):
     """What a connector says against one of its options."""
 
     connector: str
@@ -41,7 +41,7 @@ class FieldError(Model):
     what: str
 
 
-class Task(Model):
+class Task(Part):
     """A task of a connector."""
 
     number: int
@@ -51,7 +51,7 @@ class Task(Model):
     """The exceptions of a failed task, one a line, secrets hidden."""
 
 
-class State(Model):
+class State(Part):
     """A connector as the cluster runs it."""
 
     connector: str

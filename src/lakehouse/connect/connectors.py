@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from lakehouse.contracts import Model
+from lakehouse.connect.part import Part
 
 Database = Literal["postgresql", "mysql", "mariadb"]
 
@@ -29,7 +29,7 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z][A-Za-z0-9_-]*:[^}]+\}")
 _SECRET = re.compile(r"(password|passphrase|secret|token|credential|jaas|user\.info|api\.?key)", re.IGNORECASE)
 
 
-class Connector(Model):
+class Connector(Part):
     """One connector: its name, its options, and where they were read. Holds secrets as they are; shows none."""
 
     name: str

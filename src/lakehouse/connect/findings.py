@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakehouse.contracts import Model
+from lakehouse.connect.part import Part
 from lakehouse.errors import LakehouseError
 
 
-class Finding(Model):
+class Finding(Part):
     """One thing that breaks, or will break, a deployment. Holds no secret."""
 
     check: str

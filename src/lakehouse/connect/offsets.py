@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from lakehouse.connect.connectors import Connector
 from lakehouse.connect.gtids import ahead, without_blanks
-from lakehouse.contracts import Model
+from lakehouse.connect.part import Part
 from lakehouse.errors import SettingsError
 
 Direction = Literal["forward", "back", "nowhere", "unknown"]
@@ -30,7 +30,7 @@ _BINLOG = re.compile(r"(?P<base>.+)\.(?P<number>\d+)")
 Offset = Mapping[str, Any]
 
 
-class Move(Model):
+class Move(Part):
     """A new offset for one partition of a connector, against the one it has."""
 
     partition: dict[str, Any]

@@ -6,33 +6,24 @@ A user and a password come from the environment and go into a header, never into
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from lakehouse.connect.connectors import is_secret
 from lakehouse.connect.masked import masked
 from lakehouse.errors import ConnectError, ConnectGoneError, ConnectorMissingError, SettingsError
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
 
 TIMEOUT_SECONDS = 30.0
 # A rebalance of the workers takes seconds; while it lasts, every change is answered with 409.
 REBALANCE_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the user and the password elsewhere."""
-
-    def redirect_request(self, *_given: object) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 @dataclass(frozen=True)
@@ -120,6 +111,10 @@ class Worker:
                 waited += _PAUSE_SECONDS
 
     def _once(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        import http.client
+        import urllib.error
+        import urllib.request
+
         request = urllib.request.Request(  # noqa: S310 the scheme was checked by `worker_at`
             f"{self.url}{path}", method=method, data=None if body is None else json.dumps(body).encode()
         )
@@ -130,7 +125,7 @@ class Worker:
             both = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
             request.add_header("Authorization", f"Basic {both}")
         try:
-            with _OPENER.open(request, timeout=self.timeout) as answer:
+            with _opener().open(request, timeout=self.timeout) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -204,6 +199,17 @@ def worker_at(url: str, *, user: str = "", password: str = "") -> Worker:
     return Worker(url.rstrip("/"), user=user, password=password)
 
 
+def _opener() -> OpenerDirector:
+    """Opens addresses; follows no redirect, which would carry the user and the password elsewhere."""
+    from urllib.request import HTTPRedirectHandler, build_opener
+
+    class NoRedirects(HTTPRedirectHandler):
+        def redirect_request(self, *_given: object) -> None:
+            return None
+
+    return build_opener(NoRedirects)
+
+
 def _quoted(name: str) -> str:
     return quote(name, safe="")
 
@@ -217,6 +223,4 @@ def _message(answer: bytes) -> str:
 
 
 def _values(body: Mapping[str, Any] | None) -> list[str]:
-    from lakehouse.connect.connectors import is_secret
-
     return [str(value) for key, value in (body or {}).items() if is_secret(key)]
