@@ -288,6 +288,12 @@ def _end_with_states(
         raise typer.Exit(error.exit_code)
 
 
+def _next_step(found: Sequence[State]) -> str:
+    """What to do about connectors of which none has failed."""
+    held = [one.connector for one in found if one.state in {"PAUSED", "STOPPED"}]
+    return f"lakehouse connect resume {held[0]}" if held else "lakehouse bronze"
+
+
 def _show_states(at: Worker, found: Sequence[State]) -> None:
     shown = table(f"Kafka Connect at {at.url}", "connector", "state", "tasks", "worker", "what went wrong")
     for one in found:
@@ -300,6 +306,8 @@ def _show_states(at: Worker, found: Sequence[State]) -> None:
             console.print(f"{one.connector}:", highlight=False, markup=False)
             for line in trace.splitlines():
                 console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+    if all(one.is_settled and not one.has_failed for one in found):
+        console.print(f"Next: {_next_step(found)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _no_such(at: Worker, missing: Sequence[str], found: Sequence[State]) -> ConnectorMissingError:

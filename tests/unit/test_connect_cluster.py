@@ -282,7 +282,12 @@ def test_status_shows_all_and_fails_when_one_has_failed(
     assert code == 0
     assert "No connector at" in out
     stand_in.add("fine", POSTGRES)
-    assert run(capsys, "status", *at(stand_in))[0] == 0
+    code, out, _err = run(capsys, "status", *at(stand_in))
+    assert code == 0
+    assert "Next: lakehouse bronze" in out
+    stand_in.states["fine"] = "STOPPED"
+    assert "Next: lakehouse connect resume fine" in run(capsys, "status", *at(stand_in))[1]
+    stand_in.states["fine"] = "RUNNING"
     stand_in.add("broken", POSTGRES, trace=TRACE)
     code, out, _err = run(capsys, "status", *at(stand_in), "--json")
     assert code == 4
