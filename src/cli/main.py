@@ -1,7 +1,8 @@
 """The `lakehouse` command: one sub-command a job, `run` for all of them, and what people need around them.
 
-Exit codes: 0 done; 1 failed; 2 a mistake in a parameter or contract; 3 a quality gate holds a source back; 4 Kafka;
-5 a table; 6 something is not installed; 7 another run works on the warehouse; 8 a record is not accounted for.
+Exit codes: 0 done; 1 failed; 2 a mistake in a parameter or contract; 3 a quality gate holds a source back; 4 Kafka
+or Kafka Connect; 5 a table; 6 something is not installed; 7 another run works on the warehouse; 8 a record is not
+accounted for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cli import collect, offsets, own_contracts, quality, quarantine, verify
+from cli import collect, connect, offsets, own_contracts, quality, quarantine, verify
 from cli.opening import at_work, opened
 from cli.options import AcceptRejects, AsJson, Chosen, DryRun, MaxOffsets, accepted_feeds, with_job_options
 from cli.output import answer, say
@@ -28,7 +29,7 @@ app = typer.Typer(
     name="lakehouse",
     help="Debezium change events of PostgreSQL and MySQL to Delta tables and one BigQuery-bound topic.",
     epilog="Exit codes: 0 done, 1 failed, 2 a mistake in a parameter or contract, 3 a quality gate holds a source back,"
-    " 4 Kafka, 5 a table, 6 something is not installed, 7 another run works on the warehouse,"
+    " 4 Kafka or Connect, 5 a table, 6 something is not installed, 7 another run works on the warehouse,"
     " 8 a record is not accounted for.",
     no_args_is_help=True,
     add_completion=False,
@@ -40,6 +41,7 @@ app.add_typer(offsets.app)
 app.add_typer(quarantine.app)
 verify.add_to(app)
 app.add_typer(quality.app)
+app.add_typer(connect.app)
 
 
 @app.command()

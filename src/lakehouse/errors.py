@@ -90,6 +90,20 @@ class RetentionGapError(KafkaError):
     """Records between the last one read and the first one still kept are gone from the broker."""
 
 
+class ConnectError(LakehouseError):
+    """Kafka Connect refuses, or one of its connectors has failed."""
+
+    exit_code = 4
+
+
+class ConnectGoneError(ConnectError):
+    """Kafka Connect does not answer: it may be back soon, and to try again is of use."""
+
+
+class ConnectorMissingError(ConnectError):
+    """Kafka Connect has no connector of that name."""
+
+
 class TableError(LakehouseError):
     """A table is missing, or is not what it should be."""
 

@@ -6,6 +6,7 @@ entry point or an option that the wheel does not have. These tests do.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -27,6 +28,7 @@ from packaging.specifiers import SpecifierSet
 import cli.main
 from cli.options import Chosen
 from lakehouse.config import TARGETS, Settings
+from lakehouse.connect.render import VARIABLES_OF_COMMANDS
 
 ROOT = Path(__file__).parents[2]
 DEPLOYED = ("dev", "staging", "prod")
@@ -152,9 +154,11 @@ def test_no_workspace_is_named() -> None:
 
 
 def test_every_variable_is_declared_described_and_used() -> None:
-    files = [BUNDLE, *(load(path) for path in ROOT.glob("resources/*.yml"))]
+    connectors = [json.loads(path.read_text()) for path in ROOT.glob("resources/connect/*.json")]
+    files = [BUNDLE, *(load(path) for path in ROOT.glob("resources/*.yml")), *connectors]
     used = {name.removeprefix("var.") for name in references(files) if name.startswith("var.")}
-    assert used == BUNDLE["variables"].keys()
+    assert not used & set(VARIABLES_OF_COMMANDS)
+    assert used | set(VARIABLES_OF_COMMANDS) == BUNDLE["variables"].keys()
     assert all(variable["description"].strip() for variable in BUNDLE["variables"].values())
     for target in BUNDLE["targets"].values():
         assert target.get("variables", {}).keys() <= BUNDLE["variables"].keys()

@@ -15,6 +15,8 @@ from lakehouse import errors
 from lakehouse.contract_files import MODELS, load_contracts
 
 JOBS = ("bronze", "silver", "gold", "publish", "run")
+OF_CONNECT = ("connect deploy", "connect delete", "connect offsets set", "connect offsets reset")
+WRITES = {"offsets set", "offsets forget", "init", *OF_CONNECT}
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -110,14 +112,28 @@ def test_a_folder_of_contracts_can_come_from_the_environment(
 
 @pytest.mark.parametrize(
     "command",
-    [*JOBS, "offsets show", "offsets set", "offsets forget", "verify", "quality report", "validate", "init", "jars"],
+    [
+        *(
+            *JOBS,
+            "offsets show",
+            "offsets set",
+            "offsets forget",
+            "verify",
+            "quality report",
+            "validate",
+            "init",
+            "jars",
+        ),
+        *(f"connect {command}" for command in ("render", "check", "deploy", "status", "restart", "resume", "delete")),
+        *(f"connect offsets {command}" for command in ("show", "set", "reset")),
+    ],
 )
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, _err = run(capsys, *command.split(), "--help")
     assert code == 0
     assert f"Example: lakehouse {command}" in out
     assert "--json" in out
-    if command.split(maxsplit=1)[0] in JOBS or command in {"offsets set", "offsets forget", "init"}:
+    if command.split(maxsplit=1)[0] in JOBS or command in WRITES:
         assert "--dry-run" in out
 
 

@@ -1,0 +1,143 @@
+"""The variables of the bundle, as far as connectors need them, with the values that the bundle itself would give them.
+
+What counts, first: `--var NAME=VALUE`, the environment's `BUNDLE_VAR_<name>`, the target, the default. Empty text is no
+value. `${var.x}`, `${bundle.name}` and `${bundle.target}` are filled in, wherever they stand; every other `${...}` is
+left as it is: it is Kafka Connect's or Debezium's. Rules: https://docs.databricks.com/dev-tools/bundles/variables
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lakehouse.errors import SettingsError
+
+_PLACEHOLDER = re.compile(r"\$\{((?:var|bundle|workspace|resources)\.[\w.-]+)\}")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle.yaml, as text: its name, its targets, and what each says of every variable."""
+
+    file: str
+    name: str
+    default_target: str
+    declared: Mapping[str, Mapping[str, Any]]
+    targets: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Variables:
+    """The variables of one target. `given` goes before everything else."""
+
+    bundle: Bundle
+    target: str
+    given: Mapping[str, str]
+
+    def value(self, name: str, *, place: str = "", seen: tuple[str, ...] = ()) -> str:
+        """The variable's value, with what it refers to filled in.
+
+        Raises SettingsError, which says where the variable is used and how to set it, when it is not declared, has no
+        value, needs a workspace, or refers to itself.
+        """
+        used = f" ({place})" if place else ""
+        if name not in self.bundle.declared:
+            close = get_close_matches(name, self.bundle.declared, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(self.bundle.declared)}."
+            raise SettingsError(f"{self.bundle.file} has no variable {name!r}{used};", remedy=hint)
+        if name in seen:
+            raise SettingsError(
+                f"{self.bundle.file}: the variable {name} refers to itself{used}.", remedy="Give it a value of its own."
+            )
+        text = self._text(name)
+        if not text:
+            raise SettingsError(
+                f"The variable {name} has no value in target {self.target}{used}.",
+                remedy=f"Set BUNDLE_VAR_{name}, pass --var {name}=VALUE, or write it into {self.bundle.file}, "
+                f"targets.{self.target}.variables.",
+            )
+        return self.filled(text, place=place or f"variable {name}", seen=(*seen, name))
+
+    def filled(self, text: str, *, place: str, seen: tuple[str, ...] = ()) -> str:
+        """The text with every variable in it filled in. Raises what `value` raises."""
+
+        def replaced(match: re.Match[str]) -> str:
+            kind, _dot, rest = match[1].partition(".")
+            if kind == "var":
+                return self.value(rest, place=place, seen=seen)
+            known = {"bundle.name": self.bundle.name, "bundle.target": self.target}
+            if match[1] in known:
+                return known[match[1]]
+            raise SettingsError(
+                f"{place}: ${{{match[1]}}} is known to Databricks only.",
+                remedy="Give the variable that holds it a value of its own: BUNDLE_VAR_<name>, or --var NAME=VALUE.",
+            )
+
+        return _PLACEHOLDER.sub(replaced, text)
+
+    def value_or(self, name: str, default: str) -> str:
+        """The variable's value; the default where the bundle does not declare it, or gives it none."""
+        has_value = name in self.bundle.declared and self._text(name)
+        return self.value(name) if has_value else default
+
+    def _text(self, name: str) -> str:
+        if name in self.given:
+            return self.given[name]
+        of_target = self.bundle.targets[self.target].get("variables") or {}
+        value = of_target.get(name, self.bundle.declared[name].get("default"))
+        if isinstance(value, Mapping):  # {default: ...}, or a lookup, which only Databricks can do
+            value = value.get("default")
+        return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def load_bundle(path: Path) -> Bundle:
+    """The bundle in a file. Raises SettingsError when there is none, or when it is not one."""
+    try:
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SettingsError(
+            f"{path} cannot be read: {why}.", remedy="Run this in the bundle's folder, or pass --bundle FILE."
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise SettingsError(f"{path}:{line}: not valid YAML: {error.problem}.", remedy="Mend the line.") from None
+    if not isinstance(told, Mapping) or not isinstance(told.get("targets"), Mapping):
+        raise SettingsError(f"{path} is no bundle: it has no targets.", remedy="Pass --bundle FILE.")
+    targets = {str(name): target or {} for name, target in told["targets"].items()}
+    default = next((name for name, target in targets.items() if target.get("default")), next(iter(targets)))
+    declared = {str(name): variable or {} for name, variable in (told.get("variables") or {}).items()}
+    return Bundle(str(path), str((told.get("bundle") or {}).get("name", "")), default, declared, targets)
+
+
+def variables_of(
+    bundle: Bundle, target: str | None, *, given: Sequence[str], environment: Mapping[str, str]
+) -> Variables:
+    """The variables of a target, the default one for None. `given` are NAME=VALUE of the command line.
+
+    Raises SettingsError for an unknown target, and for a variable that is not declared or has no `=`.
+    """
+    chosen = target or bundle.default_target
+    if chosen not in bundle.targets:
+        raise SettingsError(
+            f"{bundle.file} has no target {chosen!r}.", remedy=f"Its targets are: {', '.join(bundle.targets)}."
+        )
+    overrides = {
+        name: environment[f"BUNDLE_VAR_{name}"] for name in bundle.declared if environment.get(f"BUNDLE_VAR_{name}")
+    }
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SettingsError("A --var has no value.", remedy="Write --var NAME=VALUE.")
+        if name not in bundle.declared:
+            close = get_close_matches(name, bundle.declared, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(bundle.declared)}."
+            raise SettingsError(f"{bundle.file} has no variable {name!r}.", remedy=hint)
+        overrides[name] = value
+    return Variables(bundle, chosen, overrides)
