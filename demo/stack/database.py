@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from demo.processes import Server, free_ports, last_lines, text_of
 from lakehouse.errors import InstallationError
 
+RESOURCES = Path(__file__).parents[2] / "resources" / "databases"
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 
@@ -40,6 +42,10 @@ class Database(ABC):
     @abstractmethod
     def launch(self) -> Server:
         """Start its process."""
+
+    @abstractmethod
+    def run_file(self, file: Path, *, password: str = "") -> None:
+        """Run a file of SQL, as the administrator. `password`: of the user that replicates, where the file makes it."""
 
     @abstractmethod
     def connect(self, *, autocommit: bool = True, **options: Any) -> Any:
@@ -95,17 +101,22 @@ class Database(ABC):
 
 
 def run_tool(
-    command: Sequence[str], *, log: Path, user: str = "", environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    log: Path,
+    user: str = "",
+    environment: Mapping[str, str] | None = None,
+    text: str = "",
 ) -> None:
     """Run a server's own tool to its end. Raises InstallationError with what it wrote when it fails."""
     done = subprocess.run(
         command,
-        stdin=subprocess.DEVNULL,
+        input=text,
         capture_output=True,
         text=True,
         check=False,
         user=user or None,
-        env=environment,
+        env={**os.environ, **(environment or {})},
     )
     log.write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode:

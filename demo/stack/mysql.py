@@ -10,30 +10,24 @@ from typing import Any
 import pymysql
 
 from demo.processes import HOST, Server
-from demo.stack.database import Database, run_tool
+from demo.stack.database import RESOURCES, Database, run_tool
 from demo.stack.unpacked import mysql_folder
 from lakehouse.errors import InstallationError
 
-BINARY_LOG = {
-    "log_bin": "binlog",
-    "binlog_format": "ROW",
-    "binlog_row_image": "FULL",
-    "binlog_row_metadata": "FULL",
-}
-
 
 class _BinaryLog(Database):
-    """What the two have in common. The database is `ecommerce`, its administrator `orders_owner`."""
+    """What the two have in common. The database is `ecommerce`, its administrator `orders_owner`.
+
+    `settings_file`: what is packaged for such a server, binary log and all.
+    """
 
     database = "ecommerce"
     owner = "orders_owner"
-    server_id: int
+    settings_file: Path
 
     def settings(self) -> dict[str, str]:
-        """The options of its process."""
+        """The options of its process that the file has not."""
         return {
-            **BINARY_LOG,
-            "server_id": str(self.server_id),
             "datadir": str(self.home / "data"),
             "bind_address": HOST,
             "port": str(self.port),
@@ -60,6 +54,17 @@ class _BinaryLog(Database):
             **options,
         )
 
+    def run_file(self, file: Path, *, password: str = "") -> None:
+        """Run a file of SQL with the client that Debian packages; `password` is @debezium_password in it."""
+        before = f"SET @debezium_password = '{password}';\n" if password else ""
+        where = [f"--host={HOST}", f"--port={self.port}", f"--user={self.owner}", "--protocol=tcp"]
+        run_tool(
+            [str(_program("mariadb")), "--no-defaults", *where],
+            log=self.home / f"{file.name}.log",
+            environment={"MYSQL_PWD": self.password},
+            text=before + file.read_text(encoding="utf-8"),
+        )
+
     def _write_init(self) -> None:
         account = f"'{self.owner}'@'%'"
         statements = [
@@ -71,14 +76,15 @@ class _BinaryLog(Database):
 
     def _launch(self, program: Path, **more: str) -> Server:
         options = [f"--{name}={value}" for name, value in {**self.settings(), **more}.items()]
-        return Server([str(program), "--no-defaults", f"--user={getpass.getuser()}", *options], log=self.log)
+        of_file = f"--defaults-file={self.settings_file}"
+        return Server([str(program), of_file, f"--user={getpass.getuser()}", *options], log=self.log)
 
 
 class MySQL(_BinaryLog):
-    """MySQL 8.0.12, with GTIDs."""
+    """MySQL 8.0.12."""
 
     name = "MySQL"
-    server_id = 223344
+    settings_file = RESOURCES / "mysql" / "my.cnf"
 
     def prepare(self) -> None:
         """Make the data folder."""
@@ -95,8 +101,6 @@ class MySQL(_BinaryLog):
         return self._launch(
             base / "bin" / "mysqld",
             basedir=str(base),
-            gtid_mode="ON",
-            enforce_gtid_consistency="ON",
             default_authentication_plugin="mysql_native_password",
             mysqlx="0",
         )
@@ -106,7 +110,7 @@ class MariaDB(_BinaryLog):
     """MariaDB of the system's package."""
 
     name = "MariaDB"
-    server_id = 223355
+    settings_file = RESOURCES / "mariadb" / "my.cnf"
 
     def prepare(self) -> None:
         """Make the data folder."""

@@ -11,17 +11,15 @@ from typing import Any
 import pg8000.dbapi
 
 from demo.processes import HOST, Server
-from demo.stack.database import Database, run_tool
+from demo.stack.database import RESOURCES, Database, run_tool
 from lakehouse.errors import InstallationError
 
 # As root the server refuses to run.
 SERVICE_USER = "postgres"
+SETTINGS_FILE = RESOURCES / "postgresql" / "postgresql.conf"
 SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
-    "wal_level": "logical",
-    "max_replication_slots": "20",
-    "max_wal_senders": "20",
     "timezone": "UTC",
     "fsync": "off",  # the data lives as long as the process
 }
@@ -45,12 +43,24 @@ class PostgreSQL(Database):
         options = [f"--username={self.owner}", f"--pwfile={secret}", "--auth=scram-sha-256", "--no-sync"]
         options += ["--encoding=UTF8", "--locale=C.UTF-8", f"--pgdata={self.home / 'data'}"]
         run_tool([str(_programs() / "initdb"), *options], log=self.home / "initdb.log", user=_user())
+        with (self.home / "data" / "postgresql.conf").open("a", encoding="utf-8") as settings:
+            settings.write(SETTINGS_FILE.read_text(encoding="utf-8"))
 
     def launch(self) -> Server:
         """Its process, as another user when this one is root. It ends on INT: TERM waits for its clients."""
         settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
         command = [str(_programs() / "postgres"), "-D", str(self.home / "data"), "-p", str(self.port), *settings]
         return Server(command, log=self.log, user=_user(), stops_on=signal.SIGINT)
+
+    def run_file(self, file: Path, *, password: str = "") -> None:
+        """Run a file of SQL as its head says; `password` is DEBEZIUM_POSTGRES_PASSWORD of psql's environment."""
+        secrets = {"PGPASSWORD": self.password, **({"DEBEZIUM_POSTGRES_PASSWORD": password} if password else {})}
+        where = [f"--host={HOST}", f"--port={self.port}", f"--username={self.owner}", f"--dbname={self.database}"]
+        run_tool(
+            [str(_programs() / "psql"), "--no-psqlrc", "-v", "ON_ERROR_STOP=1", *where, "-f", str(file)],
+            log=self.home / f"{file.name}.log",
+            environment=secrets,
+        )
 
     def wait(self) -> None:
         """Wait until it answers, and make its database."""

@@ -67,7 +67,7 @@ def set_offsets(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="PostgreSQL: lsn. MySQL and MariaDB: file and pos, and gtids where the connector has them.",
+            help="PostgreSQL: lsn. MySQL and MariaDB: gtids, or file and pos of a server without them.",
             show_default=False,
         ),
     ] = None,

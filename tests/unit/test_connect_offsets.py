@@ -101,7 +101,7 @@ def test_a_binlog_position_is_given_with_file_and_pos() -> None:
         ("pg", ["txId=7"], "has no lsn"),
         ("my", ["lsn=1"], "has no 'lsn'"),
         ("my", ["file=b.000001"], "no pos"),
-        ("my", [f"gtids={A}:1-5"], "no file"),
+        ("my", [f"gtids={A}:1-5", "pos=4"], "no file"),
         ("my", ["file=binlog", "pos=4"], "no binlog file"),
         ("my", ["file=b.000001", "pos=x"], "not a number"),
     ],
@@ -130,6 +130,23 @@ def test_the_one_partition_is_that_of_the_prefix() -> None:
     two = [{"partition": {"server": name}, "offset": {}} for name in "ab"]
     with pytest.raises(SettingsError, match="2 partitions"):
         wanted_from({"lsn": 1}, two, connector("pg"))
+
+
+def test_gtids_alone_keep_the_file_and_its_position() -> None:
+    present = [{"partition": {"server": "p"}, "offset": {"file": "b.000003", "pos": 9, "row": 1, "gtids": f"{A}:1-9"}}]
+    (wanted,) = wanted_from(parsed([f"gtids={A}:1-5"], connector("my")), present, connector("my"))
+    assert wanted["offset"] == {"file": "b.000003", "pos": 9, "gtids": f"{A}:1-5"}
+    with pytest.raises(SettingsError, match="no offset whose file"):
+        wanted_from({"gtids": f"{A}:1-5"}, [], connector("my"))
+
+
+def test_a_place_without_gtids_is_refused_where_mysql_goes_by_them() -> None:
+    present = [{"partition": {"server": "p"}, "offset": {"file": "b.000003", "pos": 9, "gtids": f"{A}:1-9"}}]
+    place = {"file": "b.000001", "pos": 4}
+    with pytest.raises(SettingsError, match=r"has GTIDs.*Previous_gtids"):
+        wanted_from(place, present, connector("my"))
+    without = [{"partition": {"server": "p"}, "offset": {"file": "b.000003", "pos": 9, "gtids": ""}}]
+    assert wanted_from(place, without, connector("my"))[0]["offset"] == place
 
 
 def test_positions_for_a_person() -> None:

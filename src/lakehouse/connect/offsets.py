@@ -88,7 +88,7 @@ def parsed(pairs: Sequence[str], connector: Connector) -> dict[str, Any]:
     """The offset that KEY=VALUE of the command line say, complete and consistent.
 
     Of PostgreSQL an lsn alone will do, as a number or as PostgreSQL writes it: the others follow it. Of MySQL and
-    MariaDB, file and pos, with gtids where the connector has them. Raises SettingsError for everything else.
+    MariaDB, gtids where the server has them, else file and pos. Raises SettingsError for everything else.
     """
     known = OF_POSTGRESQL if connector.database == "postgresql" else OF_BINLOG
     given: dict[str, Any] = {}
@@ -110,12 +110,13 @@ def _of_postgresql(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_binlog(given: Mapping[str, Any]) -> dict[str, Any]:
-    if not {"file", "pos"} <= given.keys():
+    has_place = {"file", "pos"} <= given.keys()
+    if not has_place and ("gtids" not in given or {"file", "pos"} & given.keys()):
         raise SettingsError(
             "The offset has no file, or no pos.",
-            remedy="Give both, as SHOW BINARY LOGS has them: --offset file=binlog.000012 --offset pos=4.",
+            remedy="Give both, as SHOW BINARY LOGS has them: --offset file=binlog.000012 --offset pos=4; or gtids.",
         )
-    if not _BINLOG.fullmatch(str(given["file"])):
+    if has_place and not _BINLOG.fullmatch(str(given["file"])):
         raise SettingsError(f"{given['file']!r} is no binlog file.", remedy="A name ends in a number: binlog.000012.")
     return dict(given)
 
@@ -162,13 +163,29 @@ def moves(current: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, An
 
 
 def wanted_from(offset: Offset, current: Sequence[Mapping[str, Any]], connector: Connector) -> list[dict[str, Any]]:
-    """The offset for the one partition of the connector. Raises SettingsError when it has several."""
+    """The offset for the one partition of the connector; gtids alone keep its file and pos, which are not asked then.
+
+    Raises SettingsError when it has several partitions, and for a place without the gtids that its server goes by.
+    """
     if len(current) > 1:
         raise SettingsError(
             f"The connector has {len(current)} partitions.", remedy="Save them, change the file, and use --to-file."
         )
     partition = current[0]["partition"] if current else {"server": connector.get("topic.prefix")}
-    return [{"partition": partition, "offset": dict(offset)}]
+    present: Offset = current[0]["offset"] if current else {}
+    if "gtids" in offset and not {"file", "pos"} <= {*offset, *present}:
+        raise SettingsError(
+            "The connector has no offset whose file and pos could be kept.", remedy="Give file and pos, too."
+        )
+    if present.get("gtids") and connector.database == "mysql" and "gtids" not in offset:
+        # The connector asks a server that has GTIDs by them, and fails at an offset without (Debezium 3.6.1).
+        raise SettingsError(
+            "The server has GTIDs, and goes by them: file and pos alone are no place.",
+            remedy="Give --offset gtids=...: what was executed before the place. For the beginning of a file:"
+            " SHOW BINLOG EVENTS IN 'FILE' LIMIT 2, its Previous_gtids.",
+        )
+    kept = {key: present[key] for key in ("file", "pos") if "gtids" in offset and key in present}
+    return [{"partition": partition, "offset": {**kept, **offset}}]
 
 
 def _key(partition: Mapping[str, Any]) -> str:

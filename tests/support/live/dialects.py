@@ -72,6 +72,7 @@ class Dialect:
     namespace: str
     time: str = "TIMESTAMP(6) NULL"
     text: str = "LONGTEXT"
+    grant: str = "GRANT SELECT ON ecommerce.* TO 'debezium_user'@'%'"
 
     @property
     def stories(self) -> Sequence[str]:
@@ -88,7 +89,13 @@ class Dialect:
             )
 
 
-POSTGRESQL = Dialect("postgresql", "public", time="TIMESTAMP(6)", text="TEXT")
+POSTGRESQL = Dialect(
+    "postgresql",
+    "public",
+    time="TIMESTAMP(6)",
+    text="TEXT",
+    grant="GRANT SELECT ON ALL TABLES IN SCHEMA public TO debezium_user",
+)
 MYSQL = Dialect("mysql", "ecommerce")
 MARIADB = Dialect("mariadb", "ecommerce")
 

@@ -30,7 +30,6 @@ def before_the_snapshot(database: Database, dialect: Dialect) -> None:
     """The tables and what the first snapshot finds in them."""
     dialect.create(database)
     database.execute(
-        f"CREATE TABLE {SIGNALS} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))",
         *(insert(table, range(1, count + 1)) for table, count in ROWS.items() if table in dialect.stories),
     )
     if dialect.kind in OF_TYPES:

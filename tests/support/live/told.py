@@ -107,6 +107,7 @@ def tell(told: Told, packaged: Mapping[str, Config]) -> None:
     """All stories from the beginning to the end."""
     postgresql = told.stack.postgresql
     told.everywhere(stories.before_the_snapshot)
+    told.everywhere(lambda database, dialect: database.execute(dialect.grant))
     postgresql.execute(f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
     with _open_transactions(told, packaged):
         told.wait_until_running()
