@@ -4,6 +4,8 @@
 .PHONY: help setup setup-live demo demo-live live playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated lint format clean
 
 BIN := .venv/bin
+# Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
+IN_TWO := -n 2 --dist loadfile
 SET_UP := .venv/.set-up
 LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/servers.yaml
 MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml tests/jars.yaml
@@ -33,13 +35,13 @@ playground: setup ## A broker with recorded topics to try things on, until Ctrl-
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.playground
 
 test: lint ## Lint, then all tests but the slow ones
-	$(BIN)/pytest -m "not slow and not whole and not live"
+	$(BIN)/pytest $(IN_TWO) -m "not slow and not whole and not live"
 
 test-unit: setup ## The tests without Spark and Kafka: seconds
 	$(BIN)/pytest tests/unit
 
 test-slow: setup ## The tests that take minutes; CI runs both
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest $(IN_TWO) -m slow
 
 live: setup-live ## The tests on real databases and connectors, started and stopped by the suite (ten minutes)
 	$(BIN)/pytest -m live

@@ -26,7 +26,7 @@ from tests.support.published import PublishedShop, published_shop, sequences
 if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 ROUNDS = int(os.environ.get("GOLD_ROUNDS", "4"))
 SEED = int(os.environ.get("GOLD_SEED", "7"))

@@ -24,7 +24,7 @@ from tests.support.shop import delete
 if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture

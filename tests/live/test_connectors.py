@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from cli.jobs import JOBS, Work, run_jobs
 from demo.check import compacted_view
 from demo.stack.stack import Stack
+from demo.stack.topics import wait_for
 from lakehouse.config import settings
 from lakehouse.contracts import Contracts
 from lakehouse.kafka import partitions
@@ -26,7 +27,6 @@ from tests.live.conftest import PACKAGED
 from tests.support.brokers import plain_config
 from tests.support.live.command import Command
 from tests.support.live.dialects import insert
-from tests.support.live.topics import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ def test_every_connector_runs_and_a_second_deployment_changes_nothing(command: C
     assert all(states[name] == ["RUNNING", "RUNNING"] for name in PACKAGED)
     again = command("connect", "deploy", *PACKAGED, "--json")
     assert again.code == 0
-    assert {one["connector"]: one["is"] for one in again.json["changes"]} == dict.fromkeys(PACKAGED, "unchanged")
+    assert {one["connector"]: one["outcome"] for one in again.json["changes"]} == dict.fromkeys(PACKAGED, "unchanged")
 
 
 def _tasks_of(state: Mapping[str, Any]) -> list[str]:
@@ -123,16 +123,17 @@ def test_a_slot_that_a_running_connector_has_is_found(command: Command, deployed
     config = command("connect", "render", "postgres-tables-connector", "--json").json["connectors"][0]["config"]
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({"name": "mine", "config": {**config, "topic.prefix": "mine"}}))
-    checked = command("connect", "check", str(file), "--connect-url", deployed.connect.url)
+    checked = command("connect", "check", str(file), "--connect-url", deployed.connect.url, "--json")
     assert checked.code == 2
-    assert "shared_slot" in checked.err
-    assert "postgres-tables-connector" in checked.err
+    assert [(one["check"], one["key"]) for one in checked.json["findings"]] == [("shared_slot", "slot.name")]
+    assert "postgres-tables-connector" in checked.json["findings"][0]["what"]
 
 
 def test_a_user_that_is_not_let_in_is_refused_before_anything_changes(command: Command, deployed: Stack) -> None:
     refused = command("connect", "deploy", "postgres-outbox-connector", "--var", "postgres_user=nobody")
-    assert refused.code == 2, refused.err
-    assert "database.hostname" in refused.err or "database.user" in refused.err
+    assert refused.code == 4
+    assert "Nothing was deployed" in refused.err
+    assert "database.hostname" in refused.err
     assert not [secret for secret in deployed.passwords.values() if secret in refused.err + refused.out]
     assert command("connect", "status", "postgres-outbox-connector").code == 0
 

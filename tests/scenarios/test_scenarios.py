@@ -50,7 +50,9 @@ TOPICS = {
     "mysql_orders": "mysql_prod_tables.ecommerce.orders",
     "mysql_outbox_orders": "outbox.event.mysql.orders",
 }
-WAYS = ("one batch", "the same batch twice", "many batches")
+TOGETHER = ("one batch", "the same batch twice")
+APART = "many batches"
+WAYS = (*TOGETHER, pytest.param(APART, marks=pytest.mark.slow))
 
 # A rule about a column that some events lack.
 NOTED = Expectation(
@@ -130,19 +132,17 @@ def read(request: pytest.FixtureRequest) -> Sequence[Path]:
     return sorted(chosen) or SCENARIOS
 
 
+Apply = Callable[[Warehouse, Iterable[int], Callable[[int, int], int]], Outcome]
+
+
 @pytest.fixture(scope="module")
-def outcomes(
+def apply(
     spark: SparkSession, cases: Contracts, read: Sequence[Path], tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[str, Outcome]:
-    """What came of every way to read the scenarios."""
+) -> Apply:
+    """Applies the scenarios' records to a warehouse in batches of these numbers, each record in the one chosen."""
     folder = tmp_path_factory.mktemp("batches")
 
-    def empty(name: str) -> Warehouse:
-        warehouse = Warehouse(spark, str(folder / name), str(folder / name / "_checkpoints"))
-        ensure_tables(warehouse, cases)
-        return warehouse
-
-    def apply(warehouse: Warehouse, batches: Iterable[int], *, chosen: Callable[[int, int], int]) -> Outcome:
+    def apply(warehouse: Warehouse, batches: Iterable[int], chosen: Callable[[int, int], int]) -> Outcome:
         def apply_source(source: str) -> None:
             feeds = cases.topics.sources[source].feeds
             records = _batches(read, [TOPICS[feed] for feed in feeds], chosen)
@@ -158,32 +158,59 @@ def outcomes(
             list(pool.map(apply_source, cases.topics.sources))
         return _outcome(warehouse, cases)
 
-    together, apart = empty("together"), empty("apart")
-    results = (
-        apply(together, [0], chosen=lambda _number, _count: 0),
-        apply(together, [1], chosen=lambda _number, _count: 1),
-        apply(
-            apart,
-            range(MOST_BATCHES),
-            chosen=lambda number, count: number * MOST_BATCHES // max(count, MOST_BATCHES),
-        ),
-    )
-    return dict(zip(WAYS, results, strict=True))
+    return apply
+
+
+@pytest.fixture(scope="module")
+def empty(spark: SparkSession, cases: Contracts, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Warehouse]:
+    """Makes warehouses without a row."""
+
+    def make() -> Warehouse:
+        folder = tmp_path_factory.mktemp("warehouse")
+        warehouse = Warehouse(spark, str(folder), str(folder / "_checkpoints"))
+        ensure_tables(warehouse, cases)
+        return warehouse
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def together(apply: Apply, empty: Callable[[], Warehouse]) -> Mapping[str, Outcome]:
+    """What came of all records in one batch, and of the same batch once more."""
+    warehouse = empty()
+    results = (apply(warehouse, [0], lambda _number, _count: 0), apply(warehouse, [1], lambda _number, _count: 1))
+    return dict(zip(TOGETHER, results, strict=True))
+
+
+@pytest.fixture(scope="module")
+def apart(apply: Apply, empty: Callable[[], Warehouse]) -> Outcome:
+    """What came of the records of every scenario in several batches."""
+    return apply(empty(), range(MOST_BATCHES), lambda number, count: number * MOST_BATCHES // max(count, MOST_BATCHES))
+
+
+@pytest.fixture
+def outcome(way: str, request: pytest.FixtureRequest) -> Outcome:
+    """What came of reading the scenarios in this way."""
+    if way == APART:
+        found: Outcome = request.getfixturevalue("apart")
+        return found
+    both: Mapping[str, Outcome] = request.getfixturevalue("together")
+    return both[way]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_the_records_lead_to_the_expected_files(outcomes: Mapping[str, Outcome], scenario: Path, way: str) -> None:
-    actual, expected = outcomes[way].of(scenario), _expected(scenario)
+def test_the_records_lead_to_the_expected_files(outcome: Outcome, scenario: Path) -> None:
+    actual, expected = outcome.of(scenario), _expected(scenario)
     assert actual.keys() == expected.keys()
     for name, lines in expected.items():
         assert actual[name] == lines, name
 
 
-@pytest.mark.parametrize("way", ["one batch", "many batches"])
-def test_every_record_is_accounted_for(outcomes: Mapping[str, Outcome], read: Sequence[Path], way: str) -> None:
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[-1]])
+def test_every_record_is_accounted_for(outcome: Outcome, read: Sequence[Path]) -> None:
     counted: Counter[tuple[str, int]] = Counter()
-    for entry in outcomes[way].ledger:
+    for entry in outcome.ledger:
         kinds = [entry[outcome] for outcome in OUTCOMES]
         assert sum(kinds) == entry["read"], entry
         counted[entry["topic"], entry["partition"]] += entry["read"]

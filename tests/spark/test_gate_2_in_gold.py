@@ -23,7 +23,7 @@ from tests.support.gold import Shop
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 IN_MYSQL_TOO = "SELECT o.order_id FROM {batch} o LEFT ANTI JOIN mysql_orders m ON o.order_id = m.order_id"
 

@@ -18,7 +18,7 @@ from tests.support.gold import Shop, ungated
 if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 LATE, EARLY = "2026-02-28 23:59:59.999999", "2026-03-01 00:00:00"
 

@@ -28,7 +28,7 @@ from tests.support.silver import Told, with_gate
 if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FEED, TOPIC = "mysql_orders", "mysql_prod_tables.ecommerce.orders"
 OUTBOX = "outbox.event.mysql.orders"

@@ -35,7 +35,7 @@ from tests.support.silver import apply, job_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 HISTORIES = int(os.environ.get("HISTORIES", "250")) // 8
 BATCHES, REQUESTS = 2, 2

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakehouse.tables import Warehouse
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 OUTBOX_FEED = "mysql_outbox_orders"
 STATUS = Expectation(
@@ -158,7 +158,6 @@ def test_a_mended_rule_lets_the_table_go_on(story: Mapping[str, Seen]) -> None:
     assert seen.counted == {"read": 10, "applied": 7, "quarantined": 3}
 
 
-@pytest.mark.slow
 def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
     empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
 ) -> None:

@@ -398,14 +398,14 @@ def test_saved_offsets_are_set_again(
 
 def test_a_dry_run_of_offsets_changes_nothing(stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in.add("c", MYSQL)
+    server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
     stand_in.offsets["c"] = [
-        {"partition": {"server": "my"}, "offset": {"file": "b.000002", "pos": 9, "gtids": "u:1-9"}}
+        {"partition": {"server": "my"}, "offset": {"file": "b.000002", "pos": 9, "gtids": f"{server}:1-9"}}
     ]
-    given = ["--offset", "file=b.000001", "--offset", "pos=4"]
+    given = ["--offset", f"gtids={server}:1-4"]
     code, out, _err = run(capsys, "offsets", "set", "c", *given, *at(stand_in), "--dry-run", "--json")
     assert (code, told(out)["moves"][0]["direction"]) == (0, "back")
-    # With the GTIDs of before, the server would not look at the file.
-    assert told(out)["moves"][0]["new"] == {"file": "b.000001", "pos": 4}
+    assert told(out)["moves"][0]["new"] == {"file": "b.000002", "pos": 9, "gtids": f"{server}:1-4"}
     assert run(capsys, "offsets", "reset", "c", *at(stand_in), "--dry-run")[0] == 0
     assert stand_in.changes == []
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bronze import ingest
 from demo.stack.database import Database
 from demo.stack.stack import Stack
+from demo.stack.topics import wait_for
 from lakehouse.config import settings
 from lakehouse.contracts import Contracts
 from lakehouse.kafka import partitions
@@ -23,7 +24,6 @@ from tests.support.live.connectors import PUBLICATION, VARIANTS, Config, Variant
 from tests.support.live.contracts import contracts_of_stories
 from tests.support.live.dialects import FINISHED, MARIADB, MYSQL, POSTGRESQL, Dialect, insert
 from tests.support.live.rest import call, wait_until_running
-from tests.support.live.topics import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""What the connectors have written, read as it comes."""
+"""What the connectors write, read as it comes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.brokers import plain_config
+from lakehouse.errors import KafkaError
+from lakehouse.kafka import client_config
+from lakehouse.kafka_client import KafkaConnection
 
 PATIENCE_SECONDS = 120.0
 
 
 def wait_for(bootstrap_servers: str, topic: str, is_it: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Wait until the topic has a change event of which this is true. Fails after two minutes."""
+    """Wait until the topic has a change event of which this is true. Raises KafkaError after two minutes."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    config = {**plain_config(bootstrap_servers), "group.id": "nobody", "auto.offset.reset": "earliest"}
+    connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
+    config = {**client_config(connection), "group.id": "nobody", "auto.offset.reset": "earliest"}
     consumer = Consumer({**config, "allow.auto.create.topics": "false", "enable.auto.commit": "false"})
     try:
-        while not consumer.assignment():
-            assert time.monotonic() < deadline, f"There is no topic {topic}."
+        while not consumer.assignment() and time.monotonic() < deadline:
             partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
             consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         while time.monotonic() < deadline:
@@ -31,7 +33,9 @@ def wait_for(bootstrap_servers: str, topic: str, is_it: Callable[[Mapping[str, A
                 return
     finally:
         consumer.close()
-    raise AssertionError(f"{topic} has not told it.")
+    raise KafkaError(
+        f"{topic} has not told it within {PATIENCE_SECONDS:.0f} s.", remedy="Look at the connectors: connect status."
+    )
 
 
 def event_of(value: bytes) -> Mapping[str, Any]:
