@@ -18,16 +18,16 @@ from silver.ledger import LEDGER, OUTCOMES
 from silver.quarantine import QUARANTINE
 from tests.support.final_state import Rows, text_of
 from tests.support.live.connectors import VARIANTS, Config
-from tests.support.live.contracts import CASE, tables_of
+from tests.support.live.contracts import CASE
 from tests.support.live.source_rows import source_rows
-from tests.support.live.told import PLACES, Told, tell
+from tests.support.live.told import ALL, PLACES, Told, tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
-TABLES = [(source, table) for source, dialect in PLACES.items() for table in tables_of(dialect)]
+TABLES = [(source, table) for source, tables in ALL.items() for table in tables]
 
 
 @pytest.fixture(scope="module")

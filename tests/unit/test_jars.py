@@ -44,7 +44,16 @@ def files_below(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("manifest", ["src/lakehouse/jars.yaml", "demo/jars.yaml", "tests/jars.yaml"])
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "src/lakehouse/jars.yaml",
+        "demo/jars.yaml",
+        "demo/stack/connect.yaml",
+        "demo/stack/servers.yaml",
+        "tests/jars.yaml",
+    ],
+)
 def test_the_manifests_name_each_file_once(manifest: str) -> None:
     names = [jar.file_name for jar in load_manifest(ROOT / manifest)]
     assert len(names) == len(set(names)) > 1
@@ -57,12 +66,19 @@ def test_the_manifests_name_each_file_once(manifest: str) -> None:
         "{coordinate: org.example:one:1.0, sha256: abc}",
         "{coordinate: org.example:one:1.0}",
         "{coordinate: 'org.example:../one:1.0', sha256: " + "0" * 64 + "}",
+        "{coordinate: 'org.example:one:1.0:plugin', sha256: " + "0" * 64 + "}",
     ],
 )
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path, entry: str) -> None:
     (tmp_path / "jars.yaml").write_text(f"jars:\n  - {entry}\n")
     with pytest.raises(ContractError):
         load_manifest(tmp_path / "jars.yaml")
+
+
+def test_another_file_of_a_version_has_its_classifier_and_extension() -> None:
+    jar = Jar(coordinate="org.example:one:1.0:plugin@tar.gz", sha256="0" * 64)
+    assert jar.parts == ("org.example", "one", "1.0", "plugin", "tar.gz")
+    assert jar.file_name == "one-1.0-plugin.tar.gz"
 
 
 def test_a_manifest_that_is_not_there_is_named(tmp_path: Path) -> None:

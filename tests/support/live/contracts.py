@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lakehouse.contracts import Column, Contracts, FeedTopics, Gate, SilverTable, SilverTables, Source, Topics
@@ -18,16 +18,12 @@ def tables_of(dialect: Dialect) -> tuple[str, ...]:
     return (*dialect.stories, *([TYPES] if dialect.kind in OF_TYPES else []))
 
 
-def contracts_of_stories(packaged: Contracts, *sources_wanted: str) -> Contracts:
-    """The packaged contracts with these sources and tables in place of theirs. No rule rejects anything."""
-    variants: dict[str, list[Variant]] = {}
-    for variant in VARIANTS:
-        if variant.source in sources_wanted:
-            variants.setdefault(variant.source, []).append(variant)
+def contracts_of_stories(packaged: Contracts, wanted: Mapping[str, Sequence[str]]) -> Contracts:
+    """The packaged contracts with these tables of these sources in place of theirs. No rule rejects anything."""
     sources, tables = {}, {}
-    for source, of_source in variants.items():
+    for source, names in wanted.items():
+        of_source = [variant for variant in VARIANTS if variant.source == source]
         dialect = of_source[0].dialect
-        names = tables_of(dialect)
         feeds = {f"{source}_{name}": _topics(source, dialect, name) for name in names}
         sources[source] = Source.model_validate(
             {"kind": dialect.kind, "feeds": feeds, "ignored_topics": _ignored(of_source)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from lakehouse.tables import Warehouse
 from silver import apply
 from tests.support.live import stories
 from tests.support.live.connectors import PUBLICATION, VARIANTS, Config, Variant
-from tests.support.live.contracts import contracts_of_stories
+from tests.support.live.contracts import contracts_of_stories, tables_of
 from tests.support.live.dialects import FINISHED, MARIADB, MYSQL, POSTGRESQL, Dialect, insert
 from tests.support.live.rest import call, wait_until_running
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PLACES: Mapping[str, Dialect] = {"live_postgres": POSTGRESQL, "live_mysql": MYSQL, "live_mariadb": MARIADB}
+ALL = {source: tables_of(dialect) for source, dialect in PLACES.items()}
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Told:
     @property
     def contracts(self) -> Contracts:
         """Of all sources."""
-        return contracts_of_stories(self.packaged, *PLACES)
+        return contracts_of_stories(self.packaged, ALL)
 
     @property
     def warehouse(self) -> Warehouse:
@@ -90,10 +91,10 @@ class Told:
 
         wait_for(self.stack.bootstrap_servers, variant.topic(table), is_it)
 
-    def run(self, *sources: str) -> None:
-        """Bronze and silver of these sources, as the jobs."""
+    def run(self, tables: Mapping[str, Sequence[str]]) -> None:
+        """Bronze and silver of these tables of each source, as the jobs."""
         self.runs += 1
-        contracts = contracts_of_stories(self.packaged, *sources)
+        contracts = contracts_of_stories(self.packaged, tables)
         chosen = settings(
             warehouse=str(self.folder / "warehouse"),
             checkpoints=str(self.folder / "checkpoints"),
@@ -115,13 +116,13 @@ def tell(told: Told, packaged: Mapping[str, Config]) -> None:
             told.wait_for(variant, "again", stories.ROWS["again"])
     told.everywhere(stories.streamed)
     told.drain()
-    told.run("live_postgres")
+    told.run({"live_postgres": ("life", *stories.LARGE)})
     stories.streamed_later(postgresql)
     _crash(told)
     _signal(told)
     _forget(told)
     told.drain()
-    told.run(*PLACES)
+    told.run(ALL)
 
 
 @contextmanager
