@@ -5,6 +5,7 @@ All stories are told once, by all connectors at the same time; each test looks a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,23 @@ def test_silver_is_the_source_table(told: Told, source: str, table: str) -> None
     assert theirs
     for variant in VARIANTS:
         if variant.source == source:
-            assert ours.get(variant.name) == theirs, variant.name
+            assert differing(ours[variant.name], theirs) == [], variant.name
+
+
+def differing(ours: Rows, theirs: Rows) -> list[tuple[str, str, str | None, str | None]]:
+    """Key, column and both texts of every cell that is not the same."""
+    assert ours.keys() == theirs.keys()
+    return [
+        (key, name, ours[key][name], value)
+        for key, row in theirs.items()
+        for name, value in row.items()
+        if _spaced(name, ours[key][name]) != _spaced(name, value)
+    ]
+
+
+def _spaced(name: str, text: str | None) -> str | None:
+    """JSON of MySQL has other spaces in a snapshot than in the binary log."""
+    return json.dumps(json.loads(text)) if name == "js" and text is not None else text
 
 
 @pytest.mark.parametrize("source", PLACES)
