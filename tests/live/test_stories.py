@@ -18,9 +18,10 @@ from lakehouse.contracts import Contracts
 from silver.ledger import LEDGER, OUTCOMES
 from silver.quarantine import QUARANTINE
 from tests.support.final_state import Rows, text_of
-from tests.support.live.connectors import VARIANTS, Config
+from tests.support.live.connectors import VARIANTS, Config, Variant
 from tests.support.live.contracts import CASE
 from tests.support.live.source_rows import source_rows
+from tests.support.live.stories import ROWS
 from tests.support.live.told import ALL, PLACES, Told, tell
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
+# What is asked of an event without a schema.
+FIELDS = {"op": "$.op", "snapshot": "$.source.snapshot", "note": "$.after.note"}
 TABLES = [(source, table) for source, tables in ALL.items() for table in tables]
 
 
@@ -80,6 +83,45 @@ def differing(ours: Rows, theirs: Rows) -> list[tuple[str, str, str | None, str 
 def _spaced(name: str, text: str | None) -> str | None:
     """JSON of MySQL has other spaces in a snapshot than in the binary log."""
     return json.dumps(json.loads(text)) if name == "js" and text is not None else text
+
+
+@pytest.mark.parametrize("variant", [one for one in VARIANTS if one.way == "plain"], ids=lambda variant: variant.name)
+def test_everything_was_told_that_the_stories_are_about(told: Told, variant: Variant) -> None:
+    """Else the comparison of the tables would show nothing."""
+    value = F.col("value").cast("string")
+    fields = {name: F.get_json_object(value, path).alias(name) for name, path in FIELDS.items()}
+    events = told.warehouse.read(events_table(variant.source).name).where(F.col("topic").startswith(variant.name))
+    counted = events.select("topic", *fields.values()).groupBy("topic", *fields).count().collect()
+
+    def count(table: str, **wanted: str) -> int:
+        topic = variant.topic(table)
+        return sum(
+            row["count"] for row in counted if row["topic"] == topic and all(row[k] == v for k, v in wanted.items())
+        )
+
+    assert count("again", op="r") > ROWS["again"], "a second snapshot"
+    assert count("emptied", op="t") == 1
+    if "opened" in variant.dialect.stories:
+        assert count("opened", op="r") > 0
+        # Of the transactions that were open while the snapshot was made, at least the last came as changes.
+        assert count("opened", op="u") > 0
+        assert count("opened", op="d") > 0
+        assert count("signalled", snapshot="incremental") >= ROWS["signalled"]
+    if "large_default" in variant.dialect.stories:
+        assert count("large_default", note="__debezium_unavailable_value") > 0
+        assert count("large_full", note="__debezium_unavailable_value") == 0
+
+
+@pytest.mark.parametrize("source", ["live_postgres", "live_mysql"])
+def test_transactions_and_schema_changes_are_ignored_and_counted(told: Told, source: str) -> None:
+    name = f"{source}_schemas"
+    sums = [F.sum(outcome).alias(outcome) for outcome in ("read", "ignored")]
+    rows = told.warehouse.read(LEDGER.name).groupBy("topic").agg(*sums).collect()
+    ledger = {row["topic"]: (row["read"], row["ignored"]) for row in rows}
+    topics = [f"{name}.transaction", *([name] if source == "live_mysql" else [])]
+    for topic in topics:
+        read, ignored = ledger[topic]
+        assert read == ignored > 0, topic
 
 
 @pytest.mark.parametrize("source", PLACES)
