@@ -27,7 +27,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """With TESTS_UNTIL, a time in seconds since 1970, no test begins after it: what was left out is in the summary."""
     until = os.environ.get("TESTS_UNTIL")
     if until and time.time() > float(until):
-        pytest.skip("out of time: run it with the target of its marker")
+        pytest.skip("out of time: `make test` and `make test-slow` without TESTS_UNTIL run it")
 
 
 @pytest.fixture(scope="session")
