@@ -42,17 +42,9 @@ class _BinaryLog(Database):
         }
 
     def connect(self, *, autocommit: bool = True, **options: Any) -> Any:
-        """A connection of the administrator."""
-        return pymysql.connect(
-            user=self.owner,
-            password=self.password,
-            host=HOST,
-            port=self.port,
-            database=self.database,
-            autocommit=autocommit,
-            charset="utf8mb4",
-            **options,
-        )
+        """A connection of the administrator, or of another `user`, with `password`."""
+        who = {"user": self.owner, "password": self.password, "database": self.database, **options}
+        return pymysql.connect(host=HOST, port=self.port, autocommit=autocommit, charset="utf8mb4", **who)
 
     def run_file(self, file: Path, *, password: str = "") -> None:
         """Run a file of SQL with the client that Debian packages; `password` is @debezium_password in it."""

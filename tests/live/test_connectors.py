@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from cli.jobs import JOBS, Work, run_jobs
 from demo.check import compacted_view
+from demo.stack.database import RESOURCES
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
 from lakehouse.config import settings
@@ -204,19 +205,14 @@ def wait_for_more(stack: Stack, topic: str, count: int) -> None:
 
 
 def test_a_connector_that_fails_shows_why_and_runs_again(command: Command, deployed: Stack) -> None:
-    name = "mysql-outbox-connector"
-    deployed.mysql.execute("REVOKE REPLICATION SLAVE ON *.* FROM 'debezium_user'@'%'")
-    deployed.mysql.execute(*_connections_of(deployed, "debezium_user"))
-    failed = command("connect", "restart", name, "--all", "--timeout", "60")
+    name = "postgres-outbox-connector"
+    deployed.postgresql.execute("DROP PUBLICATION debezium_outbox")
+    failed = command("connect", "restart", name, "--all")
     assert failed.code == 4, failed.out
-    assert "REPLICATION SLAVE" in failed.out + failed.err
-    deployed.mysql.execute("GRANT REPLICATION SLAVE ON *.* TO 'debezium_user'@'%'")
-    assert command("connect", "restart", name).code == 0
-
-
-def _connections_of(stack: Stack, user: str) -> list[str]:
-    found = stack.mysql.rows(f"SELECT id AS number FROM information_schema.processlist WHERE user = '{user}'")
-    return [f"KILL {row['number']}" for row in found]
+    assert "debezium_outbox" in failed.out + failed.err
+    deployed.postgresql.run_file(RESOURCES / "postgresql" / "3_publications.sql")
+    again = command("connect", "restart", name)
+    assert again.code == 0, again.out + again.err
 
 
 def test_a_deleted_connector_leaves_its_slot_and_says_so(command: Command, deployed: Stack) -> None:

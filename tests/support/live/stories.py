@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any
 
 from demo.stack.database import Database
 from tests.support.live.dialects import (
@@ -169,18 +168,14 @@ def open_transactions(database: Database, slots_begin: Callable[[], None]) -> It
         with database.session(autocommit=False) as second:
             second.execute("UPDATE opened SET status = 'second' WHERE order_id = 2")
             second.execute(insert("opened", [12], status="second"))
-            _commit(first)
+            first.execute("COMMIT")
             threading.Event().wait(2.0)  # the slots take note that the first has ended
             with third as cursor:
                 cursor.execute("UPDATE opened SET status = 'third' WHERE order_id = 3")
                 cursor.execute("DELETE FROM opened WHERE order_id = 4")
                 cursor.execute(insert("opened", [13], status="third"))
-                _commit(second)
+                second.execute("COMMIT")
                 yield
-
-
-def _commit(cursor: Any) -> None:
-    cursor.connection.commit()
 
 
 @contextmanager
