@@ -70,7 +70,7 @@ class PostgreSQL(Database):
         connection.close()
 
     def connect(self, *, autocommit: bool = True, **options: Any) -> Any:
-        """A connection of the owner to its database, or of another `user`, with `password`, or to another `database`."""
+        """A connection of the owner to its database; of another `user` with its `password`; to another `database`."""
         who = {"user": self.owner, "password": self.password, "database": self.database, **options}
         connection = pg8000.dbapi.connect(host=HOST, port=self.port, timeout=60, **who)
         connection.autocommit = autocommit
