@@ -164,7 +164,11 @@ def _outbox(first: int, end: int) -> str:
 
 
 def _payload(number: int) -> str:
-    return f'{{"order_id": {number}, "amount": {number % 500}.50, "status": "{STATUSES[number % 4]}"}}'
+    fields = [
+        f'"order_id": {number}, "customer_id": {number % 97}, "product_id": {number % 31}, "note": null',
+        f'"amount": {number % 500}.50, "status": "{STATUSES[number % 4]}", "created_at": "2024-05-01T12:00:00"',
+    ]
+    return f"{{{', '.join(fields)}}}"
 
 
 def _wait(stack: Stack, *, last: int) -> None:

@@ -28,6 +28,7 @@ from tests.live.conftest import PACKAGED
 from tests.support.brokers import plain_config
 from tests.support.live.command import Command
 from tests.support.live.dialects import insert
+from tests.support.live.told import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,6 +220,9 @@ def test_a_deleted_connector_leaves_its_slot_and_says_so(command: Command, deplo
     deleted = command("connect", "delete", "postgres-outbox-connector", "--yes")
     assert deleted.code == 0
     assert "pg_drop_replication_slot('debezium_outbox_slot_pg')" in deleted.out
+    # Its connection ends a moment later.
+    slot = "SELECT active FROM pg_replication_slots WHERE slot_name = 'debezium_outbox_slot_pg'"
+    until(lambda: not deployed.postgresql.rows(slot)[0]["active"])
     deployed.postgresql.execute("SELECT pg_drop_replication_slot('debezium_outbox_slot_pg')")
     assert command("connect", "status", "postgres-outbox-connector").code == 4
     assert command("connect", "deploy", "postgres-outbox-connector").code == 0

@@ -132,7 +132,7 @@ def _open_transactions(told: Told, packaged: Mapping[str, Config]) -> Iterator[N
 
     def slots_begin() -> None:
         told.register(packaged)
-        _until(lambda: len(_slots(told.stack.postgresql, slots)) == len(slots))
+        until(lambda: len(_slots(told.stack.postgresql, slots)) == len(slots))
 
     with ExitStack() as open_now:
         for source, database in told.databases.items():
@@ -186,7 +186,7 @@ def _forget(told: Told) -> None:
     for variant in VARIANTS:
         call(f"{url}/connectors/{variant.name}/stop", "PUT")
     for variant in VARIANTS:
-        _until(partial(_is_stopped, url, variant.name))
+        until(partial(_is_stopped, url, variant.name))
     told.everywhere(lambda database, _dialect: stories.between_snapshots(database))
     for variant in VARIANTS:
         call(f"{url}/connectors/{variant.name}/offsets", "DELETE")
@@ -210,7 +210,8 @@ def _busy(told: Told, table: str) -> Iterator[None]:
         yield
 
 
-def _until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait until it is so; fails when it has not come to pass."""
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "It has not come to pass."
