@@ -106,7 +106,8 @@ def test_everything_was_told_that_the_stories_are_about(told: Told, variant: Var
         # Of the transactions that were open while the snapshot was made, at least the last came as changes.
         assert count("opened", op="u") > 0
         assert count("opened", op="d") > 0
-        assert count("signalled", snapshot="incremental") >= ROWS["signalled"]
+        # Not all of them: a row that changes while its chunk is read comes as a change alone.
+        assert count("signalled", snapshot="incremental") > ROWS["signalled"] // 2
     if "large_default" in variant.dialect.stories:
         assert count("large_default", note="__debezium_unavailable_value") > 0
         assert count("large_full", note="__debezium_unavailable_value") == 0
