@@ -20,15 +20,28 @@ STOP_SECONDS = 15.0
 
 
 class Database(ABC):
-    """A database server of its own, empty. `prepare` may run in any thread, `start` in the main one."""
+    """A database server of its own, empty. `prepare` may run in any thread, `start` in the main one.
+
+    `files`: those of `folder` in resources/databases that set it up, in their order. `in_bundle`: its name in the
+    bundle's variables and in that of the password of the user that replicates.
+    """
 
     name: str
+    in_bundle: str
+    folder: str
+    files: Sequence[str]
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.password = token_hex(8)
+        self.replication_password = token_hex(8)
         (self.port,) = free_ports(1)
         self._server: Server | None = None
+
+    @property
+    def password_variable(self) -> str:
+        """The variable of Kafka Connect's environment by which the packaged connectors name the password."""
+        return f"DEBEZIUM_{self.in_bundle.upper()}_PASSWORD"
 
     @property
     def log(self) -> Path:
@@ -44,8 +57,13 @@ class Database(ABC):
         """Start its process."""
 
     @abstractmethod
-    def run_file(self, file: Path, *, password: str = "") -> None:
-        """Run a file of SQL, as the administrator. `password`: of the user that replicates, where the file makes it."""
+    def run_file(self, name: str) -> None:
+        """Run one of `files`, as the administrator, with the password of the user that replicates at hand."""
+
+    def set_up(self) -> None:
+        """Run all of `files`; a second time does no harm."""
+        for name in self.files:
+            self.run_file(name)
 
     @abstractmethod
     def connect(self, *, autocommit: bool = True, **options: Any) -> Any:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from demo.processes import HOST, Server, free_ports, last_lines, text_of
 from demo.stack.unpacked import plugin_folders
-from lakehouse.errors import InstallationError
+from lakehouse.connect.rest import Worker, worker_at
+from lakehouse.errors import ConnectError, InstallationError
 from lakehouse.jars import jar_paths, java, load_manifest
 
 HERE = Path(__file__).parent
@@ -35,6 +34,11 @@ class KafkaConnect:
     def url(self) -> str:
         """Where its REST API answers."""
         return f"http://{HOST}:{self._port}"
+
+    @property
+    def worker(self) -> Worker:
+        """The client of its REST API."""
+        return worker_at(self.url)
 
     @property
     def log(self) -> Path:
@@ -76,10 +80,10 @@ class KafkaConnect:
 
     def _is_there(self) -> bool:
         try:
-            with urlopen(f"{self.url}/connectors", timeout=5) as answer:  # noqa: S310  # our own http URL
-                return bool(answer.status == 200)
-        except (URLError, OSError):
+            self.worker.names()
+        except ConnectError:
             return False
+        return True
 
     def _properties(self) -> str:
         topics = [f"{kind}.storage.topic=connect-{kind}s" for kind in INTERNAL_TOPICS]

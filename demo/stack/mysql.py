@@ -16,14 +16,10 @@ from lakehouse.errors import InstallationError
 
 
 class _BinaryLog(Database):
-    """What the two have in common. The database is `ecommerce`, its administrator `orders_owner`.
-
-    `settings_file`: what is packaged for such a server, binary log and all.
-    """
+    """What the two have in common. The database is `ecommerce`, its administrator `orders_owner`."""
 
     database = "ecommerce"
     owner = "orders_owner"
-    settings_file: Path
 
     def settings(self) -> dict[str, str]:
         """The options of its process that the file has not."""
@@ -46,15 +42,15 @@ class _BinaryLog(Database):
         who = {"user": self.owner, "password": self.password, "database": self.database, **options}
         return pymysql.connect(host=HOST, port=self.port, autocommit=autocommit, charset="utf8mb4", **who)
 
-    def run_file(self, file: Path, *, password: str = "") -> None:
-        """Run a file of SQL with the client that Debian packages; `password` is @debezium_password in it."""
-        before = f"SET @debezium_password = '{password}';\n" if password else ""
+    def run_file(self, name: str) -> None:
+        """Run a file with the client that Debian packages; the password is @debezium_password in it."""
+        before = f"SET @debezium_password = '{self.replication_password}';\n"
         where = [f"--host={HOST}", f"--port={self.port}", f"--user={self.owner}", "--protocol=tcp"]
         run_tool(
             [str(_program("mariadb")), "--no-defaults", *where],
-            log=self.home / f"{file.name}.log",
+            log=self.home / f"{name}.log",
             environment={"MYSQL_PWD": self.password},
-            text=before + file.read_text(encoding="utf-8"),
+            text=before + (RESOURCES / self.folder / name).read_text(encoding="utf-8"),
         )
 
     def _write_init(self) -> None:
@@ -68,7 +64,8 @@ class _BinaryLog(Database):
 
     def _launch(self, program: Path, **more: str) -> Server:
         options = [f"--{name}={value}" for name, value in {**self.settings(), **more}.items()]
-        of_file = f"--defaults-file={self.settings_file}"
+        # What is packaged for such a server, binary log and all.
+        of_file = f"--defaults-file={RESOURCES / self.folder / 'my.cnf'}"
         return Server([str(program), of_file, f"--user={getpass.getuser()}", *options], log=self.log)
 
 
@@ -76,7 +73,9 @@ class MySQL(_BinaryLog):
     """MySQL 8.0.12."""
 
     name = "MySQL"
-    settings_file = RESOURCES / "mysql" / "my.cnf"
+    in_bundle = "mysql"
+    folder = "mysql"
+    files = ("1_tables_before_8_0_13.sql", "2_user.sql", "3_remove_old_outbox_rows.sql")
 
     def prepare(self) -> None:
         """Make the data folder."""
@@ -102,7 +101,9 @@ class MariaDB(_BinaryLog):
     """MariaDB of the system's package."""
 
     name = "MariaDB"
-    settings_file = RESOURCES / "mariadb" / "my.cnf"
+    in_bundle = "mariadb"
+    folder = "mariadb"
+    files = ("1_tables.sql", "2_user.sql", "3_remove_old_outbox_rows.sql")
 
     def prepare(self) -> None:
         """Make the data folder."""

@@ -29,6 +29,9 @@ class PostgreSQL(Database):
     """The database `ecommerce`, and its owner `orders_owner`."""
 
     name = "PostgreSQL"
+    in_bundle = "postgres"
+    folder = "postgresql"
+    files = ("1_tables.sql", "2_user.sql", "3_publications.sql", "4_remove_old_outbox_rows.sql")
     database = "ecommerce"
     owner = "orders_owner"
 
@@ -52,14 +55,14 @@ class PostgreSQL(Database):
         command = [str(_programs() / "postgres"), "-D", str(self.home / "data"), "-p", str(self.port), *settings]
         return Server(command, log=self.log, user=_user(), stops_on=signal.SIGINT)
 
-    def run_file(self, file: Path, *, password: str = "") -> None:
-        """Run a file of SQL as its head says; `password` is DEBEZIUM_POSTGRES_PASSWORD of psql's environment."""
-        secrets = {"PGPASSWORD": self.password, **({"DEBEZIUM_POSTGRES_PASSWORD": password} if password else {})}
+    def run_file(self, name: str) -> None:
+        """Run a file as its head says: the password is DEBEZIUM_POSTGRES_PASSWORD of psql's environment."""
         where = [f"--host={HOST}", f"--port={self.port}", f"--username={self.owner}", f"--dbname={self.database}"]
+        file = str(RESOURCES / self.folder / name)
         run_tool(
-            [str(_programs() / "psql"), "--no-psqlrc", "-v", "ON_ERROR_STOP=1", *where, "-f", str(file)],
-            log=self.home / f"{file.name}.log",
-            environment=secrets,
+            [str(_programs() / "psql"), "--no-psqlrc", "-v", "ON_ERROR_STOP=1", *where, "-f", file],
+            log=self.home / f"{name}.log",
+            environment={"PGPASSWORD": self.password, self.password_variable: self.replication_password},
         )
 
     def wait(self) -> None:

@@ -6,12 +6,11 @@ with live_stack() as stack:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_hex
 from tempfile import TemporaryDirectory
 
 from demo.broker import restartable_broker
@@ -20,9 +19,6 @@ from demo.stack.kafka_connect import KafkaConnect
 from demo.stack.mysql import MariaDB, MySQL
 from demo.stack.postgresql import PostgreSQL
 from demo.stack.unpacked import plugin_folders
-
-# The replication users' passwords, as the packaged connectors name them.
-PASSWORDS = ("DEBEZIUM_POSTGRES_PASSWORD", "DEBEZIUM_MYSQL_PASSWORD", "DEBEZIUM_MARIADB_PASSWORD")
 
 
 @dataclass(frozen=True)
@@ -34,8 +30,6 @@ class Stack:
     mariadb: MariaDB
     bootstrap_servers: str
     connect: KafkaConnect
-    passwords: Mapping[str, str]
-    """Of the replication users, by the variable that the connectors name."""
 
     @property
     def databases(self) -> tuple[Database, ...]:
@@ -68,11 +62,11 @@ def live_stack() -> Iterator[Stack]:
         for database in databases:
             running.callback(database.stop)
             database.start()
-        secrets = {name: token_hex(8) for name in PASSWORDS}
+        secrets = {database.password_variable: database.replication_password for database in databases}
         connect = KafkaConnect(home / "connect", broker.bootstrap_servers, secrets)
         running.callback(connect.stop)
         connect.start()
         for database in databases:
             database.wait()
         connect.wait()
-        yield Stack(postgresql, mysql, mariadb, broker.bootstrap_servers, connect, secrets)
+        yield Stack(postgresql, mysql, mariadb, broker.bootstrap_servers, connect)

@@ -34,7 +34,8 @@ def wait_for(bootstrap_servers: str, topic: str, is_it: Callable[[Mapping[str, A
     finally:
         consumer.close()
     raise KafkaError(
-        f"{topic} has not told it within {PATIENCE_SECONDS:.0f} s.", remedy="Look at the connectors: connect status."
+        f"{topic} has not told it within {PATIENCE_SECONDS:.0f} s.",
+        remedy="lakehouse connect status says why.",
     )
 
 

@@ -21,6 +21,7 @@ from cli.connect_shared import (
     checked,
     connectors_of,
     end_with_findings,
+    no_such,
     of_target,
     table,
     variables,
@@ -43,7 +44,7 @@ from lakehouse.connect.connectors import Connector
 from lakehouse.connect.findings import Finding
 from lakehouse.connect.render import own_server_ids
 from lakehouse.connect.rest import Worker
-from lakehouse.errors import ConnectError, ConnectorMissingError
+from lakehouse.errors import ConnectError
 from lakehouse.steps import Steps, wide_console
 
 
@@ -118,7 +119,7 @@ def status(
     found = states(at)
     missing = sorted(set(names or ()) - {one.connector for one in found})
     if missing:
-        raise _no_such(at, missing, found)
+        raise no_such(at, *missing)
     shown = [one for one in found if not names or one.connector in names]
     _end_with_states(
         "connect status", at, shown, {"states": [one.model_dump() for one in shown]}, as_json=as_json, waited=None
@@ -144,7 +145,7 @@ def restart(
     with Steps(wide_console(stderr=True)).step("restart", f"restarting {name}"):
         at.restart(name, only_failed=not all_tasks)
         state = settled(at, name, seconds=timeout, pause=at.pause)
-    _end_with_states("connect restart", at, [state], {"states": [state.model_dump()]}, as_json=as_json, waited=timeout)
+    _end_with_state("connect restart", at, state, as_json=as_json, waited=timeout)
 
 
 def resume(
@@ -169,7 +170,7 @@ def resume(
             return state.is_settled and state.state not in {"PAUSED", "STOPPED"}
 
         state = settled(at, name, seconds=timeout, is_there=goes_on, pause=at.pause)
-    _end_with_states("connect resume", at, [state], {"states": [state.model_dump()]}, as_json=as_json, waited=timeout)
+    _end_with_state("connect resume", at, state, as_json=as_json, waited=timeout)
 
 
 def delete(
@@ -189,7 +190,7 @@ def delete(
     at = worker(connect_url, bundle=bundle, target=target)
     config = at.config(name)
     if config is None:
-        raise _no_such(at, [name], states(at))
+        raise no_such(at, name)
     stays = left_behind(Connector(name=name, config=config, file=at.url))
     console = wide_console(stderr=as_json)
     console.print(f"Delete {name} from {at.url}. What stays:", highlight=False, markup=False, soft_wrap=True)
@@ -260,6 +261,10 @@ def _end_with_refusals(refused: Sequence[FieldError], at: Worker, *, as_json: bo
     raise typer.Exit(error.exit_code)
 
 
+def _end_with_state(command: str, at: Worker, state: State, *, as_json: bool, waited: int) -> None:
+    _end_with_states(command, at, [state], {"states": [state.model_dump()]}, as_json=as_json, waited=waited)
+
+
 def _end_with_states(
     command: str, at: Worker, found: Sequence[State], told: dict[str, object], *, as_json: bool, waited: int | None
 ) -> None:
@@ -308,10 +313,3 @@ def _show_states(at: Worker, found: Sequence[State]) -> None:
                 console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     if all(one.is_settled and not one.has_failed for one in found):
         console.print(f"Next: {_next_step(found)}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _no_such(at: Worker, missing: Sequence[str], found: Sequence[State]) -> ConnectorMissingError:
-    known = ", ".join(one.connector for one in found) or "none"
-    return ConnectorMissingError(
-        f"Kafka Connect at {at.url} has no connector {', '.join(missing)}.", remedy=f"There are: {known}."
-    )

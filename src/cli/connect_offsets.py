@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.asking import Yes, ask
-from cli.connect_shared import BUNDLE, BundleFile, ConnectorName, ConnectUrl, Target, Timeout, table, worker
+from cli.connect_shared import BUNDLE, BundleFile, ConnectorName, ConnectUrl, Target, Timeout, no_such, table, worker
 from cli.options import AsJson, DryRun
 from cli.output import answer
 from lakehouse.connect.cluster import State
@@ -18,7 +18,7 @@ from lakehouse.connect.moving import while_stopped
 from lakehouse.connect.offsets import Move, is_in_snapshot, moves, parsed, position, saved, wanted_from
 from lakehouse.connect.reconciliation import of_moves, of_reset
 from lakehouse.connect.rest import Worker
-from lakehouse.errors import ConnectError, ConnectorMissingError, SettingsError
+from lakehouse.errors import ConnectError, SettingsError
 from lakehouse.steps import wide_console
 
 app = typer.Typer(
@@ -189,10 +189,7 @@ def _failure(state: State | None, name: str) -> ConnectError | None:
 def _connector(at: Worker, name: str) -> Connector:
     config = at.config(name)
     if config is None:
-        known = ", ".join(at.names()) or "none"
-        raise ConnectorMissingError(
-            f"Kafka Connect at {at.url} has no connector {name}.", remedy=f"There are: {known}."
-        )
+        raise no_such(at, name)
     connector = Connector(name=name, config=config, file=at.url)
     if connector.database is None:
         raise SettingsError(

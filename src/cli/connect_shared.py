@@ -18,7 +18,7 @@ from lakehouse.connect.render import chosen_files, rendered, resource_files
 from lakehouse.connect.rest import Worker, worker_at
 from lakehouse.connect.together import all_findings
 from lakehouse.connect.variables import Variables, load_bundle, variables_of
-from lakehouse.errors import SettingsError
+from lakehouse.errors import ConnectorMissingError, SettingsError
 from lakehouse.steps import wide_console
 
 Names = Annotated[
@@ -100,6 +100,14 @@ def checked(
     """Everything that is wrong with the files and the connectors in them."""
     of_files = [finding for file in files for finding in file.findings]
     return (*of_files, *all_findings(connectors_of(files), beside=beside, own_server_ids=own))
+
+
+def no_such(at: Worker, *names: str) -> ConnectorMissingError:
+    """The error of connectors that the cluster has not."""
+    known = ", ".join(sorted(at.names())) or "none"
+    return ConnectorMissingError(
+        f"Kafka Connect at {at.url} has no connector {', '.join(names)}.", remedy=f"There are: {known}."
+    )
 
 
 def table(title: str, *columns: str) -> Table:

@@ -12,6 +12,8 @@ from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
 from lakehouse.kafka_client import KafkaConnection, credentials, librdkafka_settings
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka.admin import AdminClient
 
@@ -141,23 +143,12 @@ def ensure_compacted_topic(
 
 def _require_compacted(connection: KafkaConnection, topic: str, *, partitions: int) -> None:
     """Raise KafkaError unless the topic keeps the last record of every key, and spreads keys as we count on."""
-    from confluent_kafka import KafkaException, TopicCollection
-    from confluent_kafka.admin import ConfigResource, ResourceType
+    from confluent_kafka import TopicCollection
 
     admin = _admin(connection)
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    try:
-        described = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_SECONDS)[topic].result()
-        configs = admin.describe_configs([resource], request_timeout=TIMEOUT_SECONDS)[resource].result()
-    except KafkaException as error:
-        refusal = error.args[0]
-        raise_if_refused(connection, refusal)
-        raise_if_gone(connection, refusal)
-        raise KafkaError(
-            f"The broker at {connection.bootstrap_servers} does not say how topic {topic} is kept: {refusal.str()}.",
-            remedy=f"Grant {connection} Describe and DescribeConfigs on it.",
-        ) from None
-    policy = configs["cleanup.policy"].value
+    topics = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_SECONDS)
+    described = _said_of(connection, topic, topics[topic])
+    policy = cleanup_policies(connection, [topic])[topic]
     if policy != "compact":
         raise KafkaError(
             f"Topic {topic} has cleanup.policy={policy}: it would forget orders, and keep what is out of date.",
@@ -170,6 +161,35 @@ def _require_compacted(connection: KafkaConnection, topic: str, *, partitions: i
             remedy="Was it created so? Then write that into gold/tables.yaml. Were partitions added later? Then delete "
             "the topic: the next run creates it, and publishes every order.",
         )
+
+
+def cleanup_policies(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
+    """The cleanup.policy of each of the topics. Raises KafkaError when the broker does not say."""
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    admin = _admin(connection)  # named: its requests end with it
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    futures = admin.describe_configs(resources, request_timeout=TIMEOUT_SECONDS)
+    return {
+        resource.name: str(_said_of(connection, resource.name, future)["cleanup.policy"].value)
+        for resource, future in futures.items()
+    }
+
+
+def _said_of(connection: KafkaConnection, topic: str, future: Future[Any]) -> Any:
+    """What the broker says of a topic. Raises KafkaError when it does not."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return future.result()
+    except KafkaException as error:
+        refusal = error.args[0]
+        raise_if_refused(connection, refusal)
+        raise_if_gone(connection, refusal)
+        raise KafkaError(
+            f"The broker at {connection.bootstrap_servers} does not say how topic {topic} is kept: {refusal.str()}.",
+            remedy=f"Grant {connection} Describe and DescribeConfigs on it.",
+        ) from None
 
 
 def may_not_read(connection: KafkaConnection, topics: str) -> KafkaError:

@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 
 from cli.jobs import JOBS, Work, run_jobs
 from demo.check import compacted_view
-from demo.stack.database import RESOURCES
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
 from lakehouse.config import settings
@@ -136,7 +135,7 @@ def test_a_user_that_is_not_let_in_is_refused_before_anything_changes(command: C
     assert refused.code == 4
     assert "Nothing was deployed" in refused.err
     assert "database.hostname" in refused.err
-    assert not [secret for secret in deployed.passwords.values() if secret in refused.err + refused.out]
+    assert not [one for one in deployed.databases if one.replication_password in refused.err + refused.out]
     assert command("connect", "status", "postgres-outbox-connector").code == 0
 
 
@@ -211,7 +210,7 @@ def test_a_connector_that_fails_shows_why_and_runs_again(command: Command, deplo
     failed = command("connect", "restart", name, "--all")
     assert failed.code == 4, failed.out
     assert "Publication autocreation is disabled" in failed.out
-    deployed.postgresql.run_file(RESOURCES / "postgresql" / "3_publications.sql")
+    deployed.postgresql.run_file("3_publications.sql")
     again = command("connect", "restart", name)
     assert again.code == 0, again.out + again.err
 

@@ -9,8 +9,7 @@ import pg8000.dbapi
 import pymysql
 import pytest
 
-from demo.stack.database import RESOURCES, Database
-from demo.stack.set_up import FILES
+from demo.stack.database import Database
 from demo.stack.stack import Stack
 
 pytestmark = pytest.mark.live
@@ -26,12 +25,11 @@ def database(request: pytest.FixtureRequest, stack: Stack) -> Database:
 
 
 @pytest.fixture
-def as_connector(database: Database, stack: Stack) -> Callable[[str], Any]:
+def as_connector(database: Database) -> Callable[[str], Any]:
     """Runs a statement as the user that replicates."""
-    password = list(stack.passwords.values())[stack.databases.index(database)]
 
     def execute(statement: str) -> Any:
-        connection = database.connect(user="debezium_user", password=password)
+        connection = database.connect(user="debezium_user", password=database.replication_password)
         try:
             cursor = connection.cursor()
             cursor.execute(statement)
@@ -42,11 +40,8 @@ def as_connector(database: Database, stack: Stack) -> Callable[[str], Any]:
     return execute
 
 
-def test_the_files_can_be_run_again(database: Database, stack: Stack) -> None:
-    folder = list(FILES)[stack.databases.index(database)]
-    for file in FILES[folder]:
-        password = list(stack.passwords.values())[stack.databases.index(database)]
-        database.run_file(RESOURCES / folder / file, password=password if "user" in file else "")
+def test_the_files_can_be_run_again(database: Database) -> None:
+    database.set_up()
 
 
 def test_the_user_that_replicates_reads_and_signals_and_nothing_else(

@@ -29,18 +29,20 @@ Check = Callable[[Connector], Iterator[Said]]
 def findings_of(connector: Connector) -> tuple[Finding, ...]:
     """Everything that is wrong with one connector by itself."""
     checks = [*OF_EVERY_CONNECTOR, *(OF_DEBEZIUM if _is_debezium(connector) else ())]
-    return tuple(
-        Finding(
-            check=check.__name__,
-            file=connector.file,
-            line=connector.lines.get(key),
-            connector=connector.name,
-            key=key,
-            what=what,
-            remedy=remedy,
-        )
-        for check in checks
-        for key, what, remedy in check(connector)
+    return tuple(finding(connector, check.__name__, said) for check in checks for said in check(connector))
+
+
+def finding(connector: Connector, check: str, said: Said) -> Finding:
+    """What a check said of a connector, with the place where it stands."""
+    key, what, remedy = said
+    return Finding(
+        check=check,
+        file=connector.file,
+        line=connector.lines.get(key),
+        connector=connector.name,
+        key=key,
+        what=what,
+        remedy=remedy,
     )
 
 

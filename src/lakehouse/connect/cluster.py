@@ -194,7 +194,8 @@ def left_behind(connector: Connector) -> tuple[str, ...]:
         said.append(
             f"The replication slot {connector.slot} on {connector.server} stays, and PostgreSQL keeps all WAL from "
             "here on until it is dropped. When no connector will go on from it, in the database "
-            f"{connector.get('database.dbname')}: SELECT pg_drop_replication_slot({_literal(connector.slot)});"
+            f"{connector.get('database.dbname')}: SELECT pg_drop_replication_slot({_literal(connector.slot)}); "
+            "PostgreSQL refuses that while the slot is active, which it is for a moment after the delete."
         )
         said.append(f"The publication {publication} stays; it costs nothing. DROP PUBLICATION {publication};")
     if connector.reads_binlog:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from urllib.request import OpenerDirector
 
 TIMEOUT_SECONDS = 30.0
-# A rebalance of the workers takes seconds; while it lasts, every change is answered with 409.
-REBALANCE_SECONDS = 60.0
+# While workers share out their work or have not read the last change, changes are answered with 409: for seconds.
+BUSY_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
 
 
@@ -34,7 +34,7 @@ class Worker:
     user: str = ""
     password: str = field(default="", repr=False)
     timeout: float = TIMEOUT_SECONDS
-    rebalance_seconds: float = REBALANCE_SECONDS
+    busy_seconds: float = BUSY_SECONDS
     pause: Callable[[float], None] = field(default=time.sleep, repr=False)
 
     def running(self) -> dict[str, dict[str, Any]]:
@@ -96,15 +96,15 @@ class Worker:
         self._ask("DELETE", f"/connectors/{_quoted(name)}/offsets")
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The answer as JSON. Tries again while the workers rebalance."""
+        """The answer as JSON. Tries again while the workers are busy with another change."""
         waited = 0.0
         while True:
             try:
                 return self._once(method, path, body)
-            except _RebalanceError:
-                if waited >= self.rebalance_seconds:
+            except _BusyError as busy:
+                if waited >= self.busy_seconds:
                     raise ConnectError(
-                        f"Kafka Connect at {self.url} has been rebalancing for {waited:.0f} s.",
+                        f"Kafka Connect at {self.url} has been busy for {waited:.0f} s (HTTP 409): {busy}",
                         remedy="Run the command again when its workers have settled; their logs say why they do not.",
                     ) from None
                 self.pause(_PAUSE_SECONDS)
@@ -146,8 +146,8 @@ class Worker:
 
     def _refused(self, status: int, message: str, path: str, *, secrets: list[str]) -> Exception:
         said = masked(message, secrets)
-        if status == 409 and "rebalance" in message.lower():
-            return _RebalanceError()
+        if status == 409:
+            return _BusyError(said or "it gives no reason.")
         if status in {401, 403}:
             return ConnectError(
                 f"Kafka Connect at {self.url} does not let this client in (HTTP {status}).",
@@ -176,8 +176,8 @@ class Worker:
         )
 
 
-class _RebalanceError(Exception):
-    """The workers are sharing out their work anew."""
+class _BusyError(Exception):
+    """The workers share out their work anew, or the asked one has not read the last change of a connector."""
 
 
 def worker_at(url: str, *, user: str = "", password: str = "") -> Worker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from lakehouse.connect.checks import findings_of, own_server_id
+from lakehouse.connect.checks import finding, findings_of, own_server_id
 from lakehouse.connect.connectors import Connector
 from lakehouse.connect.findings import Finding
 
@@ -21,18 +21,16 @@ def all_findings(
     names = {connector.name for connector in connectors}
     others = [connector for connector in beside if connector.name not in names]
     own = tuple(own_server_ids)
-    alone = [finding for connector in connectors for finding in findings_of(connector)]
+    alone = [found for connector in connectors for found in findings_of(connector)]
     of_servers = [
-        _finding(connector, "own_server_id", key, what, remedy)
-        for connector in connectors
-        for key, what, remedy in own_server_id(connector, own)
+        finding(connector, "own_server_id", said) for connector in connectors for said in own_server_id(connector, own)
     ]
     return (*alone, *of_servers, *shared(connectors, others))
 
 
 def shared(connectors: Sequence[Connector], others: Sequence[Connector] = ()) -> tuple[Finding, ...]:
     """What two connectors may not share and do. Each finding is told of the later one and names the other."""
-    return tuple(finding for name in SHARED for finding in _twice(name, connectors, others))
+    return tuple(found for name in SHARED for found in _twice(name, connectors, others))
 
 
 class Name(NamedTuple):
@@ -92,16 +90,4 @@ def _twice(name: Name, connectors: Sequence[Connector], others: Sequence[Connect
         value = name.of(connector)
         if value and (other := first.setdefault(value, connector)) is not connector:
             told = name.what.format(value=value, other=f"{other.name} ({other.file})")
-            yield _finding(connector, name.check, name.key, told, name.remedy)
-
-
-def _finding(connector: Connector, check: str, key: str, what: str, remedy: str) -> Finding:
-    return Finding(
-        check=check,
-        file=connector.file,
-        line=connector.lines.get(key),
-        connector=connector.name,
-        key=key,
-        what=what,
-        remedy=remedy,
-    )
+            yield finding(connector, name.check, (name.key, told, name.remedy))

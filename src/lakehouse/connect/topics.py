@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lakehouse.connect.connectors import Connector
 from lakehouse.connect.findings import Finding
-from lakehouse.errors import KafkaError
-from lakehouse.kafka import TIMEOUT_SECONDS, client_config, partitions, raise_if_gone, raise_if_refused
+from lakehouse.kafka import cleanup_policies, partitions
 from lakehouse.kafka_client import KafkaConnection
 
 
@@ -86,7 +86,7 @@ PoliciesOf = Callable[[Sequence[str]], Mapping[str, str]]
 
 def kept_topics(connection: KafkaConnection, connectors: Sequence[Connector]) -> Topics:
     """The connectors' topics as the broker has them. Raises KafkaError when it does not answer or refuses."""
-    return described(connectors, partitions(connection), _policies_from(connection))
+    return described(connectors, partitions(connection), partial(cleanup_policies, connection))
 
 
 def described(
@@ -96,27 +96,3 @@ def described(
     wanted = wanted_topics(connectors, known)
     policies = policies_of(wanted) if wanted else {}
     return {topic: KeptTopic(len(known[topic]), policies[topic]) for topic in wanted}
-
-
-def _policies_from(connection: KafkaConnection) -> PoliciesOf:
-    def policies_of(topics: Sequence[str]) -> Mapping[str, str]:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-
-        admin = AdminClient(client_config(connection))  # named: its requests end with it
-        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        policies = {}
-        for resource, future in admin.describe_configs(resources, request_timeout=TIMEOUT_SECONDS).items():
-            try:
-                policies[resource.name] = str(future.result()["cleanup.policy"].value)
-            except KafkaException as error:
-                refusal = error.args[0]
-                raise_if_refused(connection, refusal)
-                raise_if_gone(connection, refusal)
-                raise KafkaError(
-                    f"The broker does not say how topic {resource.name} is kept: {refusal.str()}.",
-                    remedy=f"Grant {connection} Describe and DescribeConfigs on it.",
-                ) from None
-        return policies
-
-    return policies_of

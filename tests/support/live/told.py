@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from demo.stack.database import Database
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
 from lakehouse.config import settings
+from lakehouse.connect.cluster import State, settled
+from lakehouse.connect.moving import is_stopped
 from lakehouse.contracts import Contracts
 from lakehouse.kafka import partitions
 from lakehouse.tables import Warehouse
@@ -23,11 +25,11 @@ from tests.support.live import stories
 from tests.support.live.connectors import PUBLICATION, VARIANTS, Config, Variant
 from tests.support.live.contracts import contracts_of_stories, tables_of
 from tests.support.live.dialects import FINISHED, MARIADB, MYSQL, POSTGRESQL, Dialect, insert
-from tests.support.live.rest import call, wait_until_running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PATIENCE_SECONDS = 90.0
 PLACES: Mapping[str, Dialect] = {"live_postgres": POSTGRESQL, "live_mysql": MYSQL, "live_mariadb": MARIADB}
 ALL = {source: tables_of(dialect) for source, dialect in PLACES.items()}
 
@@ -66,12 +68,17 @@ class Told:
     def register(self, packaged: Mapping[str, Config]) -> None:
         """Create every connector."""
         for variant in VARIANTS:
-            url = f"{self.stack.connect.url}/connectors/{variant.name}/config"
-            call(url, "PUT", variant.config(packaged[variant.packaged]))
+            self.stack.connect.worker.put_config(variant.name, variant.config(packaged[variant.packaged]))
 
-    def wait_until_running(self) -> None:
-        """Wait until every connector runs."""
-        wait_until_running(self.stack.connect.url, *(variant.name for variant in VARIANTS))
+    def wait_until(self, is_so: Callable[[State], bool]) -> None:
+        """Wait until this is true of every connector; fails with the state of one of which it is not."""
+
+        def state_of(variant: Variant) -> State:
+            return settled(self.stack.connect.worker, variant.name, seconds=PATIENCE_SECONDS, is_there=is_so)
+
+        with ThreadPoolExecutor() as threads:
+            for state in threads.map(state_of, VARIANTS):
+                assert is_so(state), f"{state.connector}: {state.state}. {state.first_line}"
 
     def drain(self) -> None:
         """Wait until the connectors have told everything that was committed by now."""
@@ -111,7 +118,7 @@ def tell(told: Told, packaged: Mapping[str, Config]) -> None:
     told.everywhere(lambda database, dialect: database.execute(dialect.grant))
     postgresql.execute(f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES")
     with _open_transactions(told, packaged):
-        told.wait_until_running()
+        told.wait_until(_runs)
         for variant in VARIANTS:
             told.wait_for(variant, "again", stories.ROWS["again"])
     told.everywhere(stories.streamed)
@@ -154,7 +161,7 @@ def _crash(told: Told) -> None:
         told.stack.connect.kill()
         told.stack.connect.start()
         told.stack.connect.wait()
-        told.wait_until_running()
+        told.wait_until(_runs)
     told.drain()
 
 
@@ -181,24 +188,23 @@ def _is_last_of_the_increment(event: Mapping[str, object]) -> bool:
 
 def _forget(told: Told) -> None:
     """The connectors stand still, forget where they were, and read everything once more."""
-    url = told.stack.connect.url
+    worker = told.stack.connect.worker
     told.drain()
     for variant in VARIANTS:
-        call(f"{url}/connectors/{variant.name}/stop", "PUT")
-    for variant in VARIANTS:
-        until(partial(_is_stopped, url, variant.name))
+        worker.stop(variant.name)
+    told.wait_until(is_stopped)
     told.everywhere(lambda database, _dialect: stories.between_snapshots(database))
     for variant in VARIANTS:
-        call(f"{url}/connectors/{variant.name}/offsets", "DELETE")
-        call(f"{url}/connectors/{variant.name}/resume", "PUT")
-    told.wait_until_running()
+        worker.reset_offsets(variant.name)
+        worker.resume(variant.name)
+    told.wait_until(_runs)
     for variant in VARIANTS:
         told.wait_for(variant, "again", 65)
     told.everywhere(lambda database, _dialect: stories.after_the_second_snapshot(database))
 
 
-def _is_stopped(url: str, name: str) -> bool:
-    return bool(call(f"{url}/connectors/{name}/status")["connector"]["state"] == "STOPPED")
+def _runs(state: State) -> bool:
+    return state.state == "RUNNING" and state.is_settled and not state.has_failed
 
 
 @contextmanager
