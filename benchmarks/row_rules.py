@@ -68,7 +68,7 @@ def one_pass(spark: SparkSession, contracts: Contracts, bronze: Path, folder: Pa
     ensure_tables(warehouse, contracts)
     rows = spark.read.format("delta").load(str(bronze))
     started = time.monotonic()
-    apply_batch(rows, 0, job=Job("postgres", contracts, warehouse.location, warehouse.checkpoints, "benchmark"))
+    apply_batch(rows, 0, job=Job("postgres", contracts, warehouse.address, "benchmark"))
     passed = time.monotonic() - started
     applied = warehouse.read("ops.ledger").selectExpr("sum(applied) AS applied").collect()[0]["applied"]
     if not applied:

@@ -21,7 +21,7 @@ from lakehouse.kafka_spark import explained, source_options
 from lakehouse.patience import Patience
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
-from lakehouse.tables import Warehouse
+from lakehouse.tables import Address, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
@@ -46,7 +46,7 @@ def run(
     answer any more.
     """
     connection = settings.kafka()
-    warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
+    warehouse = settings.address.opened(spark)
     places = (warehouse.location, warehouse.checkpoints)
     for source in topics.sources:
         warehouse.ensure(events_table(source))
@@ -74,15 +74,14 @@ def append_batch(
     job: str,
     topic_ids: Mapping[str, str],
     read_again: Mapping[tuple[str, int], tuple[int, int]],
-    location: str,
-    checkpoints: str,
+    address: Address,
 ) -> None:
     """Append one micro-batch of Kafka records, then what it was to read; a repeated one is appended once.
 
     The guard is the identity of the checkpoint together with the batch id: after a lost checkpoint, batch ids start
     again, and so does the identity. A crash between the two leaves a batch that has not ended: it is repeated.
     """
-    warehouse = Warehouse(batch.sparkSession, location, checkpoints)
+    warehouse = address.opened(batch.sparkSession)
     name = events_table(source).name
     rows = events(batch, batch_id=batch_id, topic_ids=topic_ids)
     if read_again:
@@ -102,7 +101,7 @@ def append_batch(
 
 def waiting(spark: SparkSession, settings: Settings, topics: Topics, *, known: Known) -> dict[str, int]:
     """How many offsets of every topic are not yet in bronze. Changes nothing. Raises as `run` does."""
-    warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
+    warehouse = settings.address.opened(spark)
     counts: dict[str, int] = {}
     for source, contract in topics.sources.items():
         standing = standing_of(warehouse, settings.kafka(), source, contract, known=known)
@@ -129,8 +128,7 @@ def _start(warehouse: Warehouse, settings: Settings, connection: KafkaConnection
         job=standing.job,
         topic_ids=standing.topic_ids,
         read_again=standing.read_again,
-        location=warehouse.location,
-        checkpoints=warehouse.checkpoints,
+        address=warehouse.address,
     )
     return (
         reader.load()

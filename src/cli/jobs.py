@@ -52,7 +52,7 @@ class Work:
     @property
     def warehouse(self) -> Warehouse:
         """Where the tables are."""
-        return Warehouse(self.spark, self.settings.warehouse, self.settings.checkpoints)
+        return self.settings.address.opened(self.spark)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ def opened(chosen: Chosen, steps: Steps) -> Warehouse:
     """The warehouse, in a Spark session of its own. Raises TableError when it was written by a newer release."""
     from lakehouse.marker import check_format
     from lakehouse.session import spark_session
-    from lakehouse.tables import Warehouse
 
     with steps.step("session", "starting Spark") as note:
         spark = spark_session()
@@ -29,7 +28,7 @@ def opened(chosen: Chosen, steps: Steps) -> Warehouse:
         # Spark's own handler of Ctrl-C raises, and the exception is lost when Python runs a finalizer just then. The
         # system's way ends the process, and Spark's Java with it; the next run resumes.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    warehouse = Warehouse(spark, chosen.settings.warehouse, chosen.settings.checkpoints)
+    warehouse = chosen.settings.address.opened(spark)
     check_format(warehouse)
     return warehouse
 

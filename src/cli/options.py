@@ -15,6 +15,7 @@ from lakehouse.config import TARGETS, Settings, settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
 from lakehouse.errors import SettingsError
+from lakehouse.tables import SCHEMAS
 
 ContractsFolder = Annotated[
     Path | None,
@@ -83,6 +84,18 @@ _OF_EVERY_JOB: Options = {
             typer.Option(
                 envvar="LAKEHOUSE_CHECKPOINTS",
                 help="Where the streams keep their checkpoints: a path. [default: WAREHOUSE/_checkpoints]",
+                show_default=False,
+            ),
+        ],
+        None,
+    ),
+    "schemas": (
+        Annotated[
+            str | None,
+            typer.Option(
+                metavar="SCHEMA=NAME[,…]",
+                envvar="LAKEHOUSE_SCHEMAS",
+                help=f"What schemas are called there, where not {', '.join(SCHEMAS)}.",
                 show_default=False,
             ),
         ],

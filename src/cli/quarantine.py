@@ -269,7 +269,7 @@ def _carry_out(chosen: Chosen, warehouse: Warehouse, steps: Steps, decision: Dec
     with at_work(chosen, warehouse, steps), steps.step(chosen.command.split(" ")[-1], "carrying it out") as note:
         write_down(warehouse, request, chosen=_condition(chosen, decision.narrowed))
         for source in chosen.contracts.topics.sources if decision.state != "discarded" else ():
-            job = Job(source, chosen.contracts, warehouse.location, warehouse.checkpoints, chosen.run_id)
+            job = Job(source, chosen.contracts, warehouse.address, chosen.run_id)
             came_to |= carry_out(warehouse, job)
         note(_outcomes(came_to) or "written down")
     return came_to

@@ -64,7 +64,7 @@ def run(
     orders that stay as they are keep their `processed_at`. Raises ContractError when Great Expectations refuses the
     arguments of a rule.
     """
-    warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
+    warehouse = settings.address.opened(spark)
     for spec in (PROGRESS, RESULTS):
         warehouse.ensure(spec)
     if not (full_refresh and warehouse.exists(UNIFIED)):

@@ -63,7 +63,7 @@ def run(
     when a topic is not kept as it must be or the broker does not take every record: the next run goes on.
     """
     connection, publication = settings.kafka(), contracts.gold.publication
-    warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
+    warehouse = settings.address.opened(spark)
     warehouse.created_at_ms(UNIFIED)
     for topic, number in ((publication.topic, publication.partitions), (publication.progress_topic, 1)):
         ensure_compacted_topic(connection, topic, partitions=number, replication_factor=publication.replication_factor)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakehouse.errors import SettingsError
 from lakehouse.kafka_client import KafkaConnection, load_connection
+from lakehouse.tables import SCHEMAS, Address
 
 TARGETS = ("local", "dev", "staging", "prod")
 
@@ -23,6 +26,13 @@ class Settings:
     kafka_config: Path | None = None
     # The most records that bronze takes into one batch; None: all there are.
     max_offsets_per_trigger: int | None = None
+    # What schemas are called, where not as in SCHEMAS.
+    schemas: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def address(self) -> Address:
+        """Where the tables and checkpoints are."""
+        return Address(self.warehouse, self.checkpoints, self.schemas)
 
     def kafka(self) -> KafkaConnection:
         """How Kafka is reached. Raises SettingsError when no broker was given, and for every mistake in the file."""
@@ -49,10 +59,12 @@ def settings(
     bootstrap_servers: str | None = None,
     kafka_config: Path | None = None,
     max_offsets_per_trigger: int | None = None,
+    schemas: str | None = None,
 ) -> Settings:
-    """Settings with every default filled in.
+    """Settings with every default filled in. `schemas`: SCHEMA=NAME[,SCHEMA=NAME...].
 
-    Raises SettingsError when there is no warehouse, an unknown target, or a catalog without a place for checkpoints.
+    Raises SettingsError when there is no warehouse, an unknown target, a catalog without a place for checkpoints, or
+    a name that is none.
     """
     if not warehouse:
         raise SettingsError(
@@ -68,6 +80,11 @@ def settings(
             f"The warehouse {location!r} is a catalog, and checkpoints are files.",
             remedy="Pass --checkpoints PATH too, for example /Volumes/CATALOG/ops/checkpoints. A folder is ./NAME.",
         )
+    if "/" not in location and not _NAME.fullmatch(location):
+        raise SettingsError(
+            f"{location!r} is no name of a catalog.",
+            remedy="Give letters, digits and underscores, or a folder: ./NAME.",
+        )
     return Settings(
         warehouse=location,
         checkpoints=(checkpoints or f"{location}/_checkpoints").rstrip("/"),
@@ -75,4 +92,27 @@ def settings(
         bootstrap_servers=bootstrap_servers,
         kafka_config=kafka_config,
         max_offsets_per_trigger=max_offsets_per_trigger,
+        schemas=_schemas(schemas or ""),
     )
+
+
+_NAME = re.compile(r"\w+")
+
+
+def _schemas(text: str) -> Mapping[str, str]:
+    """The schemas' names by what the code calls them. Raises SettingsError for others, and for two of one name."""
+    named: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        schema, _, name = pair.strip().partition("=")
+        if schema not in SCHEMAS or schema in named or not _NAME.fullmatch(name):
+            raise SettingsError(
+                f"--schemas has a part {pair.strip()!r} that is no SCHEMA=NAME, or names a schema again.",
+                remedy=f"Schemas are: {', '.join(SCHEMAS)}. A name has letters, digits and underscores.",
+            )
+        named[schema] = name
+    names = [named.get(schema, schema) for schema in SCHEMAS]
+    if len(set(names)) < len(names):
+        raise SettingsError(
+            "--schemas gives two schemas one name.", remedy=f"Each needs its own; they would be: {', '.join(names)}."
+        )
+    return named

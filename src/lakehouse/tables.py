@@ -47,17 +47,40 @@ def small_table(spark: SparkSession, rows: Iterable[Mapping[str, object]], colum
     return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"ARRAY<STRUCT<{columns}>>")))
 
 
+# The schemas of every warehouse, by the names that the code and the documents use. `clean` has views only.
+SCHEMAS = ("bronze", "silver", "clean", "gold", "quality", "ops")
+
+
 @dataclass(frozen=True)
-class Warehouse:
-    """The tables and checkpoints of one deployment.
+class Address:
+    """Where the tables and checkpoints of one deployment are: plain data, which travels with a stream.
 
     `location` is a path or URI (tables lie in `<location>/<schema>/<table>`) or, without any slash, the name of a
-    catalog. `checkpoints` is a path in both cases.
+    catalog. `checkpoints` is a path in both cases. `schemas`: what schemas are called there, where not as in SCHEMAS.
     """
+
+    location: str
+    checkpoints: str
+    schemas: Mapping[str, str] = field(default_factory=dict)
+
+    def opened(self, spark: SparkSession) -> Warehouse:
+        """The warehouse, in a session."""
+        return Warehouse(spark, self.location, self.checkpoints, self.schemas)
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """The tables and checkpoints of one deployment, in a session. The other fields are those of Address."""
 
     spark: SparkSession
     location: str
     checkpoints: str
+    schemas: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def address(self) -> Address:
+        """Where it is, without the session."""
+        return Address(self.location, self.checkpoints, self.schemas)
 
     @property
     def in_catalog(self) -> bool:
@@ -66,7 +89,9 @@ class Warehouse:
 
     def path(self, name: str) -> str:
         """Where the table lies: its path, or its three-level name."""
-        return f"{self.location}.{name}" if self.in_catalog else f"{self.location}/{name.replace('.', '/')}"
+        schema, table = name.split(".")
+        called = self.schemas.get(schema, schema)
+        return f"{self.location}.{called}.{table}" if self.in_catalog else f"{self.location}/{called}/{table}"
 
     def sql_name(self, name: str) -> str:
         """The table as it is called in a SQL statement."""
@@ -110,7 +135,7 @@ class Warehouse:
         columns = self.spark.createDataFrame([], spec.columns).schema
         builder = DeltaTable.createIfNotExists(self.spark).addColumns(columns)
         if self.in_catalog:
-            self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self.location}.{spec.name.split('.')[0]}")
+            self._ensure_schema(spec.name)
             builder = builder.tableName(self.path(spec.name))
         else:
             builder = builder.location(self.path(spec.name))
@@ -119,6 +144,12 @@ class Warehouse:
         for key, value in spec.properties.items():
             builder = builder.property(key, value)
         builder.execute()
+
+    def _ensure_schema(self, name: str) -> None:
+        """Create the schema of a table in a catalog, unless it is there: to see that takes no right to create."""
+        schema = self.path(name).rsplit(".", 1)[0]
+        if not self.spark.catalog.databaseExists(schema):
+            self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
 
     def require_columns(self, spec: TableSpec) -> None:
         """Raise TableError, naming every column in which the table and the spec differ: missing, more, another type.

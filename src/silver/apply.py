@@ -46,7 +46,7 @@ def run(
     whose rejects wait in quarantine, however many they are. Raises TableError when a source has no bronze table yet,
     ContractError when a rule cannot be compiled, FeedStoppedError when tables are stopped.
     """
-    warehouse = Warehouse(spark, settings.warehouse, settings.checkpoints)
+    warehouse = settings.address.opened(spark)
     require_rules(spark, contracts)
     ensure_tables(warehouse, contracts)
 
@@ -54,7 +54,7 @@ def run(
     said: dict[str, LakehouseError] = {}
 
     def start(source: str) -> StreamingQuery:
-        job = Job(source, contracts, warehouse.location, warehouse.checkpoints, run_id, frozenset(accepted))
+        job = Job(source, contracts, warehouse.address, run_id, frozenset(accepted))
 
         def apply(batch: DataFrame, batch_id: int) -> None:
             try:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Contracts, Expectation, Feed
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.session import held
-from lakehouse.tables import Warehouse, small_table
+from lakehouse.tables import Address, Warehouse, small_table
 from silver import quarantine, stops
 from silver.batch import FeedBatch, Outcome, decisions_about, entries, judged_records, moved_rows
 from silver.feed_batch import apply_feed
@@ -53,8 +53,7 @@ class Job:
 
     source: str
     contracts: Contracts
-    location: str
-    checkpoints: str
+    address: Address
     run: str
     accepted: frozenset[str] = frozenset()
 
@@ -124,7 +123,7 @@ class Judged:
 
 def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     """Apply one micro-batch of bronze rows of one source to its silver tables."""
-    warehouse = Warehouse(batch.sparkSession, job.location, job.checkpoints)
+    warehouse = job.address.opened(batch.sparkSession)
     reaches, wrapped = _reaches(batch)
     if not reaches:  # a commit of bronze without rows
         return

@@ -166,8 +166,7 @@ def test_a_repeated_batch_is_appended_once(flow: Flow, warehouse: Warehouse) -> 
             job="bronze/mysql",
             topic_ids={},
             read_again={},
-            location=warehouse.location,
-            checkpoints=warehouse.checkpoints,
+            address=warehouse.address,
         )
     assert warehouse.read("bronze.mysql_events").count() == 3
 

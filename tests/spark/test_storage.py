@@ -64,7 +64,7 @@ def records(warehouse: Warehouse, folder: Path) -> DataFrame:
 
 def silver(warehouse: Warehouse, contracts: Contracts) -> None:
     """Silver's stream of one source."""
-    job = Job("postgres", contracts, warehouse.location, warehouse.checkpoints, "run")
+    job = Job("postgres", contracts, warehouse.address, "run")
 
     def start(source: str) -> StreamingQuery:
         return (

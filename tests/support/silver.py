@@ -37,7 +37,7 @@ def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: Data
 
 def job_of(warehouse: Warehouse, contracts: Contracts, source: str, *, accepted: Iterable[str] = ()) -> Job:
     """The job of a source, as a run of the tests."""
-    return Job(source, contracts, warehouse.location, warehouse.checkpoints, "test", frozenset(accepted))
+    return Job(source, contracts, warehouse.address, "test", frozenset(accepted))
 
 
 def with_gate(contracts: Contracts, *rules: Expectation) -> Contracts:
