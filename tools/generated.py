@@ -1,4 +1,4 @@
-"""Files that are made from the code: the JSON Schemas of the contracts, and the gallery of expectations.
+"""Files that are made from others: the JSON Schemas of the contracts, the gallery of expectations, the targets' differences.
 
 python -m tools.generated    writes them; a test holds that they are as the code would write them now
 """
@@ -9,8 +9,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from lakehouse.checkpoint import gallery
 from lakehouse.contract_files import SCHEMAS
+from tools.bundle import ROOT, differences
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PACKAGE = Path(__file__).parent.parent / "src" / "lakehouse"
@@ -29,11 +32,23 @@ def expectations() -> Mapping[Path, str]:
     return {PACKAGE / "gallery.json": _text(gallery())}
 
 
+def targets() -> Mapping[Path, str]:
+    """What differs between the bundle's targets, to be looked at when it has changed."""
+    passed = {
+        "bootstrap_servers": "broker-1:9092,broker-2:9092",
+        "notification_email": "on-call@example.com",
+        "service_principal_name": "00000000-0000-0000-0000-000000000000",
+    }
+    head = "# What differs between the targets: `make generated` writes it. `at`: where the values stand.\n"
+    text = yaml.safe_dump(differences(passed), sort_keys=False, width=120, allow_unicode=True)
+    return {ROOT / "tests/bundle/targets.yaml": head + text}
+
+
 def _text(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    for path, text in {**schemas(), **expectations()}.items():
+    for path, text in {**schemas(), **expectations(), **targets()}.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Annotated, NoReturn
+from uuid import uuid4
 
 import typer
 
-from cli import collect, connect, offsets, own_contracts, quality, quarantine, verify
+from cli import collect, connect, maintain, offsets, own_contracts, quality, quarantine, verify
 from cli.opening import at_work, opened
-from cli.options import AcceptRejects, AsJson, Chosen, DryRun, MaxOffsets, accepted_feeds, with_job_options
+from cli.options import AcceptRejects, AsJson, Chosen, DryRun, MaxOffsets, Trigger, accepted_feeds, with_job_options
 from cli.output import answer, say
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.failures import unexpected
 from lakehouse.steps import Steps, wide_console
 
 EVERY_JOB = ("bronze", "silver", "gold", "publish")
+
+PAUSE_SECONDS = 5.0
 
 app = typer.Typer(
     name="lakehouse",
@@ -37,6 +42,7 @@ app = typer.Typer(
 )
 own_contracts.add_to(app)
 collect.add_to(app)
+maintain.add_to(app)
 app.add_typer(offsets.app)
 app.add_typer(quarantine.app)
 verify.add_to(app)
@@ -88,7 +94,7 @@ def gold(
 @with_job_options
 def publish(
     chosen: Chosen,
-    republish: Annotated[bool, typer.Option("--republish", help="Send every order once more.")] = False,
+    republish: Annotated[bool, typer.Option("--republish/--no-republish", help="Send every order once more.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Send every change of gold since the last publication to the unified topic.
@@ -109,13 +115,20 @@ def run(
     chosen: Chosen,
     max_offsets_per_trigger: MaxOffsets = None,
     accept_rejects: AcceptRejects = None,
+    trigger: Annotated[Trigger, typer.Option(help="When the run ends.")] = Trigger.available_now,
     dry_run: DryRun = False,
 ) -> None:
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
+    With --trigger continuous all of them again and again, until the process is ended or one of them fails: then with
+    its exit code. The warehouse is free between two passes, for maintenance and for people.
+
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    _run_jobs(chosen, EVERY_JOB, dry_run=dry_run, accepted=accepted_feeds(chosen, accept_rejects))
+    if trigger is Trigger.continuous and dry_run:
+        raise SettingsError("A dry run has one pass.", remedy="Leave --trigger continuous out.")
+    accepted = accepted_feeds(chosen, accept_rejects)
+    _run_jobs(chosen, EVERY_JOB, dry_run=dry_run, accepted=accepted, trigger=trigger)
 
 
 @app.command()
@@ -142,36 +155,46 @@ def _run_jobs(
     accepted: frozenset[str] = frozenset(),
     full_refresh: bool = False,
     republish: bool = False,
+    trigger: Trigger = Trigger.available_now,
 ) -> None:
     """Run the jobs in a Spark session of their own, and end with the exit code of the first failure."""
-    from lakehouse.kafka import partitions
-
     # The broker first: that it does not answer is known before Spark has started.
-    known = partitions(chosen.settings.kafka()) if not {"bronze", "publish"}.isdisjoint(names) else {}
+    known = _known_topics(chosen, names)
     steps = Steps(wide_console(stderr=True))
     warehouse = opened(chosen, steps)
     from cli.jobs import Work, run_jobs
 
-    work = Work(
-        warehouse.spark,
-        chosen.settings,
-        chosen.contracts,
-        steps,
-        known,
-        chosen.run_id,
-        accepted,
-        full_refresh=full_refresh,
-        republish=republish,
-    )
-    with ExitStack() as stack:
-        lease = None if dry_run else stack.enter_context(at_work(chosen, warehouse, steps))
-        outcome = run_jobs(names, work, dry_run=dry_run, before_each=lease.check if lease else None)
-    for failure in outcome.failures:
-        say(failure)
-    if chosen.as_json:
-        answer(chosen.command, outcome.results, outcome.failures, run=chosen.run_id, dry_run=dry_run)
-    if outcome.failures:
-        raise typer.Exit(outcome.failures[0].exit_code)
+    while True:
+        work = Work(
+            warehouse.spark,
+            chosen.settings,
+            chosen.contracts,
+            steps,
+            known,
+            chosen.run_id,
+            accepted,
+            full_refresh=full_refresh,
+            republish=republish,
+        )
+        with ExitStack() as stack:
+            lease = None if dry_run else stack.enter_context(at_work(chosen, warehouse, steps))
+            outcome = run_jobs(names, work, dry_run=dry_run, before_each=lease.check if lease else None)
+        for failure in outcome.failures:
+            say(failure)
+        if chosen.as_json:
+            answer(chosen.command, outcome.results, outcome.failures, run=chosen.run_id, dry_run=dry_run)
+        if outcome.failures:
+            raise typer.Exit(outcome.failures[0].exit_code)
+        if trigger is Trigger.available_now:
+            return
+        time.sleep(PAUSE_SECONDS)
+        chosen, known = replace(chosen, run_id=uuid4().hex), _known_topics(chosen, names)
+
+
+def _known_topics(chosen: Chosen, names: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
+    from lakehouse.kafka import partitions
+
+    return {} if {"bronze", "publish"}.isdisjoint(names) else partitions(chosen.settings.kafka())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -202,23 +225,3 @@ def _end(error: LakehouseError, given: Sequence[str]) -> NoReturn:
 
 def _command(given: Sequence[str]) -> str:
     return next((word for word in given if not word.startswith("-")), "")
-
-
-def bronze_job() -> None:
-    """`lakehouse bronze` as an entry point of its own."""
-    main(["bronze", *sys.argv[1:]])
-
-
-def silver_job() -> None:
-    """`lakehouse silver` as an entry point of its own."""
-    main(["silver", *sys.argv[1:]])
-
-
-def gold_job() -> None:
-    """`lakehouse gold` as an entry point of its own."""
-    main(["gold", *sys.argv[1:]])
-
-
-def publish_job() -> None:
-    """`lakehouse publish` as an entry point of its own."""
-    main(["publish", *sys.argv[1:]])

@@ -35,7 +35,10 @@ def opened(chosen: Chosen, steps: Steps) -> Warehouse:
 
 @contextmanager
 def at_work(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Iterator[Lease]:
-    """Inside the block this command alone works on the warehouse. Raises WarehouseBusyError when another one does."""
+    """Inside the block this command alone works on the warehouse.
+
+    Raises WarehouseBusyError when another one does and has not ended after `--wait`.
+    """
     from lakehouse.failures import storage_errors
     from lakehouse.lease import held_lease, this_process
     from lakehouse.marker import mark_format
@@ -44,7 +47,7 @@ def at_work(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Iterator[Leas
     places = (warehouse.location, warehouse.checkpoints)
     with (
         storage_errors(job=chosen.command, places=places),
-        held_lease(warehouse, holder=holder, say=steps.say) as lease,
+        held_lease(warehouse, holder=holder, say=steps.say, wait=chosen.wait) as lease,
     ):
         mark_format(warehouse)
         yield lease

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, cast
 from uuid import uuid4
@@ -36,6 +38,9 @@ KafkaConfig = Annotated[
     Path | None,
     typer.Option(
         envvar="LAKEHOUSE_KAFKA_CONFIG",
+        # A task of a bundle passes it always; empty means none, which Path would take for this folder.
+        parser=lambda given: Path(given) if given else None,
+        metavar="PATH",
         help="A file that says how Kafka is reached: security, user, references to secrets (docs/kafka.md).",
         show_default=False,
     ),
@@ -52,6 +57,7 @@ MaxOffsets = Annotated[
     ),
 ]
 
+
 AcceptRejects = Annotated[
     list[str] | None,
     typer.Option(
@@ -61,12 +67,31 @@ AcceptRejects = Annotated[
     ),
 ]
 
+
+class Trigger(StrEnum):
+    """When a run ends: when all that is there was taken, or never."""
+
+    available_now = "available-now"
+    continuous = "continuous"
+
+
 # Options by the name of their parameter: how Typer declares it, and its default.
 Options = Mapping[str, tuple[object, object]]
 
 _OF_EVERY_JOB: Options = {
     "bootstrap_servers": (BootstrapServers, None),
     "kafka_config": (KafkaConfig, None),
+    "secret_scope": (
+        Annotated[
+            str | None,
+            typer.Option(
+                envvar="LAKEHOUSE_SECRET_SCOPE",
+                help="The Databricks secret scope of the secrets that the file names without one.",
+                show_default=False,
+            ),
+        ],
+        None,
+    ),
     "warehouse": (
         Annotated[
             str | None,
@@ -106,6 +131,18 @@ _OF_EVERY_JOB: Options = {
         Annotated[str, typer.Option(envvar="LAKEHOUSE_TARGET", help=f"The environment: {', '.join(TARGETS)}.")],
         "local",
     ),
+    "wait": (
+        Annotated[
+            int,
+            typer.Option(
+                min=0,
+                metavar="MINUTES",
+                envvar="LAKEHOUSE_WAIT",
+                help="How long to wait for another run that works on the warehouse.",
+            ),
+        ],
+        0,
+    ),
     "as_json": (AsJson, False),
 }
 
@@ -119,6 +156,7 @@ class Chosen:
     contracts: Contracts
     as_json: bool
     run_id: str
+    wait: timedelta = timedelta()
 
 
 def accepted_feeds(chosen: Chosen, given: list[str] | None) -> frozenset[str]:
@@ -136,11 +174,11 @@ def with_job_options(body: Callable[..., None]) -> Callable[..., None]:
 
     def command(*, context: typer.Context, **given: Any) -> None:
         shared = {name: given.pop(name) for name in _OF_EVERY_JOB}
-        as_json, folder = shared.pop("as_json"), shared.pop("contracts")
+        as_json, folder, wait = shared.pop("as_json"), shared.pop("contracts"), shared.pop("wait")
         more = {name: given[name] for name in ("max_offsets_per_trigger",) if name in given}
         chosen = settings(**shared, **more)
         name = context.command_path.split(" ", 1)[1]
-        body(Chosen(name, chosen, load_contracts(folder), as_json, uuid4().hex), **given)
+        body(Chosen(name, chosen, load_contracts(folder), as_json, uuid4().hex, timedelta(minutes=wait)), **given)
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     return declared_as(command, body, [context, *parameters(_OF_EVERY_JOB), *own])

@@ -24,6 +24,8 @@ class Settings:
     bootstrap_servers: str | None = None
     # The file that says how Kafka is reached; None: without security.
     kafka_config: Path | None = None
+    # Of the workspace's secrets that the file names without a scope.
+    secret_scope: str | None = None
     # The most records that bronze takes into one batch; None: all there are.
     max_offsets_per_trigger: int | None = None
     # What schemas are called, where not as in SCHEMAS.
@@ -36,13 +38,17 @@ class Settings:
 
     def kafka(self) -> KafkaConnection:
         """How Kafka is reached. Raises SettingsError when no broker was given, and for every mistake in the file."""
-        return connection(bootstrap_servers=self.bootstrap_servers, kafka_config=self.kafka_config)
+        return connection(
+            bootstrap_servers=self.bootstrap_servers, kafka_config=self.kafka_config, secret_scope=self.secret_scope
+        )
 
 
-def connection(*, bootstrap_servers: str | None, kafka_config: Path | None) -> KafkaConnection:
+def connection(
+    *, bootstrap_servers: str | None, kafka_config: Path | None, secret_scope: str | None = None
+) -> KafkaConnection:
     """How Kafka is reached. Raises SettingsError when no broker was given, and for every mistake in the file."""
     if kafka_config is not None:
-        return load_connection(kafka_config, bootstrap_servers=bootstrap_servers)
+        return load_connection(kafka_config, bootstrap_servers=bootstrap_servers, secret_scope=secret_scope)
     if not bootstrap_servers:
         raise SettingsError(
             "No Kafka broker was given.",
@@ -58,6 +64,7 @@ def settings(
     target: str = "local",
     bootstrap_servers: str | None = None,
     kafka_config: Path | None = None,
+    secret_scope: str | None = None,
     max_offsets_per_trigger: int | None = None,
     schemas: str | None = None,
 ) -> Settings:
@@ -91,6 +98,7 @@ def settings(
         target=target,
         bootstrap_servers=bootstrap_servers,
         kafka_config=kafka_config,
+        secret_scope=secret_scope,
         max_offsets_per_trigger=max_offsets_per_trigger,
         schemas=_schemas(schemas or ""),
     )

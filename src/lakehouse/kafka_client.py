@@ -107,8 +107,12 @@ class Credentials:
     key_password: SecretStr | None = None
 
 
-def load_connection(file: Path, *, bootstrap_servers: str | None = None) -> KafkaConnection:
+def load_connection(
+    file: Path, *, bootstrap_servers: str | None = None, secret_scope: str | None = None
+) -> KafkaConnection:
     """The connection in a YAML file; `bootstrap_servers`, when given, instead of its own.
+
+    `secret_scope`: of the workspace's secrets that the file names without one.
 
     Raises SettingsError, with file, line and key and without any value, for everything that does not fit, and for PEM
     files that are not there or that one of the clients could not read.
@@ -131,6 +135,8 @@ def load_connection(file: Path, *, bootstrap_servers: str | None = None) -> Kafk
         raise SettingsError(f"{file}: not a map of settings.", remedy=f"It may have: {', '.join(_fields())}.")
     if bootstrap_servers:
         raw = {**raw, "bootstrap_servers": bootstrap_servers}
+    if secret_scope:
+        raw = {key: _in_scope(value, secret_scope) for key, value in raw.items()}
     try:
         connection = KafkaConnection.model_validate(raw)
     except ValidationError as error:
@@ -139,6 +145,14 @@ def load_connection(file: Path, *, bootstrap_servers: str | None = None) -> Kafk
         raise SettingsError("\n".join(sentences), remedy="Mend it and run the command again.") from None
     _check_pem_files(connection, file)
     return connection
+
+
+def _in_scope(value: object, scope: str) -> object:
+    """A reference to a secret of the workspace with a scope, if it has none; everything else as it is."""
+    match value:
+        case {"databricks_secret": {"key": _} as named} if "scope" not in named:
+            return {"databricks_secret": {**named, "scope": scope}}
+    return value
 
 
 def credentials(connection: KafkaConnection) -> Credentials:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 RENEW_EVERY = timedelta(seconds=60)
 EXPIRE_AFTER = timedelta(minutes=5)
+LOOK_EVERY_SECONDS = 5.0
 
 # The one row: who holds the warehouse, or (token NULL) who held it last.
 LEASE = TableSpec(
@@ -166,6 +167,7 @@ def held_lease(
     *,
     holder: Holder,
     say: Note,
+    wait: timedelta = timedelta(),
     renew_every: timedelta = RENEW_EVERY,
     expire_after: timedelta = EXPIRE_AFTER,
 ) -> Iterator[Lease]:
@@ -174,9 +176,10 @@ def held_lease(
     A thread renews the lease; it is released however the block ends. When the process is killed, the next run on the
     same machine takes it over at once, and one elsewhere when it has expired; `say` gets a line about that.
 
-    Raises WarehouseBusyError when another run holds it, and at the end of the block when it was lost meanwhile.
+    Raises WarehouseBusyError when another run still holds it after `wait`, and at the end of the block when it was lost
+    meanwhile.
     """
-    lease = _taken(warehouse, holder, say=say, expire_after=expire_after)
+    lease = _waited_for(warehouse, holder, say=say, wait=wait, expire_after=expire_after)
     ended = threading.Event()
     renewing = threading.Thread(
         target=_keep_renewing, args=(warehouse, lease, ended, renew_every, say), name="lease", daemon=True
@@ -206,6 +209,22 @@ def _keep_renewing(warehouse: Warehouse, lease: Lease, ended: threading.Event, e
         except Exception as error:
             # A store that does not answer now may do so next time; `check` has the last word.
             say(f"the lease of the warehouse was not renewed ({type(error).__name__}); trying again")
+
+
+def _waited_for(warehouse: Warehouse, holder: Holder, *, say: Note, wait: timedelta, expire_after: timedelta) -> Lease:
+    """The lease, as soon as it is free. Raises WarehouseBusyError when it is not within `wait`."""
+    begun = monotonic()
+    has_said = False
+    while True:
+        try:
+            return _taken(warehouse, holder, say=say, expire_after=expire_after)
+        except WarehouseBusyError as busy:
+            if monotonic() - begun >= wait.total_seconds():
+                raise
+            if not has_said:
+                say(f"waiting for up to {wait.total_seconds() / 60:.0f} minutes: {busy.what}")
+                has_said = True
+        sleep(LOOK_EVERY_SECONDS)
 
 
 def _taken(warehouse: Warehouse, holder: Holder, *, say: Note, expire_after: timedelta) -> Lease:

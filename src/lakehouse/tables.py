@@ -6,7 +6,7 @@ A table is always named `<schema>.<table>`, as in the documents: `silver.postgre
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -127,29 +127,31 @@ class Warehouse:
             ) from None
 
     def _ensure(self, spec: TableSpec) -> None:
-        from delta.tables import DeltaTable
-
         if self.exists(spec.name):
             self.require_columns(spec)
             return
-        columns = self.spark.createDataFrame([], spec.columns).schema
-        builder = DeltaTable.createIfNotExists(self.spark).addColumns(columns)
         if self.in_catalog:
             self._ensure_schema(spec.name)
-            builder = builder.tableName(self.path(spec.name))
-        else:
-            builder = builder.location(self.path(spec.name))
+        parts = [f"CREATE TABLE IF NOT EXISTS {self.sql_name(spec.name)} ({spec.columns}) USING DELTA"]
         if spec.partition_by:
-            builder = builder.partitionedBy(*spec.partition_by)
-        for key, value in spec.properties.items():
-            builder = builder.property(key, value)
-        builder.execute()
+            parts.append(f"PARTITIONED BY ({', '.join(spec.partition_by)})")
+        if spec.properties:
+            properties = [f"{_text(key)} = {_text(value)}" for key, value in spec.properties.items()]
+            parts.append(f"TBLPROPERTIES ({', '.join(properties)})")
+        self.spark.sql(" ".join(parts))
 
     def _ensure_schema(self, name: str) -> None:
         """Create the schema of a table in a catalog, unless it is there: to see that takes no right to create."""
         schema = self.path(name).rsplit(".", 1)[0]
         if not self.spark.catalog.databaseExists(schema):
             self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+
+    def ensure_view(self, name: str, *, columns: Sequence[str], query: str) -> None:
+        """Create the view in the catalog, or replace one that has other columns. Changes nothing else."""
+        self._ensure_schema(name)
+        path = self.path(name)
+        if not self.spark.catalog.tableExists(path) or self.spark.table(path).columns != list(columns):
+            self.spark.sql(f"CREATE OR REPLACE VIEW {path} AS {query}")
 
     def require_columns(self, spec: TableSpec) -> None:
         """Raise TableError, naming every column in which the table and the spec differ: missing, more, another type.
@@ -295,6 +297,11 @@ class Warehouse:
             raise TableError(
                 f"There is no table {name} at {self.location}.", remedy="Run the job of the layer that writes it first."
             ) from None
+
+
+def _text(text: str) -> str:
+    """A literal in Spark SQL."""
+    return "'{}'".format(text.replace("\\", "\\\\").replace("'", "\\'"))
 
 
 def _types(schema: StructType) -> dict[str, str]:

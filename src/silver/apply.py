@@ -24,6 +24,7 @@ from silver.micro_batch import Job, apply_batch, resume
 from silver.quarantine import QUARANTINE
 from silver.row_rules import require_rules
 from silver.stops import STOPPED
+from silver.views import ensure_views
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
@@ -79,11 +80,12 @@ def run(
 
 
 def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
-    """Create every table that silver writes and that is not there."""
+    """Create every table that silver writes and that is not there, and in a catalog the clean views of them."""
     for feed in contracts.feeds.values():
         warehouse.ensure(silver_table(feed))
     for spec in (*TABLES, QUARANTINE, STOPPED, RESULTS):
         warehouse.ensure(spec)
+    ensure_views(warehouse, contracts)
 
 
 def _catch_up(warehouse: Warehouse, job: Job) -> None:

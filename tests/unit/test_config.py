@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lakehouse.config import settings
@@ -27,3 +29,39 @@ def test_nothing_is_guessed() -> None:
         settings(warehouse="/data", target="production")
     with pytest.raises(SettingsError, match="--bootstrap-servers"):
         settings(warehouse="/data").kafka()
+
+
+def test_schemas_may_have_other_names() -> None:
+    chosen = settings(warehouse="orders_dev", checkpoints="/c", schemas="bronze=dev_me_bronze, gold=dev_me_gold")
+    warehouse = chosen.address.opened(None)  # type: ignore[arg-type]
+    assert warehouse.path("bronze.postgres_events") == "orders_dev.dev_me_bronze.postgres_events"
+    assert warehouse.path("silver.postgres_orders") == "orders_dev.silver.postgres_orders"
+    folder = settings(warehouse="/data", schemas="gold=published").address.opened(None)  # type: ignore[arg-type]
+    assert folder.path("gold.unified_orders") == "/data/published/unified_orders"
+    assert folder.address == folder.address.opened(None).address  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["bronze", "bronze=", "iron=x", "bronze=a-b", "bronze=a,bronze=b", "bronze=x,silver=x", "bronze=silver"]
+)
+def test_a_wrong_name_of_a_schema_is_refused(wrong: str) -> None:
+    with pytest.raises(SettingsError, match="--schemas"):
+        settings(warehouse="/data", schemas=wrong)
+
+
+def test_a_catalog_has_a_name_that_needs_no_quotes() -> None:
+    with pytest.raises(SettingsError, match="no name of a catalog"):
+        settings(warehouse="orders-dev", checkpoints="/c")
+
+
+def test_a_secret_without_a_scope_gets_the_one_that_is_given(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.yaml"
+    file.write_text(
+        "security_protocol: SASL_SSL\nsasl_mechanism: PLAIN\nusername: {databricks_secret: {scope: own, key: user}}\n"
+        "password: {databricks_secret: {key: password}}\n"
+    )
+    chosen = settings(warehouse="/d", bootstrap_servers="b:1", kafka_config=file, secret_scope="orders-prod")  # noqa: S106  # a name
+    assert str(chosen.kafka().password) == "the secret password of the scope orders-prod"
+    assert str(chosen.kafka().username) == "the secret user of the scope own"
+    with pytest.raises(SettingsError, match="password"):
+        settings(warehouse="/d", bootstrap_servers="b:1", kafka_config=file).kafka()

@@ -1,0 +1,5 @@
+"""`python -m orders_lakehouse`, and the file that spark-submit starts."""
+
+from cli.main import main
+
+main()

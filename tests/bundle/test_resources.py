@@ -1,0 +1,147 @@
+"""Schemas, rights, volumes and the secret scope of the bundle, and the alerts, whose queries run on real tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bronze.batches import BATCHES
+from lakehouse.kafka_client import load_connection
+from lakehouse.lease import LEASE, held_lease, this_process
+from lakehouse.results import RESULTS
+from lakehouse.tables import SCHEMAS
+from silver.ledger import LEDGER
+from silver.stops import STOPPED
+from tests.support.deployment import RESOLVED
+from tools.bundle import ROOT, TARGETS, resources
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakehouse.tables import TableSpec, Warehouse
+
+WRITTEN = resources()
+
+
+# Who may what.
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_analysts_read_gold_and_the_clean_views_and_operators_quality(target: str) -> None:
+    rights = {
+        (key, grant["principal"]): set(grant["privileges"])
+        for key, schema in RESOLVED[target]["resources"]["schemas"].items()
+        for grant in schema["grants"]
+    }
+    analysts, operators = ("orders-lakehouse-analysts", "orders-lakehouse-operators")
+    if target == "dev":  # groups need not be there: an engineer's copy is the engineer's
+        analysts = operators = "someone@example.com"
+    assert rights == {
+        ("clean", analysts): {"USE_SCHEMA", "SELECT"},
+        ("gold", analysts): {"USE_SCHEMA", "SELECT"},
+        ("quality", operators): {"USE_SCHEMA", "SELECT", "READ_VOLUME"},
+    }
+
+
+def test_the_schemas_are_those_that_the_code_writes() -> None:
+    assert set(WRITTEN["schemas"]) == set(SCHEMAS)
+    for target in TARGETS:
+        names = [schema["name"] for schema in RESOLVED[target]["resources"]["schemas"].values()]
+        prefix = "dev_someone_" if target == "dev" else ""
+        assert names == [f"{prefix}{schema}" for schema in WRITTEN["schemas"]]
+        catalogs = {schema["catalog_name"] for schema in RESOLVED[target]["resources"]["schemas"].values()}
+        assert catalogs == {f"orders_{target}"}
+
+
+def test_a_volume_is_in_a_schema_of_the_bundle() -> None:
+    for key, schema in {"checkpoints": "ops", "data_docs": "quality"}.items():
+        assert WRITTEN["volumes"][key]["schema_name"] == f"${{resources.schemas.{schema}.name}}"
+    assert WRITTEN["volumes"].keys() == {"checkpoints", "data_docs"}
+
+
+def test_the_packaged_kafka_file_takes_its_secrets_from_the_scope_of_the_target() -> None:
+    file = ROOT / "resources/kafka/sasl_ssl.yaml"
+    for target in TARGETS:
+        scope = RESOLVED[target]["resources"]["secret_scopes"]["kafka"]["name"]
+        connection = load_connection(file, bootstrap_servers="b:1", secret_scope=scope)
+        assert str(connection.password) == f"the secret kafka-password of the scope {scope}"
+    assert len({RESOLVED[target]["resources"]["secret_scopes"]["kafka"]["name"] for target in TARGETS}) == len(TARGETS)
+
+
+# Alerts.
+
+
+def query(alert: str, warehouse: Warehouse) -> str:
+    """The alert's query on the tables of the test in place of the catalog's."""
+    text: str = RESOLVED["prod"]["resources"]["alerts"][alert]["query_text"]
+    return re.sub(r"orders_prod\.(\w+\.\w+)", lambda match: warehouse.sql_name(match[1]), text)
+
+
+@pytest.fixture
+def ask(warehouse: Warehouse) -> Callable[[str], bool]:
+    """Whether an alert goes off now, by its query and its threshold."""
+
+    def goes_off(alert: str) -> bool:
+        evaluation = WRITTEN["alerts"][alert]["evaluation"]
+        assert evaluation["comparison_operator"] == "GREATER_THAN"
+        (row,) = warehouse.spark.sql(query(alert, warehouse)).collect()
+        return bool(row[evaluation["source"]["name"]] > evaluation["threshold"]["value"]["double_value"])
+
+    return goes_off
+
+
+def fill(warehouse: Warehouse, spec: TableSpec, **values: object) -> None:
+    """A row with these values, and NULL in every other column."""
+    from pyspark.sql import functions as F
+
+    warehouse.ensure(spec)
+    columns = warehouse.read(spec.name).schema
+    row = [F.lit(values.get(column.name)).cast(column.dataType).alias(column.name) for column in columns]
+    warehouse.append(spec.name, warehouse.spark.range(1).select(*row))
+
+
+def ago(minutes: int) -> datetime:
+    return datetime.now() - timedelta(minutes=minutes)  # the session's zone is UTC, as the machine's
+
+
+@pytest.mark.spark
+def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
+    spark: SparkSession, warehouse: Warehouse, ask: Callable[[str], bool]
+) -> None:
+    for spec in (BATCHES, LEDGER):
+        warehouse.ensure(spec)
+    with held_lease(warehouse, holder=this_process(run_id="a", command="lakehouse run"), say=print):
+        pass
+    assert not ask("late")
+    read = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0, "from_offset": 10, "records": 5}
+    fill(warehouse, BATCHES, **read, until_offset=20, written_at=ago(90))
+    assert ask("late")
+    of_ledger = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0, "written_at": ago(1)}
+    fill(warehouse, LEDGER, **of_ledger, first_offset=3, last_offset=9)
+    assert ask("late")
+    fill(warehouse, LEDGER, **of_ledger, first_offset=10, last_offset=17)
+    assert not ask("late")
+    spark.sql(f"UPDATE {warehouse.sql_name(LEASE.name)} SET started_at = started_at - INTERVAL 2 HOURS")
+    assert ask("late")
+
+
+@pytest.mark.spark
+def test_a_gate_that_holds_is_told_until_it_passes(warehouse: Warehouse, ask: Callable[[str], bool]) -> None:
+    for spec in (RESULTS, STOPPED):
+        warehouse.ensure(spec)
+    assert not ask("failed_gates")
+    rule = {"gate": "gold", "source": "mysql", "feed": "mysql_orders", "rule": "unique", "on_failure": "fail"}
+    fill(warehouse, RESULTS, **{**rule, "on_failure": "warn"}, run="1", passed=False, evaluated_at=ago(9))
+    assert not ask("failed_gates")
+    fill(warehouse, RESULTS, **rule, run="2", passed=False, evaluated_at=ago(8))
+    assert ask("failed_gates")
+    fill(warehouse, RESULTS, **rule, run="3", passed=True, evaluated_at=ago(7))
+    assert not ask("failed_gates")
+    fill(warehouse, STOPPED, source="mysql", feed="mysql_orders", stopped_at=ago(5))
+    assert ask("failed_gates")
+    warehouse.spark.sql(f"UPDATE {warehouse.sql_name(STOPPED.name)} SET resumed_at = current_timestamp()")
+    assert not ask("failed_gates")
