@@ -155,7 +155,8 @@ def test_no_workspace_is_named() -> None:
 
 def test_every_variable_is_declared_described_and_used() -> None:
     connectors = [json.loads(path.read_text()) for path in ROOT.glob("resources/connect/*.json")]
-    files = [BUNDLE, *(load(path) for path in ROOT.glob("resources/*.yml")), *connectors]
+    resources = [load(path) for path in ROOT.glob("resources/*.yml")]
+    files = [BUNDLE, *resources, *connectors, load(ROOT / "conf/cluster.yml")]
     used = {name.removeprefix("var.") for name in references(files) if name.startswith("var.")}
     assert not used & set(VARIABLES_OF_COMMANDS)
     assert used | set(VARIABLES_OF_COMMANDS) == BUNDLE["variables"].keys()
