@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import module_from_spec, spec_from_file_location
@@ -316,6 +318,97 @@ def test_what_is_not_read_is_refused(tmp_path: Path, file: str, old: str, new: s
     change(folder / file, old, new)
     with pytest.raises(BundleError, match=says):
         read_bundle(folder)
+
+
+# What dbx says.
+
+# What other jobs may have, on their own cluster or none.
+OTHERS = """
+resources:
+  schemas:
+    some_schema: {catalog_name: "${var.catalog}", name: some}
+  jobs:
+    others:
+      name: others
+      continuous: {pause_status: UNPAUSED}
+      parameters: [{name: topic, default: ""}]
+      queue: {enabled: true}
+      health: {rules: [{metric: STREAMING_BACKLOG_RECORDS, op: GREATER_THAN, value: 1000}]}
+      job_clusters:
+        - job_cluster_key: own
+          new_cluster:
+            spark_version: ${var.classic_runtime}
+            autoscale: {min_workers: 1, max_workers: 2}
+            spark_env_vars: {PASSWORD: "{{secrets/kafka/password}}"}
+      permissions: [{group_name: readers, level: CAN_VIEW}]
+      tasks:
+        - task_key: another
+          run_job_task:
+            job_id: ${resources.jobs.orders_lakehouse.id}
+            job_parameters: {topic: "{{job.parameters.topic}}"}
+        - task_key: told
+          depends_on: [{task_key: another}]
+          condition_task: {op: EQUAL_TO, left: "{{job.parameters.topic}}", right: ""}
+        - task_key: wheel
+          depends_on: [{task_key: told, outcome: "true"}]
+          job_cluster_key: own
+          python_wheel_task:
+            package_name: orders_lakehouse
+            entry_point: lakehouse-bronze
+            parameters: ["--topic={{job.parameters.topic}}", "--schema=${resources.schemas.some_schema.name}"]
+          libraries: [{whl: ../dist/*.whl}, {pypi: {package: requests}}]
+          webhook_notifications: {on_failure: [{id: some}]}
+        - task_key: asked
+          sql_task: {warehouse_id: some, query: {query_id: some}}
+"""
+
+
+@pytest.mark.slow
+def test_dbx_itself_reads_every_environment_and_says_what_is_wrong(tmp_path: Path) -> None:
+    subprocess.run([str(ROOT / "tools/dbx/setup.sh")], check=True, capture_output=True)
+    done = check(ROOT)
+    assert done.returncode == 0, done.stderr
+    for target in BUNDLE.targets:
+        assert f"{target}: {len(JOBS)} workflow" in done.stdout
+    for definition in JOBS.values():
+        assert done.stdout.count(f"{definition['name']}: ") == len(BUNDLE.targets)
+    assert done.stdout.count("bronze, silver (after bronze), gold (after silver), publish (after gold)") >= 3
+
+    folder = copy(tmp_path)
+    resource = folder / "resources/orders-lakehouse.job.yml"
+    for old, new, says in (
+        ("timeout_seconds: 3600", "timeout_seconds: long", "timeout_seconds: value is not a valid integer"),
+        ("entry_point: lakehouse-gold", "entry: lakehouse-gold", "entry_point: field required"),
+        ("- task_key: publish", "- task_key: gold", "Duplicated task keys"),
+        ("- task_key: bronze\n          run_if", "- task_key: bronce\n          run_if", "depends on bronce"),
+        ("${var.catalog}", "${var.catalogue}", 'Did you mean "catalog"?'),
+        ("entry_point: lakehouse-gold", "entry_point: lakehouse-gold\n            new: 1", "new: dbx drops it"),
+    ):
+        text = resource.read_text()
+        change(resource, old, new)
+        done = check(folder)
+        assert (done.returncode, says in done.stderr) == (1, True), f"{says}: {done.stderr}"
+        assert "Traceback" not in done.stderr
+        resource.write_text(text)
+
+
+@pytest.mark.slow
+def test_dbx_takes_other_kinds_of_tasks_and_drops_nothing(tmp_path: Path) -> None:
+    subprocess.run([str(ROOT / "tools/dbx/setup.sh")], check=True, capture_output=True)
+    folder = copy(tmp_path)
+    (folder / "resources/others.job.yml").write_text(OTHERS)
+    done = check(folder)
+    assert done.returncode == 0, done.stderr
+    tasks = "others: another, told (after another), wheel (after told), asked"
+    assert done.stdout.count(tasks) == len(BUNDLE.targets)
+    assert "DBX_ID_jobs_orders_lakehouse" in done.stdout
+
+
+def check(folder: Path) -> subprocess.CompletedProcess[str]:
+    """`make dbx-check`, in a folder; with nothing said by whoever deploys."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("BUNDLE_VAR_", "DBX_"))}
+    command = [str(ROOT / "tools/dbx/.venv/bin/python"), "-W", "ignore:pkg_resources", "-m", "tools.dbx.check"]
+    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, env=environ)
 
 
 def copy(folder: Path) -> Path:
