@@ -190,6 +190,12 @@ def test_the_functions_that_dbx_loads_make_the_file(monkeypatch: pytest.MonkeyPa
     assert content["environments"] == {target: {"workflows": made(target).workflows} for target in BUNDLE.targets}
 
 
+def test_the_guide_has_everything_that_is_left_out() -> None:
+    guide = (ROOT / "docs/dbx.md").read_text()
+    for name in LEFT_OUT:
+        assert f"`{name.split('.')[-1]}`" in guide or name in guide, name
+
+
 # What a bundle may say.
 
 
