@@ -1,15 +1,16 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated lint format clean
+.PHONY: help setup setup-live demo demo-live live playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated dbx-setup dbx-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
 IN_TWO := -n 2 --dist loadfile
 SET_UP := .venv/.set-up
+DBX_SET_UP := tools/dbx/.venv/.set-up
 LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/servers.yaml
 MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml tests/jars.yaml
-DELETED := .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+DELETED := .venv tools/dbx/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -63,6 +64,15 @@ soak: setup ## Thousands of random histories, until Ctrl-C; a failure prints the
 
 generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations
 	$(BIN)/python -m tools.generated
+
+dbx-setup: $(DBX_SET_UP) ## dbx, in an environment of its own: tools/dbx/.venv
+
+$(DBX_SET_UP): tools/dbx/uv.lock tools/dbx/pyproject.toml tools/dbx/setup.sh $(SET_UP)
+	@tools/dbx/setup.sh
+	@touch $@
+
+dbx-check: dbx-setup ## What dbx would deploy to each environment, read by dbx itself, without a workspace
+	@tools/dbx/.venv/bin/python -W ignore:pkg_resources -m tools.dbx.check
 
 lint: setup ## Style, formatting, types and the layers' imports
 	$(BIN)/ruff check

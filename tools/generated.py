@@ -1,4 +1,4 @@
-"""Files that are made from others: the JSON Schemas of the contracts, the gallery of expectations, the targets' differences.
+"""Files that are made from others: JSON Schemas of contracts, the gallery of expectations, the targets' differences.
 
 python -m tools.generated    writes them; a test holds that they are as the code would write them now
 """
@@ -13,7 +13,7 @@ import yaml
 
 from lakehouse.checkpoint import gallery
 from lakehouse.contract_files import SCHEMAS
-from tools.bundle import ROOT, differences
+from tools.bundle import PASSED, ROOT, differences
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PACKAGE = Path(__file__).parent.parent / "src" / "lakehouse"
@@ -34,13 +34,8 @@ def expectations() -> Mapping[Path, str]:
 
 def targets() -> Mapping[Path, str]:
     """What differs between the bundle's targets, to be looked at when it has changed."""
-    passed = {
-        "bootstrap_servers": "broker-1:9092,broker-2:9092",
-        "notification_email": "on-call@example.com",
-        "service_principal_name": "00000000-0000-0000-0000-000000000000",
-    }
     head = "# What differs between the targets: `make generated` writes it. `at`: where the values stand.\n"
-    text = yaml.safe_dump(differences(passed), sort_keys=False, width=120, allow_unicode=True)
+    text = yaml.safe_dump(differences(PASSED), sort_keys=False, width=120, allow_unicode=True)
     return {ROOT / "tests/bundle/targets.yaml": head + text}
 
 

@@ -18,8 +18,8 @@ from typer.core import TyperGroup
 from cli.main import app
 from lakehouse.config import settings
 from lakehouse.tables import SCHEMAS
-from tests.support.deployment import JOBS, PASSED, RESOLVED, WheelTask, task_of, wheel_tasks
-from tools.bundle import TARGETS, bundle, references
+from tests.support.deployment import JOBS, RESOLVED, WheelTask, task_of, wheel_tasks
+from tools.bundle import BUNDLE, PASSED, TARGETS, references
 
 ORDER = ["bronze", "silver", "gold", "publish", "verify"]
 MEDALLION = ("orders_lakehouse", "orders_lakehouse_classic")
@@ -76,7 +76,7 @@ def test_every_task_is_bounded_and_its_failure_is_told(job: str, key: str) -> No
     task = task_of(job, key, "prod").task
     assert 0 <= task["max_retries"] <= 3
     assert task["timeout_seconds"] > 0 or job == "continuous"
-    assert task["email_notifications"]["on_failure"] == [PASSED["notification_email"]]
+    assert task["email_notifications"]["on_failure"] == [PASSED["prod"]["notification_email"]]
     assert task["notification_settings"]["alert_on_last_attempt"] is True
     assert task.get("disable_auto_optimization", False) == (job in SERVERLESS)
 
@@ -162,7 +162,7 @@ def test_the_command_takes_the_parameters(job: str, key: str, target: str) -> No
     assert (chosen.warehouse, chosen.checkpoints) == (f"orders_{target}", where)
     assert (chosen.target, given["wait"]) == (target, 60)
     asks_kafka = {"bronze", "publish", "verify", "run", "move"}
-    assert chosen.bootstrap_servers == (PASSED["bootstrap_servers"] if key in asks_kafka else None)
+    assert chosen.bootstrap_servers == (PASSED[target]["bootstrap_servers"] if key in asks_kafka else None)
 
 
 def parsed(task: WheelTask) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def test_serverless_is_the_default_and_the_other_cluster_is_a_variable() -> None
                 assert task["libraries"] == [{"whl": "../dist/*.whl"}]
         for cluster in job.get("job_clusters", []):
             assert cluster["new_cluster"] == "${var.classic_cluster}"
-    cluster = bundle()["variables"]["classic_cluster"]["default"]
+    cluster = BUNDLE.settings["variables"]["classic_cluster"]["default"]
     assert cluster["spark_conf"]["spark.sql.session.timeZone"] == "UTC"
 
 

@@ -17,14 +17,14 @@ from lakehouse.tables import SCHEMAS
 from silver.ledger import LEDGER
 from silver.stops import STOPPED
 from tests.support.deployment import RESOLVED
-from tools.bundle import ROOT, TARGETS, resources
+from tools.bundle import BUNDLE, ROOT, TARGETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakehouse.tables import TableSpec, Warehouse
 
-WRITTEN = resources()
+WRITTEN = BUNDLE.resources
 
 
 # Who may what.

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from tests.support.deployment import JOBS, wheel_tasks
 from tests.support.wheel import build
-from tools.bundle import ROOT, bundle
+from tools.bundle import BUNDLE, ROOT
 
 PACKAGES = ("bronze", "silver", "gold", "lakehouse", "cli", "orders_lakehouse")
 CONTRACTS = (
@@ -50,7 +50,7 @@ def distribution(installed: Path) -> Distribution:
 
 
 def test_the_bundle_builds_and_installs_the_wheel(wheel: Path) -> None:
-    (artifact,) = bundle()["artifacts"].values()
+    (artifact,) = BUNDLE.settings["artifacts"].values()
     assert artifact == {"type": "whl", "build": "uv build --wheel", "dynamic_version": True}
     # Relative to the file that says so. `uv build` puts the wheel into dist/.
     patterns = {

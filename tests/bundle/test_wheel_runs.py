@@ -1,4 +1,4 @@
-"""The scheduled job as a workspace runs it: the installed wheel, its own dependencies alone, a process a task, in order.
+"""The scheduled job as a workspace runs it: the installed wheel, its dependencies alone, a process a task, in order.
 
 The catalog is Spark's own, kept by a Hive metastore in a folder, so that each task finds the tables of the one before.
 """
@@ -16,7 +16,7 @@ import pytest
 from demo.broker import embedded_broker
 from demo.check import compacted_view
 from tests.kafka.test_run import produce
-from tests.support.deployment import PASSED, WheelTask
+from tests.support.deployment import WheelTask
 from tests.support.wheel import build, installed
 from tools.bundle import ROOT, resolved
 
@@ -48,8 +48,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, subpr
     (folder / "conf" / "spark-defaults.conf").write_text(DEFAULTS.format(folder=folder), encoding="utf-8")
     with embedded_broker() as servers:
         produce(servers, folder, first=True)
-        passed = {**PASSED, "bootstrap_servers": servers}
-        job = resolved("dev", passed)["resources"]["jobs"]["orders_lakehouse"]
+        job = resolved("dev", {"bootstrap_servers": servers})["resources"]["jobs"]["orders_lakehouse"]
         yield {
             task["task_key"]: run(WheelTask("orders_lakehouse", task["task_key"], task, {}), python, folder)
             for task in job["tasks"]
@@ -85,9 +84,8 @@ def test_records_went_through_all_layers(ran: Mapping[str, subprocess.CompletedP
     told = {key: json.loads(done.stdout)["result"] for key, done in ran.items() if key != "topic"}
     assert sum(told["bronze"]["bronze"]["new_records"].values()) > 1000
     assert told["silver"]["silver"]["read"] == sum(told["bronze"]["bronze"]["new_records"].values())
-    assert (
-        told["gold"]["gold"]["changed_orders"] == told["publish"]["publish"]["sent_records"] == ran["topic"].returncode
-    )
+    assert told["gold"]["gold"]["changed_orders"] == told["publish"]["publish"]["sent_records"]
+    assert told["publish"]["publish"]["sent_records"] == ran["topic"].returncode > 0
 
 
 def test_nothing_of_the_checkout_was_needed(ran: Mapping[str, subprocess.CompletedProcess[str]]) -> None:

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tools.bundle import TARGETS, Yaml, resolved, resources
+from tools.bundle import BUNDLE, PASSED, TARGETS, Yaml, resolved
 
-# What whoever deploys passes; everything else has its value in the bundle.
-PASSED = {
-    "bootstrap_servers": "broker-1:9092,broker-2:9092",
-    "notification_email": "on-call@example.com",
-    "service_principal_name": "00000000-0000-0000-0000-000000000000",
-}
-JOBS = resources()["jobs"]
-RESOLVED = {target: resolved(target, PASSED) for target in TARGETS}
+JOBS = BUNDLE.resources["jobs"]
+RESOLVED = {target: resolved(target, PASSED[target]) for target in TARGETS}
 
 
 class WheelTask(NamedTuple):

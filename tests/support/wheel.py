@@ -20,7 +20,7 @@ def build(folder: Path) -> Path:
 
 
 def installed(wheel: Path, folder: Path) -> Path:
-    """The Python of a new environment with the wheel, what it declares (locked), its extra `local`, and nothing else."""
+    """The Python of a new environment with the wheel, what it declares, its extra `local`, and nothing else."""
     uv = _uv()
     environment = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never"}
 
