@@ -1,16 +1,17 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated dbx-setup dbx-check lint format clean
+.PHONY: help setup setup-live demo demo-live live playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
 IN_TWO := -n 2 --dist loadfile
 SET_UP := .venv/.set-up
-DBX_SET_UP := tools/dbx/.venv/.set-up
+DBX := tools/dbx
+DATABRICKS := tools/databricks
 LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/servers.yaml
 MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml tests/jars.yaml
-DELETED := .venv tools/dbx/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+DELETED := .venv tools/dbx/.venv tools/databricks/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -35,7 +36,7 @@ demo-live: setup-live ## Orders written to real databases arrive in gold and in 
 playground: setup ## A broker with recorded topics to try things on, until Ctrl-C
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.playground
 
-test: lint ## Lint, then all tests but the slow ones
+test: lint bundle-check ## Lint and the bundle's fields, then all tests but the slow ones
 	$(BIN)/pytest $(IN_TWO) -m "not slow and not whole and not live"
 
 test-unit: setup ## The tests without Spark and Kafka: seconds
@@ -65,14 +66,17 @@ soak: setup ## Thousands of random histories, until Ctrl-C; a failure prints the
 generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations
 	$(BIN)/python -m tools.generated
 
-dbx-setup: $(DBX_SET_UP) ## dbx, in an environment of its own: tools/dbx/.venv
-
-$(DBX_SET_UP): tools/dbx/uv.lock tools/dbx/pyproject.toml tools/dbx/setup.sh $(SET_UP)
-	@tools/dbx/setup.sh
-	@touch $@
+dbx-setup: $(DBX)/.venv/.set-up ## dbx, in an environment of its own: tools/dbx/.venv
 
 dbx-check: dbx-setup ## What dbx would deploy to each environment, read by dbx itself, without a workspace
-	@tools/dbx/.venv/bin/python -W ignore:pkg_resources -m tools.dbx.check
+	@$(DBX)/.venv/bin/python -W ignore:pkg_resources -m tools.dbx.check
+
+bundle-check: $(DATABRICKS)/.venv/.set-up ## Every resource of the bundle, read by Databricks' own models, without a workspace
+	@$(DATABRICKS)/.venv/bin/python -m tools.databricks.check
+
+tools/%/.venv/.set-up: tools/%/uv.lock tools/%/pyproject.toml tools/environment.sh $(SET_UP)
+	@tools/environment.sh tools/$*
+	@touch $@
 
 lint: setup ## Style, formatting, types and the layers' imports
 	$(BIN)/ruff check

@@ -34,10 +34,10 @@ _PREFIXED = {
 def resolved(target: str, passed: Mapping[str, str], *, user: str = "someone@example.com") -> Yaml:
     """The target's settings under `target` and all `resources`, without a reference left.
 
-    `passed`: the values of variables that whoever deploys gives. An id that only a workspace knows is `<kind.key>`.
+    `passed`: the values of variables that whoever deploys gives. An id that only a workspace knows is 1.
     Raises BundleError for a reference to what is not there, and for a variable without a value.
     """
-    ids = {id_variable(kind, key): f"<{kind}.{key}>" for kind, of_kind in BUNDLE.resources.items() for key in of_kind}
+    ids = {id_variable(kind, key): "1" for kind, of_kind in BUNDLE.resources.items() for key in of_kind}
     environ = {**{f"BUNDLE_VAR_{name}": value for name, value in passed.items()}, **ids, USER: user}
     chosen = BUNDLE.settings["targets"][target]
     bundle = BUNDLE

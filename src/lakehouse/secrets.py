@@ -120,7 +120,7 @@ def _from_databricks(reference: FromDatabricks) -> str:
 
 def _databricks_utilities() -> Any:
     try:
-        from databricks.sdk.runtime import dbutils  # type: ignore[import-not-found]
+        from databricks.sdk.runtime import dbutils
     except ImportError:
         pass
     else:

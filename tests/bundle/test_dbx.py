@@ -368,7 +368,7 @@ resources:
 
 @pytest.mark.slow
 def test_dbx_itself_reads_every_environment_and_says_what_is_wrong(tmp_path: Path) -> None:
-    subprocess.run([str(ROOT / "tools/dbx/setup.sh")], check=True, capture_output=True)
+    subprocess.run([str(ROOT / "tools/environment.sh"), "tools/dbx"], check=True, capture_output=True)
     done = check(ROOT)
     assert done.returncode == 0, done.stderr
     for target in BUNDLE.targets:
@@ -397,7 +397,7 @@ def test_dbx_itself_reads_every_environment_and_says_what_is_wrong(tmp_path: Pat
 
 @pytest.mark.slow
 def test_dbx_takes_other_kinds_of_tasks_and_drops_nothing(tmp_path: Path) -> None:
-    subprocess.run([str(ROOT / "tools/dbx/setup.sh")], check=True, capture_output=True)
+    subprocess.run([str(ROOT / "tools/environment.sh"), "tools/dbx"], check=True, capture_output=True)
     folder = copy(tmp_path)
     (folder / "resources/others.job.yml").write_text(OTHERS)
     done = check(folder)
