@@ -44,10 +44,9 @@ def test_a_deployment_validates_first_and_is_alone(target: str) -> None:
     name = f"deploy-{target}"
     said = commands(name)
     force = " --force" if target == "prod" else ""
-    assert said[-2:] == [
-        f"databricks bundle validate --strict -t {target}",
-        f"databricks bundle deploy -t {target}{force}",
-    ]
+    validated, deployed = said[-2:]
+    assert validated == f"databricks bundle validate --strict -t {target}"
+    assert deployed == f"databricks bundle deploy -t {target}{force}"
     assert workflow(name)["concurrency"] == {"group": name}
     assert workflow(name)["jobs"]["deploy"]["environment"] == target
     if force:
@@ -55,9 +54,8 @@ def test_a_deployment_validates_first_and_is_alone(target: str) -> None:
 
 
 def test_every_variable_that_a_deployer_must_give_is_given() -> None:
-    for name in FILES:
-        text = FILES[name].read_text(encoding="utf-8")
-        given = set(re.findall(r"BUNDLE_VAR_(\w+):", text))
+    for file in FILES.values():
+        given = set(re.findall(r"BUNDLE_VAR_(\w+):", file.read_text(encoding="utf-8")))
         assert given == set(PASSED["prod"])
         assert given <= BUNDLE.settings["variables"].keys()
 
