@@ -366,3 +366,34 @@ def test_two_real_processes(warehouse: Warehouse, other_process: subprocess.Pope
     (line,) = said
     assert "`lakehouse silver` (run abc, " in line
     assert line.endswith("that process has ended")
+
+
+def test_a_busy_warehouse_is_waited_for(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LOOK_EVERY_SECONDS", 0.1)
+    said: list[str] = []
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with held_lease(warehouse, holder=holder(), say=fail):
+            is_held.set()
+            may_end.wait(60)
+
+    first = threading.Thread(target=work)
+    first.start()
+    assert is_held.wait(60)
+    with (
+        pytest.raises(WarehouseBusyError),
+        held_lease(warehouse, holder=holder(SECOND), say=said.append, wait=timedelta(seconds=0.5)),
+    ):
+        pytest.fail("two runs at once")
+    assert len(said) == 1
+    assert said[0].startswith("waiting for up to 0 minutes: `lakehouse run` (run 3f2a0000")
+
+    def end_it(text: str) -> None:
+        said.append(text)
+        may_end.set()
+
+    with held_lease(warehouse, holder=holder(SECOND), say=end_it, wait=timedelta(minutes=2)) as held:
+        held.check()
+    first.join()
+    assert [text[:27] for text in said[1:]] == ["waiting for up to 2 minutes"]
