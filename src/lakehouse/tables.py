@@ -127,12 +127,26 @@ class Warehouse:
             ) from None
 
     def _ensure(self, spec: TableSpec) -> None:
+        from delta.tables import DeltaTable
+
         if self.exists(spec.name):
             self.require_columns(spec)
             return
         if self.in_catalog:
-            self._ensure_schema(spec.name)
-        parts = [f"CREATE TABLE IF NOT EXISTS {self.sql_name(spec.name)} ({spec.columns}) USING DELTA"]
+            self._create_in_catalog(spec)
+            return
+        builder = DeltaTable.createIfNotExists(self.spark).location(self.path(spec.name))
+        builder = builder.addColumns(self.spark.createDataFrame([], spec.columns).schema)
+        if spec.partition_by:
+            builder = builder.partitionedBy(*spec.partition_by)
+        for key, value in spec.properties.items():
+            builder = builder.property(key, value)
+        builder.execute()
+
+    def _create_in_catalog(self, spec: TableSpec) -> None:
+        """In SQL: Delta's builder takes no name of three levels (4.4.0)."""
+        self._ensure_schema(spec.name)
+        parts = [f"CREATE TABLE IF NOT EXISTS {self.path(spec.name)} ({spec.columns}) USING DELTA"]
         if spec.partition_by:
             parts.append(f"PARTITIONED BY ({', '.join(spec.partition_by)})")
         if spec.properties:
