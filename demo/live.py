@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -25,7 +26,6 @@ from cli.jobs import JOBS, Work, run_jobs
 from cli.main import app
 from demo.__main__ import end_on_signals
 from demo.check import as_text, differences, topic_differences
-from demo.stack.database import Database
 from demo.stack.set_up import set_up, variables
 from demo.stack.stack import Stack, live_stack
 from demo.stack.topics import wait_for
@@ -93,14 +93,14 @@ def run_demo(console: Console, folder: Path, *, running: ExitStack) -> list[str]
         note(f"Spark {spark.version}")
     end_on_signals(console, running)  # Spark has just put its own handler of Ctrl-C in place of ours
     seconds: list[Mapping[str, float]] = []
-    for write in (_first_orders, _changes):
+    for told in ROUNDS:
         began = time.monotonic()
-        with steps.step("write", f"{write.__doc__}"):
+        with steps.step("write", told.what):
             for database in (stack.postgresql, stack.mysql):
-                write(database)
+                database.execute(*told.statements)
         written = time.monotonic()
         with steps.step("debezium", "waiting for the last change on each topic"):
-            _wait(stack, last=2 * ORDERS if write is _first_orders else 3 * ORDERS)
+            _wait(stack, told)
         took = {"written": written - began, "on Kafka": time.monotonic() - written}
         for job in JOBS:
             before = time.monotonic()
@@ -134,21 +134,6 @@ def _deploy(console: Console, stack: Stack) -> None:
     app(args=["connect", "deploy", "--target", "dev", "--bundle", str(ROOT / "bundle.yaml")], standalone_mode=False)
 
 
-def _first_orders(database: Database) -> None:
-    """orders to both databases, and events to both outboxes"""
-    database.execute(_insert(range(1, ORDERS + 1)), _outbox(ORDERS + 1, 2 * ORDERS + 1))
-
-
-def _changes(database: Database) -> None:
-    """updates, deletes, and more of both"""
-    database.execute(
-        f"UPDATE orders SET status = 'completed', updated_at = '2024-06-01 08:00:00' WHERE order_id <= {ORDERS // 5}",
-        f"DELETE FROM orders WHERE order_id > {ORDERS - ORDERS // 10}",
-        _insert(range(5 * ORDERS, 5 * ORDERS + 50)),
-        _outbox(2 * ORDERS + 1, 3 * ORDERS + 1),
-    )
-
-
 def _insert(numbers: range) -> str:
     rows = [
         f"({number}, {number % 97}, {number % 31}, '{STATUSES[number % 4]}', {number % 1000}.{number % 100:02},"
@@ -171,12 +156,46 @@ def _payload(number: int) -> str:
     return f"{{{', '.join(fields)}}}"
 
 
-def _wait(stack: Stack, *, last: int) -> None:
+@dataclass(frozen=True)
+class Round:
+    """What is written to both databases: `what` for people, and by which order and which event its end is known."""
+
+    what: str
+    statements: Sequence[str]
+    last_order: int
+    last_event: int
+
+
+ROUNDS = (
+    Round(
+        "orders to both databases, and events to both outboxes",
+        (_insert(range(1, ORDERS + 1)), _outbox(ORDERS + 1, 2 * ORDERS + 1)),
+        last_order=ORDERS,
+        last_event=2 * ORDERS,
+    ),
+    Round(
+        "updates, deletes, and more of both",
+        (
+            f"UPDATE orders SET status = 'completed', updated_at = '2024-06-01' WHERE order_id <= {ORDERS // 5}",
+            f"DELETE FROM orders WHERE order_id > {ORDERS - ORDERS // 10}",
+            _insert(range(5 * ORDERS, 5 * ORDERS + 50)),
+            _outbox(2 * ORDERS + 1, 3 * ORDERS + 1),
+        ),
+        last_order=5 * ORDERS + 49,
+        last_event=3 * ORDERS,
+    ),
+)
+
+
+def _wait(stack: Stack, told: Round) -> None:
     """Wait until Kafka has the last change of each table and the last event of each outbox."""
-    of_order = 5 * ORDERS + 49 if last > 2 * ORDERS else ORDERS
-    of_event = f'"order_id":{last}'
+    of_event = f'"order_id":{told.last_event}'
+
+    def is_order(event: Mapping[str, Any]) -> bool:
+        return bool((event.get("after") or {}).get("order_id") == told.last_order)
+
     for _table, orders, outbox in FEEDS.values():
-        wait_for(stack.bootstrap_servers, orders, lambda event: (event.get("after") or {}).get("order_id") == of_order)
+        wait_for(stack.bootstrap_servers, orders, is_order)
         wait_for(stack.bootstrap_servers, outbox, lambda event: of_event in str(event.get("payload")).replace(" ", ""))
 
 

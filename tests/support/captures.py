@@ -122,6 +122,24 @@ SMALL = (
 BIG = (Capture("pg_big_20k", "postgres"), Capture("mysql_big_20k", "mysql"))
 
 
+def with_tables(packaged: Contracts, sources: Mapping[str, Source], tables: Mapping[str, SilverTable]) -> Contracts:
+    """The packaged contracts with these sources and silver tables in place of theirs, and no rule that rejects."""
+    rule = {
+        "name": "order_id_present",
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "order_id"},
+        "on_failure": "warn",
+        "description": "An order has a number.",
+    }
+    return packaged.model_copy(
+        update={
+            "topics": Topics(sources=dict(sources)),
+            "silver": SilverTables(tables=dict(tables)),
+            "silver_gate": Gate.model_validate({"feeds": list(tables), "expectations": [rule]}),
+        }
+    )
+
+
 def contracts_of_captures(packaged: Contracts) -> Contracts:
     """Contracts for all recordings: a feed for each table, and another for the same table in the modes TEXTS.
 
@@ -142,21 +160,8 @@ def contracts_of_captures(packaged: Contracts) -> Contracts:
             feeds[source][name] = _topics(table, envelope="outbox")
             outbox = packaged.silver.tables[f"{source}_outbox_orders"].columns
             tables[name] = _table(table, outbox, sequence_by="kafka_offset", payload="full")
-    rule = {
-        "name": "order_id_present",
-        "type": "expect_column_values_to_not_be_null",
-        "kwargs": {"column": "order_id"},
-        "on_failure": "warn",
-        "description": "An order has a number.",
-    }
     sources = {name: Source.model_validate({"kind": KINDS[name], "feeds": told}) for name, told in feeds.items()}
-    return packaged.model_copy(
-        update={
-            "topics": Topics(sources=sources),
-            "silver": SilverTables(tables=tables),
-            "silver_gate": Gate.model_validate({"feeds": list(tables), "expectations": [rule]}),
-        }
-    )
+    return with_tables(packaged, sources, tables)
 
 
 def _topics(table: str, **given: Any) -> FeedTopics:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakehouse.contracts import Column, Contracts, FeedTopics, Gate, SilverTable, SilverTables, Source, Topics
-from tests.support.captures import columns_of_page
+from lakehouse.contracts import Column, Contracts, FeedTopics, SilverTable, Source
+from tests.support.captures import columns_of_page, with_tables
 from tests.support.live.connectors import VARIANTS, Variant
 from tests.support.live.dialects import FINISHED, OF_TYPES, TYPES, Dialect
 
@@ -29,20 +29,7 @@ def contracts_of_stories(packaged: Contracts, wanted: Mapping[str, Sequence[str]
             {"kind": dialect.kind, "feeds": feeds, "ignored_topics": _ignored(of_source)}
         )
         tables.update({f"{source}_{name}": _table(packaged, dialect, name) for name in names})
-    rule = {
-        "name": "order_id_present",
-        "type": "expect_column_values_to_not_be_null",
-        "kwargs": {"column": "order_id"},
-        "on_failure": "warn",
-        "description": "An order has a number.",
-    }
-    return packaged.model_copy(
-        update={
-            "topics": Topics(sources=sources),
-            "silver": SilverTables(tables=tables),
-            "silver_gate": Gate.model_validate({"feeds": list(tables), "expectations": [rule]}),
-        }
-    )
+    return with_tables(packaged, sources, tables)
 
 
 def _topics(source: str, dialect: Dialect, table: str) -> FeedTopics:
