@@ -15,6 +15,7 @@ from lakehouse.config import TARGETS, Settings, settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
 from lakehouse.errors import SettingsError
+from lakehouse.session import Cluster, cluster
 
 ContractsFolder = Annotated[
     Path | None,
@@ -60,6 +61,20 @@ AcceptRejects = Annotated[
     ),
 ]
 
+Master = Annotated[
+    str | None,
+    typer.Option(
+        envvar="LAKEHOUSE_MASTER",
+        metavar="URL",
+        help="Where Spark runs (docs/clusters.md). [default: local[*], or as spark-submit says]",
+        show_default=False,
+    ),
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="A setting of Spark. May be given again for another.", show_default=False),
+]
+
 # Options by the name of their parameter: how Typer declares it, and its default.
 Options = Mapping[str, tuple[object, object]]
 
@@ -93,6 +108,8 @@ _OF_EVERY_JOB: Options = {
         Annotated[str, typer.Option(envvar="LAKEHOUSE_TARGET", help=f"The environment: {', '.join(TARGETS)}.")],
         "local",
     ),
+    "master": (Master, None),
+    "spark_conf": (SparkConf, None),
     "as_json": (AsJson, False),
 }
 
@@ -106,6 +123,7 @@ class Chosen:
     contracts: Contracts
     as_json: bool
     run_id: str
+    cluster: Cluster
 
 
 def accepted_feeds(chosen: Chosen, given: list[str] | None) -> frozenset[str]:
@@ -124,10 +142,11 @@ def with_job_options(body: Callable[..., None]) -> Callable[..., None]:
     def command(*, context: typer.Context, **given: Any) -> None:
         shared = {name: given.pop(name) for name in _OF_EVERY_JOB}
         as_json, folder = shared.pop("as_json"), shared.pop("contracts")
+        where = cluster(master=shared.pop("master"), spark_conf=shared.pop("spark_conf") or ())
         more = {name: given[name] for name in ("max_offsets_per_trigger",) if name in given}
         chosen = settings(**shared, **more)
         name = context.command_path.split(" ", 1)[1]
-        body(Chosen(name, chosen, load_contracts(folder), as_json, uuid4().hex), **given)
+        body(Chosen(name, chosen, load_contracts(folder), as_json, uuid4().hex, where), **given)
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     return declared_as(command, body, [context, *parameters(_OF_EVERY_JOB), *own])
