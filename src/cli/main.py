@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = list(arguments) if arguments is not None else sys.argv[1:]
     try:
-        app(args=given)
+        app(args=given, prog_name="lakehouse")
     except LakehouseError as error:
         _end(error, given)
     except SystemExit as end:

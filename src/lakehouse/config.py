@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def settings(
         )
     if target not in TARGETS:
         raise SettingsError(f"There is no target {target!r}.", remedy=f"Targets are: {', '.join(TARGETS)}.")
-    location = warehouse.rstrip("/")
+    location = _as_hadoop_has_it(warehouse)
     if "/" not in location and location.startswith("."):
         location = f"./{location}"
     if "/" not in location and not checkpoints:
@@ -70,9 +71,17 @@ def settings(
         )
     return Settings(
         warehouse=location,
-        checkpoints=(checkpoints or f"{location}/_checkpoints").rstrip("/"),
+        checkpoints=_as_hadoop_has_it(checkpoints or f"{location}/_checkpoints"),
         target=target,
         bootstrap_servers=bootstrap_servers,
         kafka_config=kafka_config,
         max_offsets_per_trigger=max_offsets_per_trigger,
     )
+
+
+def _as_hadoop_has_it(place: str) -> str:
+    """The path or URI without slashes at its end, and `file:///data` as `file:/data`.
+
+    Delta takes the two for different places, and creates no table where one came to it in both forms.
+    """
+    return re.sub(r"^([\w+.-]+):///+", r"\1:/", place).rstrip("/")

@@ -82,7 +82,7 @@ def session_settings(
     master = _master(asked, submitted)
     settings = {
         **_EVERYWHERE,
-        **(_ONE_MACHINE if is_local(master) else {}),
+        **(_ONE_MACHINE if is_local(master) else _MANY_MACHINES),
         **(_OF_OUR_JAVA if submitted is None else submitted),
         **asked.conf,
         "spark.master": master,
@@ -236,6 +236,10 @@ _ONE_MACHINE = {
     "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+}
+_MANY_MACHINES = {
+    # VACUUM lists a table in so many tasks, however small it is: Spark's default is 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
 }
 # Of the Java that this process starts.
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
