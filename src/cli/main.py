@@ -26,6 +26,7 @@ from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.failures import unexpected
 from lakehouse.steps import Steps, wide_console
 
+Paths = Annotated[bool, typer.Option("--paths", help="Print where they are, as spark-submit --jars takes it.")]
 EVERY_JOB = ("bronze", "silver", "gold", "publish")
 
 PAUSE_SECONDS = 5.0
@@ -132,12 +133,12 @@ def run(
 
 
 @app.command()
-def jars(dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Fetch the pinned Java jars that local runs need into the cache. Databricks needs none of them.
+def jars(paths: Paths = False, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Fetch the pinned Java jars that Spark needs into the cache. Databricks needs none of them.
 
     Example: lakehouse jars
     """
-    from lakehouse.jars import SPARK_MANIFEST, cache_dir, fetch, load_manifest, missing
+    from lakehouse.jars import SPARK_MANIFEST, cache_dir, fetch, load_manifest, missing, spark_jars
 
     wanted = load_manifest(SPARK_MANIFEST)
     with Steps(wide_console(stderr=True)).step("jars", "fetching what is missing") as note:
@@ -145,6 +146,8 @@ def jars(dry_run: DryRun = False, as_json: AsJson = False) -> None:
         note(f"{len(names)} {'would be fetched' if dry_run else 'fetched'} into {cache_dir()}")
     if as_json:
         answer("jars", {"cache": cache_dir(), "fetched": names, "dry_run": dry_run})
+    elif paths:
+        typer.echo(",".join(str(path) for path in spark_jars()))
 
 
 def _run_jobs(
@@ -204,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = list(arguments) if arguments is not None else sys.argv[1:]
     try:
-        app(args=given)
+        app(args=given, prog_name="lakehouse")
     except LakehouseError as error:
         _end(error, given)
     except SystemExit as end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cli.options import Chosen
+from lakehouse.session import is_local, spark_session
 from lakehouse.steps import Steps
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from lakehouse.lease import Lease
     from lakehouse.tables import Warehouse
 
@@ -19,11 +23,10 @@ if TYPE_CHECKING:
 def opened(chosen: Chosen, steps: Steps) -> Warehouse:
     """The warehouse, in a Spark session of its own. Raises TableError when it was written by a newer release."""
     from lakehouse.marker import check_format
-    from lakehouse.session import spark_session
 
     with steps.step("session", "starting Spark") as note:
-        spark = spark_session()
-        note(f"Spark {spark.version}")
+        spark = spark_session(chosen.cluster)
+        note(f"Spark {spark.version}{_place(spark)}")
     if threading.current_thread() is threading.main_thread():
         # Spark's own handler of Ctrl-C raises, and the exception is lost when Python runs a finalizer just then. The
         # system's way ends the process, and Spark's Java with it; the next run resumes.
@@ -31,6 +34,12 @@ def opened(chosen: Chosen, steps: Steps) -> Warehouse:
     warehouse = chosen.settings.address.opened(spark)
     check_format(warehouse)
     return warehouse
+
+
+def _place(spark: SparkSession) -> str:
+    """` at MASTER`, where that is another machine than this one, and not Databricks."""
+    master = "" if "DATABRICKS_RUNTIME_VERSION" in os.environ else str(spark.sparkContext.master)
+    return f" at {master}" if master and not is_local(master) else ""
 
 
 @contextmanager

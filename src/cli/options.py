@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,7 @@ from lakehouse.config import TARGETS, Settings, settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
 from lakehouse.errors import SettingsError
+from lakehouse.session import Cluster, cluster
 from lakehouse.tables import SCHEMAS
 
 ContractsFolder = Annotated[
@@ -74,6 +75,20 @@ class Trigger(StrEnum):
     available_now = "available-now"
     continuous = "continuous"
 
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        envvar="LAKEHOUSE_MASTER",
+        metavar="URL",
+        help="Where Spark runs (docs/clusters.md). [default: local[*], or as spark-submit says]",
+        show_default=False,
+    ),
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="A setting of Spark. May be given again for another.", show_default=False),
+]
 
 # Options by the name of their parameter: how Typer declares it, and its default.
 Options = Mapping[str, tuple[object, object]]
@@ -143,6 +158,8 @@ _OF_EVERY_JOB: Options = {
         ],
         0,
     ),
+    "master": (Master, None),
+    "spark_conf": (SparkConf, None),
     "as_json": (AsJson, False),
 }
 
@@ -156,6 +173,7 @@ class Chosen:
     contracts: Contracts
     as_json: bool
     run_id: str
+    cluster: Cluster = field(default_factory=Cluster)
     wait: timedelta = timedelta()
 
 
@@ -175,10 +193,12 @@ def with_job_options(body: Callable[..., None]) -> Callable[..., None]:
     def command(*, context: typer.Context, **given: Any) -> None:
         shared = {name: given.pop(name) for name in _OF_EVERY_JOB}
         as_json, folder, wait = shared.pop("as_json"), shared.pop("contracts"), shared.pop("wait")
+        where = cluster(master=shared.pop("master"), spark_conf=shared.pop("spark_conf") or ())
         more = {name: given[name] for name in ("max_offsets_per_trigger",) if name in given}
         chosen = settings(**shared, **more)
         name = context.command_path.split(" ", 1)[1]
-        body(Chosen(name, chosen, load_contracts(folder), as_json, uuid4().hex, timedelta(minutes=wait)), **given)
+        run_id, minutes = uuid4().hex, timedelta(minutes=wait)
+        body(Chosen(name, chosen, load_contracts(folder), as_json, run_id, where, minutes), **given)
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     return declared_as(command, body, [context, *parameters(_OF_EVERY_JOB), *own])

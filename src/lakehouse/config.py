@@ -79,7 +79,7 @@ def settings(
         )
     if target not in TARGETS:
         raise SettingsError(f"There is no target {target!r}.", remedy=f"Targets are: {', '.join(TARGETS)}.")
-    location = warehouse.rstrip("/")
+    location = _as_hadoop_has_it(warehouse)
     if "/" not in location and location.startswith("."):
         location = f"./{location}"
     if "/" not in location and not checkpoints:
@@ -94,7 +94,7 @@ def settings(
         )
     return Settings(
         warehouse=location,
-        checkpoints=(checkpoints or f"{location}/_checkpoints").rstrip("/"),
+        checkpoints=_as_hadoop_has_it(checkpoints or f"{location}/_checkpoints"),
         target=target,
         bootstrap_servers=bootstrap_servers,
         kafka_config=kafka_config,
@@ -124,3 +124,11 @@ def _schemas(text: str) -> Mapping[str, str]:
             "--schemas gives two schemas one name.", remedy=f"Each needs its own; they would be: {', '.join(names)}."
         )
     return named
+
+
+def _as_hadoop_has_it(place: str) -> str:
+    """The path or URI without slashes at its end, and `file:///data` as `file:/data`.
+
+    Delta takes the two for different places, and creates no table where one came to it in both forms.
+    """
+    return re.sub(r"^([\w+.-]+):///+", r"\1:/", place).rstrip("/")

@@ -33,8 +33,9 @@ GOLD_TABLE = "gold.unified_orders"
 
 def default_folder(warehouse: Warehouse) -> Path | None:
     """DATA_DOCS in the warehouse; None where that is not a folder of this machine."""
-    is_local = not warehouse.in_catalog and ":" not in warehouse.location
-    return Path(warehouse.location) / DATA_DOCS if is_local else None
+    location = warehouse.location.removeprefix("file:")
+    is_local = not warehouse.in_catalog and ":" not in location
+    return Path(location) / DATA_DOCS if is_local else None
 
 
 def write_data_docs(warehouse: Warehouse, contracts: Contracts, folder: Path) -> Path:

@@ -151,3 +151,35 @@ def test_an_error_of_a_parameter_is_json_too(capsys: pytest.CaptureFixture[str])
     answer = as_json(out)
     assert (code, answer["exit_code"], answer["errors"][0]["kind"]) == (2, 2, "Settings")
     assert answer["errors"][0]["remedy"].startswith("Pass --warehouse")
+
+
+SPARK_COMMANDS = (*JOBS, "verify", "collect", "offsets show postgres", "quality report", "quarantine list")
+
+
+@pytest.mark.parametrize("command", SPARK_COMMANDS)
+def test_a_wrong_setting_of_spark_is_a_sentence_without_its_value(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    where = ("--warehouse", str(tmp_path), "--bootstrap-servers", "127.0.0.1:1")
+    code, out, err = run(capsys, *command.split(), *where, "--spark-conf", "fs.s3a.secret.key=4711")
+    assert code == 2
+    assert "--spark-conf number 1 is not KEY=VALUE with a key of Spark, which begins with spark." in err
+    assert "4711" not in out + err
+
+
+def test_a_wrong_master_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_MASTER", "master-1:7077")
+    code, _out, err = run(capsys, "silver", "--warehouse", str(tmp_path))
+    assert code == 2
+    assert "'master-1:7077' is no master of Spark. Give spark://HOST:PORT" in err
+
+
+def test_on_databricks_a_master_is_a_mistake(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+    code, _out, err = run(capsys, "silver", "--warehouse", str(tmp_path), "--master", "local[*]")
+    assert code == 2
+    assert "--master has no meaning on Databricks" in err

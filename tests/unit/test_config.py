@@ -15,6 +15,13 @@ def test_a_folder_keeps_its_checkpoints_beside_the_tables() -> None:
     assert (chosen.warehouse, chosen.checkpoints) == ("/data/lake", "/data/lake/_checkpoints")
 
 
+def test_a_uri_is_as_hadoop_has_it() -> None:
+    chosen = settings(warehouse="file:///data/lake/", checkpoints="hdfs:///checkpoints")
+    assert (chosen.warehouse, chosen.checkpoints) == ("file:/data/lake", "hdfs:/checkpoints")
+    chosen = settings(warehouse="s3a://bucket/lake/")
+    assert (chosen.warehouse, chosen.checkpoints) == ("s3a://bucket/lake", "s3a://bucket/lake/_checkpoints")
+
+
 def test_a_catalog_needs_a_place_for_checkpoints() -> None:
     with pytest.raises(SettingsError, match="--checkpoints"):
         settings(warehouse="orders_dev")

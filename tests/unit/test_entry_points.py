@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from cli import main
+
+BY_PATH = Path(main.__file__).with_name("__main__.py")
 
 
 @pytest.mark.parametrize("job", ["bronze", "silver", "gold", "publish"])
@@ -46,3 +50,10 @@ def test_an_exception_that_nobody_thought_of_quotes_nothing(
     monkeypatch.setenv("LAKEHOUSE_TRACE", "1")
     with pytest.raises(ValueError, match="a value of a row"):
         main.main(["silver", "--warehouse=./w"])
+
+
+@pytest.mark.parametrize("command", [["-m", "orders_lakehouse"], [str(BY_PATH)]])
+def test_the_command_can_be_run_as_a_module_and_by_its_path(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, *command, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: lakehouse [OPTIONS]" in done.stdout
