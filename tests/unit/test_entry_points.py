@@ -10,7 +10,7 @@ import pytest
 
 from cli import main
 
-BY_PATH = Path(main.__file__).with_name("__main__.py")
+BY_PATH = Path(main.__file__).parents[1] / "orders_lakehouse" / "__main__.py"
 
 
 @pytest.mark.parametrize("job", ["bronze", "silver", "gold", "publish"])
