@@ -24,7 +24,7 @@ from tests.kafka.test_run import produce
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 NAMES = {schema: f"dev_me_{schema}" for schema in SCHEMAS}
 
