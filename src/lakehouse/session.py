@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ def spark_session(*, extra: Mapping[str, str] | None = None, java_options: Seque
     from pyspark.sql import SparkSession
 
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        _allow_deep_plans()
         return SparkSession.builder.getOrCreate()
 
     from lakehouse.jars import java, spark_jars
@@ -87,6 +88,32 @@ MANY_PLANS = {"spark.driver.memory": "4g"}
 MANY_PLANS_JAVA = ("-XX:+UseParallelGC", "-XX:ReservedCodeCacheSize=400m", "-XX:MetaspaceSize=400m")
 
 
+def is_serverless() -> bool:
+    """Whether this is Databricks' serverless compute, which speaks Spark Connect and keeps nothing."""
+    return os.environ.get("IS_SERVERLESS", "").lower() == "true"
+
+
+def in_batch(*, serverless: bool) -> None:
+    """Make the process that runs a batch of a stream what the one that started the stream is.
+
+    Over Spark Connect it is another one, which has neither its environment nor what it allowed.
+    """
+    os.environ["IS_SERVERLESS"] = str(serverless).lower()
+    _allow_deep_plans()
+
+
+def _allow_deep_plans() -> None:
+    """Let Spark Connect's Python client send the plans that read records.
+
+    A plan is a message in a message a step, and protobuf copies a hundred levels at most unless it is told otherwise;
+    the server reads a thousand.
+    """
+    with suppress(ImportError):  # a protobuf that is Python throughout has no such limit
+        from google._upb import _message
+
+        _message.SetAllowOversizeProtos(True)
+
+
 @contextmanager
 def held(rows: DataFrame) -> Iterator[DataFrame]:
     """The same rows, computed once for everything inside the block; each time on serverless, which cannot keep any.
@@ -94,7 +121,7 @@ def held(rows: DataFrame) -> Iterator[DataFrame]:
     What is asked of them plans as if they were a table: the plan that makes them is behind them. Were it not, reading
     the records of a batch would be planned again, and parts of it run again, for each of a dozen questions.
     """
-    if os.environ.get("IS_SERVERLESS", "").lower() == "true":
+    if is_serverless():
         yield rows
         return
     kept = rows.localCheckpoint(eager=True)
