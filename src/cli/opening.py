@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,12 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cli.options import Chosen
-from lakehouse.session import is_local, spark_session
+from lakehouse.session import elsewhere, spark_session
 from lakehouse.steps import Steps
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakehouse.lease import Lease
     from lakehouse.tables import Warehouse
 
@@ -26,7 +23,8 @@ def opened(chosen: Chosen, steps: Steps) -> Warehouse:
 
     with steps.step("session", "starting Spark") as note:
         spark = spark_session(chosen.cluster)
-        note(f"Spark {spark.version}{_place(spark)}")
+        master = elsewhere(spark)
+        note(f"Spark {spark.version}{f' at {master}' if master else ''}")
     if threading.current_thread() is threading.main_thread():
         # Spark's own handler of Ctrl-C raises, and the exception is lost when Python runs a finalizer just then. The
         # system's way ends the process, and Spark's Java with it; the next run resumes.
@@ -34,12 +32,6 @@ def opened(chosen: Chosen, steps: Steps) -> Warehouse:
     warehouse = chosen.settings.address.opened(spark)
     check_format(warehouse)
     return warehouse
-
-
-def _place(spark: SparkSession) -> str:
-    """` at MASTER`, where that is another machine than this one, and not Databricks."""
-    master = "" if "DATABRICKS_RUNTIME_VERSION" in os.environ else str(spark.sparkContext.master)
-    return f" at {master}" if master and not is_local(master) else ""
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import getpass
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakehouse.errors import LakehouseError, TableError
+from lakehouse import errors
+from lakehouse.errors import ContractError, ContractProblem, LakehouseError, TableError
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
@@ -133,6 +135,38 @@ def unexpected(error: Exception, *, job: str) -> LakehouseError:
         f"{job}: stopped by an unexpected {named}{at}.",
         remedy="Run it again: it goes on. If it comes back, LAKEHOUSE_TRACE=1 shows the trace, which can quote rows.",
     )
+
+
+@contextmanager
+def noted_errors(run: str) -> Iterator[None]:
+    """Inside a batch of a stream, a LakehouseError takes a note with it that `noted_error` finds again.
+
+    The batch may run in another process (over Spark Connect it does): of what it raises, only Python's trace comes
+    back, as text. `run` is in the note: no value of a row that is quoted there can pass for one.
+    """
+    try:
+        yield
+    except LakehouseError as error:
+        error.add_note(_note(run) + json.dumps({"kind": type(error).__name__, **vars(error)}, default=vars))
+        raise
+
+
+def noted_error(error: BaseException, *, run: str) -> LakehouseError | None:
+    """The LakehouseError that ended a batch of this run, from the trace that the stream's exception quotes."""
+    note = re.compile(rf"^{re.escape(_note(run))}(.*)$", re.MULTILINE)
+    notes = [match[1] for _number, _filename, text in _said(error) for match in note.finditer(text)]
+    if not notes:
+        return None
+    told = json.loads(notes[0])
+    if told["kind"] == ContractError.__name__:
+        return ContractError([ContractProblem(**problem) for problem in told["problems"]])
+    kind, what = getattr(errors, told.pop("kind")), told.pop("what")
+    again: LakehouseError = kind(what, **{name: value for name, value in told.items() if name != "__notes__"})
+    return again
+
+
+def _note(run: str) -> str:
+    return f"orders-lakehouse, run {run}: "
 
 
 def stream_stopped(error: StreamingQueryException, *, job: str, remedy: str) -> LakehouseError:

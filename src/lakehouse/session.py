@@ -11,7 +11,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class Cluster:
     """Where Spark is to run, and further settings of it: what a command was told.
 
-    `master` None: as spark-submit says, else this machine. Values of `conf` can be secrets: they are in no message.
+    `master` None: as spark-submit says, else this machine. Values of `settings` can be secrets: they are in no message.
     """
 
     master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def cluster(*, master: str | None, spark_conf: Sequence[str] = ()) -> Cluster:
@@ -74,7 +74,7 @@ def session_settings(
     """Every setting of a session outside Databricks, `spark.master` too.
 
     `submitted`: what spark-submit and its defaults say, where Spark's Java was started by it: that goes before what is
-    set here, and `asked.conf` before both. None: the Java is started with these settings, `jars` and `java_options`.
+    set here, and `asked.settings` before both. None: the Java is started with these, `jars` and `java_options`.
 
     Raises SettingsError when a setting that the tables need is another one, when spark-submit has another master than
     `asked`, and when a setting comes too late for a Java that runs already.
@@ -84,16 +84,16 @@ def session_settings(
         **_EVERYWHERE,
         **(_ONE_MACHINE if is_local(master) else _MANY_MACHINES),
         **(_OF_OUR_JAVA if submitted is None else submitted),
-        **asked.conf,
+        **asked.settings,
         "spark.master": master,
     }
     if submitted is None:
-        own, more = _OF_OUR_JAVA[_JAVA_OPTIONS], asked.conf.get(_JAVA_OPTIONS, "")
+        own, more = _OF_OUR_JAVA[_JAVA_OPTIONS], asked.settings.get(_JAVA_OPTIONS, "")
         settings[_JAVA_OPTIONS] = " ".join([own, *java_options, *([more] if more else [])])
-        more = asked.conf.get("spark.jars", "")
+        more = asked.settings.get("spark.jars", "")
         settings["spark.jars"] = ",".join([*jars, *([more] if more else [])])
     else:
-        late = sorted(key for key in asked.conf if key in _TOO_LATE and asked.conf[key] != submitted.get(key))
+        late = sorted(key for key in asked.settings if key in _TOO_LATE and asked.settings[key] != submitted.get(key))
         if late:
             raise SettingsError(
                 f"{', '.join(late)} in --spark-conf: too late, since spark-submit has started Spark's Java already.",
@@ -117,6 +117,14 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def elsewhere(spark: SparkSession) -> str | None:
+    """The master of a session whose Spark runs on a cluster; None on this machine, and on Databricks."""
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return None
+    master = str(spark.sparkContext.master)
+    return None if is_local(master) else master
+
+
 def spark_session(
     asked: Cluster | None = None, *, extra: Mapping[str, str] | None = None, java_options: Sequence[str] = ()
 ) -> SparkSession:
@@ -128,6 +136,7 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        _allow_deep_plans()
         session = SparkSession.builder.getOrCreate()
         for key in _ON_DATABRICKS:
             session.conf.set(key, _NEEDED[key])
@@ -137,7 +146,7 @@ def spark_session(
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     asked = asked or Cluster()
-    asked = Cluster(asked.master, {**asked.conf, **(extra or {})})
+    asked = Cluster(asked.master, {**asked.settings, **(extra or {})})
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         settings = session_settings(asked, submitted=_submitted())
     else:
@@ -279,6 +288,32 @@ MANY_PLANS = {"spark.driver.memory": "4g"}
 MANY_PLANS_JAVA = ("-XX:+UseParallelGC", "-XX:ReservedCodeCacheSize=400m", "-XX:MetaspaceSize=400m")
 
 
+def is_serverless() -> bool:
+    """Whether this is Databricks' serverless compute, which speaks Spark Connect and keeps nothing."""
+    return os.environ.get("IS_SERVERLESS", "").lower() == "true"
+
+
+def in_batch(*, serverless: bool) -> None:
+    """Make the process that runs a batch of a stream what the one that started the stream is.
+
+    Over Spark Connect it is another one, which has neither its environment nor what it allowed.
+    """
+    os.environ["IS_SERVERLESS"] = str(serverless).lower()
+    _allow_deep_plans()
+
+
+def _allow_deep_plans() -> None:
+    """Let Spark Connect's Python client send the plans that read records.
+
+    A plan is a message in a message a step, and protobuf copies a hundred levels at most unless it is told otherwise;
+    the server reads a thousand.
+    """
+    with suppress(ImportError):  # a protobuf that is Python throughout has no such limit
+        from google._upb import _message
+
+        _message.SetAllowOversizeProtos(True)
+
+
 @contextmanager
 def held(rows: DataFrame) -> Iterator[DataFrame]:
     """The same rows, computed once for everything inside the block; each time on serverless, which cannot keep any.
@@ -286,7 +321,7 @@ def held(rows: DataFrame) -> Iterator[DataFrame]:
     What is asked of them plans as if they were a table: the plan that makes them is behind them. Were it not, reading
     the records of a batch would be planned again, and parts of it run again, for each of a dozen questions.
     """
-    if os.environ.get("IS_SERVERLESS", "").lower() == "true":
+    if is_serverless():
         yield rows
         return
     kept = rows.localCheckpoint(eager=True)

@@ -87,7 +87,7 @@ def _run_once(sources: Iterable[str], *, start: Start, explain: Explain, progres
         took_some = frozenset(
             source
             for source, query in queries.items()
-            if source in failed and any(progress["numInputRows"] for progress in query.recentProgress)
+            if source in failed and any(progress.numInputRows for progress in query.recentProgress)
         )
     finally:
         for query in queries.values():
@@ -99,7 +99,8 @@ def _how_far(queries: Mapping[str, StreamingQuery]) -> str:
     """The last batch of every source that has ended one: `postgres batch 3 (20,000 records)`."""
     last = {source: query.lastProgress for source, query in queries.items()}
     return ", ".join(
-        f"{source} batch {batch['batchId'] + 1} ({batch['numInputRows']:,} records)"
+        # Not by their keys: over Spark Connect the number of rows is there as an attribute only.
+        f"{source} batch {batch.batchId + 1} ({batch.numInputRows:,} records)"
         for source, batch in last.items()
         if batch
     )

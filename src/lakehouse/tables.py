@@ -196,7 +196,7 @@ class Warehouse:
             )
 
     def delta(self, name: str) -> DeltaTable:
-        """The table as a target of MERGE. Raises TableError when there is no such table."""
+        """The table as a target of MERGE. Raises TableError when there is no such table; over Spark Connect, later."""
         from delta.tables import DeltaTable
 
         with self._table_errors(name):
@@ -210,7 +210,7 @@ class Warehouse:
         if version is not None:
             reader = reader.option("versionAsOf", version)
         with self._table_errors(name):
-            return reader.table(self.path(name)) if self.in_catalog else reader.load(self.path(name))
+            return _looked_at(reader.table(self.path(name)) if self.in_catalog else reader.load(self.path(name)))
 
     def changes(self, name: str, *, first: int, last: int) -> DataFrame:
         """The change data feed of the commits `first` to `last`, both included."""
@@ -226,7 +226,7 @@ class Warehouse:
         """New rows of an append-only table, as a stream. Raises TableError when there is no such table."""
         reader: DataStreamReader = self.spark.readStream.format("delta")
         with self._table_errors(name):
-            return reader.table(self.path(name)) if self.in_catalog else reader.load(self.path(name))
+            return _looked_at(reader.table(self.path(name)) if self.in_catalog else reader.load(self.path(name)))
 
     def append_once(self, name: str, rows: DataFrame, *, writer: str, number: int) -> None:
         """Append, unless this `writer` has already appended its write `number` or a later one.
@@ -263,7 +263,8 @@ class Warehouse:
 
     def version(self, name: str) -> int:
         """The number of the table's last commit."""
-        return int(self.delta(name).history(1).select("version").collect()[0]["version"])
+        with self._table_errors(name):
+            return int(self.delta(name).history(1).select("version").collect()[0]["version"])
 
     def written_bytes(self, name: str) -> int:
         """How many bytes of data the table's last commit has written."""
@@ -276,7 +277,8 @@ class Warehouse:
 
     def created_at_ms(self, name: str) -> int:
         """When the table was created, in epoch milliseconds: a later table of the same name has a higher number."""
-        detail = self.delta(name).detail().selectExpr("unix_millis(createdAt) AS created").collect()[0]
+        with self._table_errors(name):
+            detail = self.delta(name).detail().selectExpr("unix_millis(createdAt) AS created").collect()[0]
         return int(detail["created"])
 
     def checkpoint(self, job: str) -> str:
@@ -316,6 +318,12 @@ class Warehouse:
 def _text(text: str) -> str:
     """A literal in Spark SQL."""
     return "'{}'".format(text.replace("\\", "\\\\").replace("'", "\\'"))
+
+
+def _looked_at(rows: DataFrame) -> DataFrame:
+    """The same rows, of a table that is there: Spark Connect looks for it only when it is asked for something."""
+    _ = rows.schema
+    return rows
 
 
 def _types(schema: StructType) -> dict[str, str]:

@@ -6,14 +6,16 @@ tries the tables that are stopped (silver.stops).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import LakehouseError
-from lakehouse.failures import storage_error, storage_errors, stream_stopped
+from lakehouse.failures import noted_error, noted_errors, storage_error, storage_errors, stream_stopped
 from lakehouse.results import RESULTS, Result, result_rows
+from lakehouse.session import in_batch, is_serverless
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse
@@ -52,25 +54,17 @@ def run(
     ensure_tables(warehouse, contracts)
 
     places = (warehouse.location, warehouse.checkpoints)
-    said: dict[str, LakehouseError] = {}
 
     def start(source: str) -> StreamingQuery:
         job = Job(source, contracts, warehouse.address, run_id, frozenset(accepted))
-
-        def apply(batch: DataFrame, batch_id: int) -> None:
-            try:
-                apply_batch(batch, batch_id, job=job)
-            except LakehouseError as error:
-                said[source] = error
-                raise
-
         with storage_errors(job=f"silver: {source}", places=places):
             _catch_up(warehouse, job)
-            return _start(warehouse, job, apply)
+            return _start(warehouse, job)
 
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:
-        storage = storage_error(error, job=f"silver: {source}", places=places)
-        return said.get(source) or storage or stream_stopped(error, job=f"silver: {source}", remedy=_RUN_AGAIN)
+        name = f"silver: {source}"
+        known = noted_error(error, run=run_id) or storage_error(error, job=name, places=places)
+        return known or stream_stopped(error, job=name, remedy=_RUN_AGAIN)
 
     try:
         run_until_done(contracts.topics.sources, start=start, explain=explain, progress=progress)
@@ -131,15 +125,21 @@ def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str)
         warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))
 
 
-def _start(warehouse: Warehouse, job: Job, apply: Callable[[DataFrame, int], None]) -> StreamingQuery:
+def _start(warehouse: Warehouse, job: Job) -> StreamingQuery:
     return (
         warehouse.stream(f"bronze.{job.source}_events")
-        .writeStream.foreachBatch(apply)
+        .writeStream.foreachBatch(partial(_apply, job=job, serverless=is_serverless()))
         .option("checkpointLocation", warehouse.checkpoint(job.checkpoint))
         .trigger(availableNow=True)
         .queryName(f"silver {job.source}")
         .start()
     )
+
+
+def _apply(batch: DataFrame, batch_id: int, *, job: Job, serverless: bool) -> None:
+    in_batch(serverless=serverless)
+    with noted_errors(job.run):
+        apply_batch(batch, batch_id, job=job)
 
 
 _RUN_AGAIN = "Nothing was skipped: run the job again after the cause is mended, and it resumes with the same batch."

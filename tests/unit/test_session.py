@@ -125,7 +125,7 @@ def test_other_extensions_may_stand_beside_deltas() -> None:
 
 def test_of_one_key_the_last_value_counts_and_a_value_may_have_signs() -> None:
     given = ["spark.hadoop.fs.s3a.endpoint=http://h:1?a=b", "spark.executor.memory=1g", "spark.executor.memory=2g"]
-    conf = cluster(master=None, spark_conf=given).conf
+    conf = cluster(master=None, spark_conf=given).settings
     assert conf == {"spark.hadoop.fs.s3a.endpoint": "http://h:1?a=b", "spark.executor.memory": "2g"}
 
 

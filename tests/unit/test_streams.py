@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ class Query:
 
     def __init__(self, error: LakehouseError | None, taken: int, *, batches: int = 0) -> None:
         self.error, self.looks, self.batches = error, 0, batches
-        self.recentProgress = [{"numInputRows": taken}]  # pyspark's name
+        self.recentProgress = [SimpleNamespace(numInputRows=taken)]  # pyspark's name
 
     def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802  # pyspark's name
         if self.error is not None:
@@ -30,8 +31,8 @@ class Query:
         return self.looks > self.batches
 
     @property
-    def lastProgress(self) -> dict[str, int] | None:  # noqa: N802  # pyspark's name
-        return {"batchId": self.looks - 2, "numInputRows": 1500} if self.looks > 1 else None
+    def lastProgress(self) -> SimpleNamespace | None:  # noqa: N802  # pyspark's name
+        return SimpleNamespace(batchId=self.looks - 2, numInputRows=1500) if self.looks > 1 else None
 
     def stop(self) -> None:
         """Nothing runs."""
