@@ -125,7 +125,7 @@ def test_files_that_no_version_needs_are_removed(spark: SparkSession, tmp_path: 
     warehouse = Warehouse(spark, str(tmp_path), str(tmp_path))
     path = warehouse.path("gold.numbers")
     for number in range(3):
-        spark.range(number, number + 1).write.format("delta").mode("append").save(path)
+        spark.range(number, number + 1).coalesce(1).write.format("delta").mode("append").save(path)
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     try:
         kept = carried_out(warehouse, "gold.numbers")
