@@ -10,6 +10,7 @@ from rich.table import Table
 from cli.opening import at_work, opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import answer
+from lakehouse.session import forget_held_rows
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def maintain(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
                 lease.check()
                 note.now(name)
                 done.append(carried_out(warehouse, name, retention_hours=retention_hours))
+            forget_held_rows(warehouse.checkpoints)
             files = sum(one.files_before for one in done), sum(one.files_after for one in done)
             note(f"{files[0]:,} files before, {files[1]:,} after")
     if chosen.as_json:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cli.options import Chosen
-from lakehouse.session import elsewhere, spark_session
+from lakehouse.session import elsewhere, hold_rows_in, spark_session
 from lakehouse.steps import Steps
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def opened(chosen: Chosen, steps: Steps) -> Warehouse:
         # system's way ends the process, and Spark's Java with it; the next run resumes.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     warehouse = chosen.settings.address.opened(spark)
+    hold_rows_in(warehouse.checkpoints, run_id=chosen.run_id)
     check_format(warehouse)
     return warehouse
 

@@ -6,6 +6,7 @@ tries the tables that are stopped (silver.stops).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from lakehouse.contracts import Contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.failures import noted_error, noted_errors, storage_error, storage_errors, stream_stopped
 from lakehouse.results import RESULTS, Result, result_rows
-from lakehouse.session import in_batch, is_serverless
+from lakehouse.session import HELD_ROWS, in_batch
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse
@@ -128,7 +129,7 @@ def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str)
 def _start(warehouse: Warehouse, job: Job) -> StreamingQuery:
     return (
         warehouse.stream(f"bronze.{job.source}_events")
-        .writeStream.foreachBatch(partial(_apply, job=job, serverless=is_serverless()))
+        .writeStream.foreachBatch(partial(_apply, job=job, held_rows=os.environ.get(HELD_ROWS, "")))
         .option("checkpointLocation", warehouse.checkpoint(job.checkpoint))
         .trigger(availableNow=True)
         .queryName(f"silver {job.source}")
@@ -136,8 +137,8 @@ def _start(warehouse: Warehouse, job: Job) -> StreamingQuery:
     )
 
 
-def _apply(batch: DataFrame, batch_id: int, *, job: Job, serverless: bool) -> None:
-    in_batch(serverless=serverless)
+def _apply(batch: DataFrame, batch_id: int, *, job: Job, held_rows: str) -> None:
+    in_batch(held_rows=held_rows)
     with noted_errors(job.run):
         apply_batch(batch, batch_id, job=job)
 

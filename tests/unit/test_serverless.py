@@ -46,7 +46,7 @@ def test_what_a_stream_calls_is_a_function_of_a_module_with_plain_data() -> None
         for _module, node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "foreachBatch"
     ]
-    assert sorted(given) == ["partial(_apply, job=job, serverless=is_serverless())", "write"]
+    assert sorted(given) == ["partial(_apply, job=job, held_rows=os.environ.get(HELD_ROWS, ''))", "write"]
 
 
 def nodes() -> Iterator[tuple[str, ast.AST]]:

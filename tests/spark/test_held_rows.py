@@ -1,0 +1,59 @@
+"""Rows that are kept for a block: where the compute keeps none, in files of their own, the same rows."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakehouse.session import HELD_ROWS, forget_held_rows, held, hold_rows_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def odd_rows(spark: SparkSession) -> DataFrame:
+    """Values of every kind that silver has."""
+    return spark.sql("""
+        SELECT id, CAST(NULL AS STRING) AS nothing, X'00FF' AS bytes, DECIMAL('1.20') AS amount,
+          TIMESTAMP '0001-01-01 00:00:00.000001' AS early, TIMESTAMP '9999-12-31 23:59:59.999999' AS late,
+          named_struct('a', id, 'b', array(named_struct('c', 'ü')), 'd', map('k', CAST(NULL AS BIGINT))) AS nested,
+          array(named_struct('key', 'h', 'value', X'01')) AS `headers of it`
+        FROM range(3)
+    """)
+
+
+def told(rows: DataFrame) -> list[Row]:
+    """Each row as text: Python has no year 10000."""
+    return rows.selectExpr("to_json(struct(*)) AS row", "CAST(early AS STRING)", "CAST(late AS STRING)").collect()
+
+
+@pytest.mark.parametrize("on_serverless", [False, True])
+def test_the_same_rows_for_every_question(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_serverless: bool
+) -> None:
+    monkeypatch.setenv(HELD_ROWS, "")
+    if on_serverless:
+        monkeypatch.setenv("IS_SERVERLESS", "true")
+    hold_rows_in(str(tmp_path), run_id="a-run")
+    rows = odd_rows(spark)
+    with held(rows) as kept:
+        assert sorted(told(kept)) == sorted(told(kept)) == sorted(told(rows))
+        assert kept.dtypes == rows.dtypes
+        files = list(tmp_path.glob("_held_rows/a-run/*/*.parquet"))
+        assert bool(files) == on_serverless
+    assert not list(tmp_path.glob("_held_rows/a-run/*"))
+
+
+def test_what_a_dead_run_left_goes_after_a_day(tmp_path: Path) -> None:
+    for name, hours in (("old", 25), ("new", 1)):
+        folder = tmp_path / "_held_rows" / name
+        (folder / "rows").mkdir(parents=True)
+        os.utime(folder, (time.time() - hours * 3600,) * 2)
+    assert forget_held_rows(str(tmp_path)) == 1
+    assert [folder.name for folder in tmp_path.glob("_held_rows/*")] == ["new"]
