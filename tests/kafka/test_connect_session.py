@@ -54,8 +54,7 @@ class Remote:
         environment |= {
             "SPARK_REMOTE": self.address,
             "DATABRICKS_RUNTIME_VERSION": "client",
-            # Rows are kept: without that, a batch of silver takes many minutes here.
-            "IS_SERVERLESS": "false",
+            "IS_SERVERLESS": "true",
             "LAKEHOUSE_WAREHOUSE": self.warehouse.location,
             "LAKEHOUSE_BOOTSTRAP_SERVERS": self.bootstrap_servers,
         }
