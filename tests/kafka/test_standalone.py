@@ -69,13 +69,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     # A broker of its own: the topics are those of the packaged contracts, which other tests fill otherwise.
     with standalone_cluster(folder, workers=2) as cluster, embedded_broker() as servers:
         sent = sum(replay(servers, RECORDING.with_suffix(".jsonl.gz"), topics=TOPICS).values())
-        jars = _run([sys.executable, "-m", "cli", "jars", "--paths"])
+        jars = _run([sys.executable, "-m", "orders_lakehouse", "jars", "--paths"])
         submit = [SPARK_SUBMIT, "--master", cluster.master, "--driver-memory", "1g"]
         submit += ["--jars", jars, "--py-files", str(wheel)]
         contracts = contracts_of_one_table(folder / "contracts")
         quiet = f"-Dlog4j2.configurationFile={ROOT / 'src/lakehouse/log4j2.properties'}"
         submit += ["--driver-java-options", f"{quiet} {SMALL_JAVA}", MAIN]
-        own = [sys.executable, "-m", "cli"]
+        own = [sys.executable, "-m", "orders_lakehouse"]
         where = ["--warehouse", f"file://{folder}/warehouse", "--bootstrap-servers", servers, "--json"]
         where += ["--contracts", str(contracts)]
         driver = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": SMALL_JAVA}
