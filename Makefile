@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
@@ -37,13 +37,16 @@ playground: setup ## A broker with recorded topics to try things on, until Ctrl-
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.playground
 
 test: lint bundle-check ## Lint and the bundle's fields, then all tests but the slow ones
-	$(BIN)/pytest $(IN_TWO) -m "not slow and not whole and not live"
+	$(BIN)/pytest $(IN_TWO) -m "not slow and not whole and not live and not cluster"
 
 test-unit: setup ## The tests without Spark and Kafka: seconds
 	$(BIN)/pytest tests/unit
 
 test-slow: setup ## The tests that take minutes; CI runs both
 	$(BIN)/pytest $(IN_TWO) -m slow
+
+clusters: setup ## The tests that start Spark processes of their own: a cluster, Spark Connect, a process a task (half an hour)
+	$(BIN)/pytest -m cluster
 
 live: setup-live ## The tests on real databases and connectors, started and stopped by the suite (ten minutes)
 	$(BIN)/pytest -m live

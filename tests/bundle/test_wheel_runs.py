@@ -21,7 +21,7 @@ from tests.support.deployment import WheelTask
 from tests.support.wheel import build, installed
 from tools.bundle import ROOT, resolved
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.cluster]
 
 # What Databricks does with a python_wheel_task, and then what was imported.
 RUN = """

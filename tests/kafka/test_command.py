@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 def lakehouse(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
     command = [sys.executable, "-c", "from cli.main import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
 
 
 def test_a_broker_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:

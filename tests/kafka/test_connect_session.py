@@ -31,7 +31,7 @@ from tests.support.recordings import per_partition, read, write
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.cluster]
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 25  # of a partition

@@ -27,7 +27,7 @@ from tests.support.guide import ROOT
 from tests.support.standalone import SMALL_JAVA, SPARK_HOME, StandaloneCluster, standalone_cluster, tasks_by_worker
 from tests.support.wheel import build
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.cluster]
 
 SPARK_SUBMIT, MAIN = str(SPARK_HOME / "bin" / "spark-submit"), str(ROOT / "src" / "orders_lakehouse" / "__main__.py")
 # Of PostgreSQL's orders alone, since every further table takes the driver as long again.
