@@ -13,7 +13,8 @@ import yaml
 
 from lakehouse.checkpoint import gallery
 from lakehouse.contract_files import SCHEMAS
-from tools.bundle import PASSED, ROOT, differences
+from tools.bundle import ROOT
+from tools.targets import PASSED, differences
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PACKAGE = Path(__file__).parent.parent / "src" / "lakehouse"

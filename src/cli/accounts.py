@@ -15,8 +15,8 @@ from bronze.batches import BATCHES
 from bronze.events import events_table
 from bronze.offsets import OFFSETS
 from lakehouse.findings import COLUMNS, joined
+from lakehouse.held import held
 from lakehouse.ranges import PLACE, overlaid
-from lakehouse.session import held
 from lakehouse.tables import TableSpec, Warehouse, small_table
 from silver import conservation as of_silver
 from silver.ledger import LEDGER, job_name

@@ -10,7 +10,7 @@ from rich.table import Table
 from cli.opening import at_work, opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import answer
-from lakehouse.session import forget_held_rows
+from lakehouse.held import forget_held_rows
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:

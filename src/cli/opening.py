@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cli.options import Chosen
-from lakehouse.session import elsewhere, hold_rows_in, spark_session
+from lakehouse.held import hold_rows_in
+from lakehouse.session import elsewhere, spark_session
 from lakehouse.steps import Steps
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from gold.unpublished import of_sources, records_of, topic_of_sources
 from lakehouse.change_feed import kept_changes
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
+from lakehouse.held import held
 from lakehouse.kafka_spark import source_errors
-from lakehouse.session import held
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from gold.columns import UNIFIED
 from lakehouse.checkpoint import Judged, Verdict, validate_tables
 from lakehouse.contracts import Contracts, Expectation
+from lakehouse.held import held
 from lakehouse.parameters import ROWS_BEFORE, needed
 from lakehouse.progress import Version, record_for, taken_by
 from lakehouse.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
-from lakehouse.session import held
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from gold.columns import UNIFIED, compared, unified
 from lakehouse.contracts import GoldTables
-from lakehouse.session import held
+from lakehouse.held import held
 from lakehouse.tables import TableSpec, Warehouse
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ from gold.marker import Marker, Place, read_marker, shape_of, standing
 from gold.unpublished import new_records, stretches
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, Publication
+from lakehouse.held import held
 from lakehouse.kafka import GROUP_PREFIX, ensure_compacted_topic
 from lakehouse.kafka_offsets import topic_ids
 from lakehouse.kafka_producer import TransactionalProducer, transactional_producer
 from lakehouse.kafka_spark import source_errors
 from lakehouse.patience import Patience
-from lakehouse.session import held
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:

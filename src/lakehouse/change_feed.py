@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from lakehouse.session import held
+from lakehouse.held import held
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -133,12 +133,8 @@ def ensure_compacted_topic(
         refusal = error.args[0]
         if refusal.code() == ClientError.TOPIC_ALREADY_EXISTS:
             return
-        raise_if_refused(connection, refusal)
-        raise_if_gone(connection, refusal)
-        raise KafkaError(
-            f"The broker at {connection.bootstrap_servers} did not create topic {topic}: {refusal.str()}.",
-            remedy=f"Create it by hand (compacted), or grant {connection} Create on it.",
-        ) from None
+        remedy = f"Create it by hand (compacted), or grant {connection} Create on it."
+        raise not_granted(connection, refusal, f"did not create topic {topic}", remedy=remedy) from None
 
 
 def _require_compacted(connection: KafkaConnection, topic: str, *, partitions: int) -> None:
@@ -183,13 +179,8 @@ def _said_of(connection: KafkaConnection, topic: str, future: Future[Any]) -> An
     try:
         return future.result()
     except KafkaException as error:
-        refusal = error.args[0]
-        raise_if_refused(connection, refusal)
-        raise_if_gone(connection, refusal)
-        raise KafkaError(
-            f"The broker at {connection.bootstrap_servers} does not say how topic {topic} is kept: {refusal.str()}.",
-            remedy=f"Grant {connection} Describe and DescribeConfigs on it.",
-        ) from None
+        remedy = f"Grant {connection} Describe and DescribeConfigs on it."
+        raise not_granted(connection, error.args[0], f"does not say how topic {topic} is kept", remedy=remedy) from None
 
 
 def may_not_read(connection: KafkaConnection, topics: str) -> KafkaError:
@@ -254,6 +245,16 @@ def raise_if_gone(connection: KafkaConnection, error: ClientError) -> None:
         raise stopped_answering(connection, "Kafka")
 
 
+def not_granted(connection: KafkaConnection, error: ClientError, what: str, *, remedy: str) -> KafkaError:
+    """The error of a request that the broker did not grant: `what` it did not do.
+
+    Raises what a client that is not let in, or whose broker is gone, is told instead.
+    """
+    raise_if_refused(connection, error)
+    raise_if_gone(connection, error)
+    return KafkaError(f"The broker at {connection.bootstrap_servers} {what}: {error.str()}.", remedy=remedy)
+
+
 def stopped_answering(connection: KafkaConnection, job: str) -> BrokerGoneError:
     """The error of a job whose broker is gone in the middle of it."""
     return BrokerGoneError(
@@ -281,12 +282,8 @@ def _describe(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, i
         except KafkaException as error:
             code = error.args[0].code()
             if code not in {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.UNKNOWN_TOPIC_OR_PART}:
-                raise_if_refused(connection, error.args[0])
-                raise_if_gone(connection, error.args[0])
-                raise KafkaError(
-                    f"The broker at {connection.bootstrap_servers} does not describe {topic}: {error.args[0].str()}.",
-                    remedy="Check the broker's log.",
-                ) from None
+                what = f"does not describe {topic}"
+                raise not_granted(connection, error.args[0], what, remedy="Check the broker's log.") from None
             found[topic] = code
         else:
             found[topic] = None

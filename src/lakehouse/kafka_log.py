@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.errors import KafkaError
-from lakehouse.kafka import GROUP_PREFIX, client_config, partitions, raise_if_gone, raise_if_refused, stopped_answering
+from lakehouse.kafka import GROUP_PREFIX, client_config, not_granted, partitions, stopped_answering
 from lakehouse.kafka_client import KafkaConnection
 
 
@@ -52,12 +51,8 @@ def committed_records(connection: KafkaConnection, topic: str) -> Iterator[Recor
                 elif error.code() == ClientError._PARTITION_EOF:
                     break
                 else:
-                    raise_if_refused(connection, error)
-                    raise_if_gone(connection, error)
-                    raise KafkaError(
-                        f"The broker at {connection.bootstrap_servers} does not give {topic}: {error.str()}.",
-                        remedy="Check the broker's log.",
-                    )
+                    what = f"does not give {topic}"
+                    raise not_granted(connection, error, what, remedy="Check the broker's log.")
     finally:
         consumer.close()
 

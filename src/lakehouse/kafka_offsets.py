@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lakehouse.errors import KafkaError
-from lakehouse.kafka import TIMEOUT_SECONDS, client_config, raise_if_gone, raise_if_refused
+from lakehouse.kafka import TIMEOUT_SECONDS, client_config, not_granted
 from lakehouse.kafka_client import KafkaConnection
 
 if TYPE_CHECKING:
@@ -91,9 +90,5 @@ def _errors(connection: KafkaConnection, what: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise_if_refused(connection, error.args[0])
-        raise_if_gone(connection, error.args[0])
-        raise KafkaError(
-            f"The broker at {connection.bootstrap_servers} did not {what}: {error.args[0].str()}.",
-            remedy="Check that it is up, and that this client may describe the topics.",
-        ) from None
+        remedy = "Check that it is up, and that this client may describe the topics."
+        raise not_granted(connection, error.args[0], f"did not {what}", remedy=remedy) from None

@@ -8,22 +8,18 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import socket
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from lakehouse.errors import InstallationError, LakehouseError, SettingsError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,7 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
-        _allow_deep_plans()
+        allow_deep_plans()
         session = SparkSession.builder.getOrCreate()
         for key in _ON_DATABRICKS:
             session.conf.set(key, _NEEDED[key])
@@ -160,6 +156,18 @@ def spark_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def allow_deep_plans() -> None:
+    """Let Spark Connect's Python client send the plans that read records.
+
+    A plan is a message in a message a step, and protobuf copies a hundred levels at most unless it is told otherwise;
+    the server reads a thousand.
+    """
+    with suppress(ImportError):  # a protobuf that is Python throughout has no such limit
+        from google._upb import _message
+
+        _message.SetAllowOversizeProtos(True)
 
 
 def _master(asked: Cluster, submitted: Mapping[str, str] | None) -> str:
@@ -290,75 +298,3 @@ SMALL_DATA = {
 # there has to be room for all of the code.
 MANY_PLANS = {"spark.driver.memory": "4g"}
 MANY_PLANS_JAVA = ("-XX:+UseParallelGC", "-XX:ReservedCodeCacheSize=400m", "-XX:MetaspaceSize=400m")
-
-
-# The folder that `held` writes rows to, where the compute keeps none itself: serverless. Also in processes of batches.
-HELD_ROWS = "LAKEHOUSE_HELD_ROWS"
-
-
-def hold_rows_in(checkpoints: str, *, run_id: str) -> None:
-    """On Databricks' serverless compute, let `held` write to a folder of the run beside the checkpoints."""
-    if os.environ.get("IS_SERVERLESS", "").lower() == "true":
-        os.environ[HELD_ROWS] = f"{checkpoints}/_held_rows/{run_id}"
-
-
-def forget_held_rows(checkpoints: str) -> int:
-    """Remove what runs that died have left of held rows: folders a day old or older. How many there were."""
-    day_ago = time.time() - timedelta(days=1).total_seconds()
-    folders = [folder for folder in Path(checkpoints).glob("_held_rows/*") if folder.stat().st_mtime < day_ago]
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-    return len(folders)
-
-
-def in_batch(*, held_rows: str) -> None:
-    """Make the process that runs a batch of a stream what the one that started the stream is.
-
-    Over Spark Connect it is another one, which has neither its environment nor what it allowed. `held_rows`: the folder
-    of `hold_rows_in`; empty when rows are kept.
-    """
-    os.environ[HELD_ROWS] = held_rows
-    _allow_deep_plans()
-
-
-def _allow_deep_plans() -> None:
-    """Let Spark Connect's Python client send the plans that read records.
-
-    A plan is a message in a message a step, and protobuf copies a hundred levels at most unless it is told otherwise;
-    the server reads a thousand.
-    """
-    with suppress(ImportError):  # a protobuf that is Python throughout has no such limit
-        from google._upb import _message
-
-        _message.SetAllowOversizeProtos(True)
-
-
-@contextmanager
-def held(rows: DataFrame) -> Iterator[DataFrame]:
-    """The same rows, computed once for everything inside the block; on serverless, which keeps none, written to files.
-
-    What is asked of them plans as if they were a table: the plan that makes them is behind them. Were it not, reading
-    the records of a batch would be planned again, and parts of it run again, for each of a dozen questions.
-    """
-    folder = os.environ.get(HELD_ROWS)
-    if folder:
-        with _in_files(rows, f"{folder}/{uuid4().hex}") as kept:
-            yield kept
-        return
-    kept = rows.localCheckpoint(eager=True)
-    try:
-        yield kept
-    finally:
-        # Spark Connect lets go of its checkpoints itself; here it would wait for the garbage collector.
-        if hasattr(kept, "_jdf"):
-            kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
-
-
-@contextmanager
-def _in_files(rows: DataFrame, place: str) -> Iterator[DataFrame]:
-    """The rows as they are in Parquet files of their own, which go at the end of the block."""
-    rows.write.parquet(place)
-    try:
-        yield rows.sparkSession.read.schema(rows.schema).parquet(place)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)

@@ -15,8 +15,8 @@ from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.failures import noted_error, noted_errors, storage_error, storage_errors, stream_stopped
+from lakehouse.held import HELD_ROWS, in_batch
 from lakehouse.results import RESULTS, Result, result_rows
-from lakehouse.session import HELD_ROWS, in_batch
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse

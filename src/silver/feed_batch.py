@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakehouse.held import held
 from lakehouse.masking import has_sensitive_key
 from lakehouse.results import RESULTS, Result, result_rows
-from lakehouse.session import held
 from lakehouse.tables import small_table
 from silver.batch import FeedBatch, Outcome, brings_schemas, from_bronze, read_ranges
 from silver.changelog import (

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from lakehouse.session import held
+from lakehouse.held import held
 from silver.batch import FeedBatch, Outcome, entries, from_bronze, read_ranges
 from silver.changelog import outcomes, with_floors, with_tombstones
 from silver.envelope import large_columns

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, Expectation, Feed
+from lakehouse.held import held
 from lakehouse.results import RESULTS, Result, result_rows
-from lakehouse.session import held
 from lakehouse.tables import Address, Warehouse, small_table
 from silver import quarantine, stops
 from silver.batch import FeedBatch, Outcome, decisions_about, entries, judged_records, moved_rows

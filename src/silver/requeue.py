@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, Feed
-from lakehouse.session import held
+from lakehouse.held import held
 from lakehouse.tables import Warehouse, small_table
 from silver import quarantine
 from silver.batch import (

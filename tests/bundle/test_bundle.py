@@ -13,8 +13,8 @@ import yaml
 from lakehouse.config import TARGETS as TARGETS_OF_COMMANDS
 from lakehouse.connect.render import VARIABLES_OF_COMMANDS
 from tests.support.deployment import RESOLVED
-from tools.bundle import BUNDLE, PASSED, ROOT, TARGETS, differences, references, resolved
-from tools.dbx.bundle import BundleError
+from tools.bundle import ROOT, BundleError, references
+from tools.targets import BUNDLE, PASSED, TARGETS, differences, resolved
 
 ROOT_FILE = BUNDLE.settings
 FILES = sorted(ROOT.glob("resources/*.yml"))

@@ -1,12 +1,9 @@
-"""dbx's deployment files: what is made of the bundle, and what dbx's own loader says to it. docs/dbx.md."""
+"""dbx's deployment files: what is made of the bundle. docs/dbx.md."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import module_from_spec, spec_from_file_location
@@ -16,13 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tools.dbx.bundle import Bundle, BundleError, NotExpressibleError, Values, left_to_deployer, read_bundle
-from tools.dbx.workflows import ADDED_CLUSTER, LEFT_OUT, Environment, environment, workflow
+from tools.bundle import Bundle, BundleError, Values, Yaml, left_to_deployer, read_bundle, texts
+from tools.dbx.workflows import ADDED_CLUSTER, LEFT_OUT, Environment, NotExpressibleError, environment, workflow
 
 ROOT = Path(__file__).parents[2]
 BUNDLE = read_bundle(ROOT)
 JOBS = BUNDLE.resources["jobs"]
-FILES = ("bundle.yaml", "resources/*.yml", "conf/*", ".dbx/*.py", ".dbx/project.json", "tools/dbx/*.py")
 
 # What whoever deploys says; and the ids of what dbx does not make, which they look up.
 PASSED = {
@@ -34,7 +30,6 @@ PASSED = {
     "DBX_USER_NAME": "Jane.Doe@example.com",
 }
 
-Yaml = dict[str, Any]
 EVERY_TARGET = pytest.mark.parametrize("target", BUNDLE.targets)
 
 
@@ -45,17 +40,6 @@ def made(target: str, bundle: Bundle = BUNDLE, environ: Mapping[str, str] = PASS
 def by_job(target: str) -> Iterator[tuple[str, Yaml]]:
     """Each job's key, with the workflow that is made of it."""
     return zip(JOBS, made(target).workflows, strict=True)
-
-
-def texts(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        for value in node.values():
-            yield from texts(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from texts(value)
-    elif isinstance(node, str):
-        yield node
 
 
 def job(**fields: Any) -> Yaml:
@@ -195,58 +179,7 @@ def test_the_guide_has_everything_that_is_left_out() -> None:
         assert f"`{name.split('.')[-1]}`" in guide or name in guide, name
 
 
-# What a bundle may say.
-
-
-def test_references_to_resources_have_the_names_of_their_files() -> None:
-    values = Values(
-        Bundle(
-            BUNDLE.settings,
-            {
-                "schemas": {"ops": {"catalog_name": "${var.catalog}", "name": "ops"}},
-                "volumes": {
-                    "kept": {
-                        "catalog_name": "${var.catalog}",
-                        "schema_name": "${resources.schemas.ops.name}",
-                        "name": "kept",
-                    }
-                },
-                "secret_scopes": {"kafka": {"name": "kafka-${bundle.target}"}},
-            },
-        ),
-        "prod",
-        {},
-    )
-    assert values.resolve("${resources.schemas.ops.name}", "") == "ops"
-    assert values.resolve("${resources.schemas.ops.id}", "") == "orders_prod.ops"
-    assert values.resolve("${resources.volumes.kept.volume_path}/x", "") == "/Volumes/orders_prod/ops/kept/x"
-    assert values.resolve("{{secrets/${resources.secret_scopes.kafka.name}/key}}", "") == "{{secrets/kafka-prod/key}}"
-
-
-@pytest.mark.parametrize(
-    ("reference", "says"),
-    [
-        ("var.bootstrap_server", 'no variable "bootstrap_server". Did you mean "bootstrap_servers"?'),
-        ("bundle.git.commit", "not known for dbx. Known are"),
-        ("workspace.file_path", "not known for dbx. Known are"),
-        ("resources.schemas.opps.name", 'no resource "opps" among schemas'),
-        ("resources.jobs.orders_lakehouse.nom", 'there is no "nom"'),
-    ],
-)
-def test_a_reference_that_is_not_known_is_refused(reference: str, says: str) -> None:
-    with pytest.raises(BundleError, match=re.escape(says)):
-        Values(BUNDLE, "dev", PASSED).resolve({"parameters": ["a", f"${{{reference}}}"]}, "job")
-
-
-def test_a_reference_alone_keeps_its_type_and_a_circle_is_refused() -> None:
-    settings = {
-        **BUNDLE.settings,
-        "variables": {"hours": {"default": 3}, "a": {"default": "x${var.b}"}, "b": {"default": "${var.a}"}},
-    }
-    values = Values(Bundle(settings, {}), "staging", {})
-    assert values.resolve({"n": "${var.hours}", "t": "${var.hours}h"}, "") == {"n": 3, "t": "3h"}
-    with pytest.raises(BundleError, match="part of its own value"):
-        values.resolve("${var.a}", "")
+# What a job may say.
 
 
 def test_a_job_that_needs_the_id_of_another_is_left_out_until_the_id_is_said() -> None:
@@ -307,124 +240,3 @@ def test_a_wheel_for_each_of_many_cannot_be() -> None:
     nested = {"task_key": "many", "for_each_task": {"inputs": "[1]", "task": job()["tasks"][0]}}
     with pytest.raises(NotExpressibleError, match="many for each of many"):
         workflow_of(job(tasks=[nested]))
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "says"),
-    [
-        ("bundle.yaml", "    mode: development\n", "    mode: development\n    presets: {}\n", "do not read presets"),
-        ("resources/orders-lakehouse.job.yml", "resources:\n", "sync: {}\nresources:\n", "do not read sync"),
-        ("resources/orders-lakehouse.job.yml", "      name: orders", "     name: orders", "orders-lakehouse.job.yml:"),
-    ],
-)
-def test_what_is_not_read_is_refused(tmp_path: Path, file: str, old: str, new: str, says: str) -> None:
-    folder = copy(tmp_path)
-    change(folder / file, old, new)
-    with pytest.raises(BundleError, match=says):
-        read_bundle(folder)
-
-
-# What dbx says.
-
-# What other jobs may have, on their own cluster or none.
-OTHERS = """
-resources:
-  schemas:
-    some_schema: {catalog_name: "${var.catalog}", name: some}
-  jobs:
-    others:
-      name: others
-      continuous: {pause_status: UNPAUSED}
-      parameters: [{name: topic, default: ""}]
-      queue: {enabled: true}
-      health: {rules: [{metric: STREAMING_BACKLOG_RECORDS, op: GREATER_THAN, value: 1000}]}
-      job_clusters:
-        - job_cluster_key: own
-          new_cluster:
-            spark_version: 18.x-scala2.13
-            autoscale: {min_workers: 1, max_workers: 2}
-            spark_env_vars: {PASSWORD: "{{secrets/kafka/password}}"}
-      permissions: [{group_name: readers, level: CAN_VIEW}]
-      tasks:
-        - task_key: another
-          run_job_task:
-            job_id: ${resources.jobs.orders_lakehouse.id}
-            job_parameters: {topic: "{{job.parameters.topic}}"}
-        - task_key: told
-          depends_on: [{task_key: another}]
-          condition_task: {op: EQUAL_TO, left: "{{job.parameters.topic}}", right: ""}
-        - task_key: wheel
-          depends_on: [{task_key: told, outcome: "true"}]
-          job_cluster_key: own
-          python_wheel_task:
-            package_name: orders_lakehouse
-            entry_point: lakehouse
-            parameters: ["--topic={{job.parameters.topic}}", "--schema=${resources.schemas.some_schema.name}"]
-          libraries: [{whl: ../dist/*.whl}, {pypi: {package: requests}}]
-          webhook_notifications: {on_failure: [{id: some}]}
-        - task_key: asked
-          sql_task: {warehouse_id: some, query: {query_id: some}}
-"""
-
-
-@pytest.mark.slow
-def test_dbx_itself_reads_every_environment_and_says_what_is_wrong(tmp_path: Path) -> None:
-    subprocess.run([str(ROOT / "tools/environment.sh"), "tools/dbx"], check=True, capture_output=True)
-    done = check(ROOT)
-    assert done.returncode == 0, done.stderr
-    for target in BUNDLE.targets:
-        assert f"{target}: {len(JOBS)} workflow" in done.stdout
-    for definition in JOBS.values():
-        assert done.stdout.count(f"{definition['name']}: ") == len(BUNDLE.targets)
-    assert done.stdout.count("bronze, silver (after bronze), gold (after silver), publish (after gold), verify") >= 3
-
-    folder = copy(tmp_path)
-    resource = folder / "resources/orders-lakehouse.job.yml"
-    for old, new, says in (
-        ("timeout_seconds: 3600", "timeout_seconds: long", "timeout_seconds: value is not a valid integer"),
-        ("entry_point: lakehouse", "entry: lakehouse", "entry_point: field required"),
-        ("- task_key: publish", "- task_key: gold", "Duplicated task keys"),
-        ("- task_key: bronze\n          run_if", "- task_key: bronce\n          run_if", "depends on bronce"),
-        ("${var.catalog}", "${var.catalogue}", 'Did you mean "catalog"?'),
-        ("entry_point: lakehouse", "entry_point: lakehouse\n            new: 1", "new: dbx drops it"),
-    ):
-        text = resource.read_text()
-        change(resource, old, new)
-        done = check(folder)
-        assert (done.returncode, says in done.stderr) == (1, True), f"{says}: {done.stderr}"
-        assert "Traceback" not in done.stderr
-        resource.write_text(text)
-
-
-@pytest.mark.slow
-def test_dbx_takes_other_kinds_of_tasks_and_drops_nothing(tmp_path: Path) -> None:
-    subprocess.run([str(ROOT / "tools/environment.sh"), "tools/dbx"], check=True, capture_output=True)
-    folder = copy(tmp_path)
-    (folder / "resources/others.job.yml").write_text(OTHERS)
-    done = check(folder)
-    assert done.returncode == 0, done.stderr
-    tasks = "others: another, told (after another), wheel (after told), asked"
-    assert done.stdout.count(tasks) == len(BUNDLE.targets)
-    assert "DBX_ID_jobs_orders_lakehouse" in done.stdout
-
-
-def check(folder: Path) -> subprocess.CompletedProcess[str]:
-    """`make dbx-check`, in a folder; with nothing said by whoever deploys."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("BUNDLE_VAR_", "DBX_"))}
-    command = [str(ROOT / "tools/dbx/.venv/bin/python"), "-W", "ignore:pkg_resources", "-m", "tools.dbx.check"]
-    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, env=environ)
-
-
-def copy(folder: Path) -> Path:
-    """The files that the deployment is made of, in a folder."""
-    for path in (path for pattern in FILES for path in ROOT.glob(pattern)):
-        target = folder / path.relative_to(ROOT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    return folder
-
-
-def change(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))

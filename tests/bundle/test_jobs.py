@@ -19,7 +19,8 @@ from cli.main import app
 from lakehouse.config import settings
 from lakehouse.tables import SCHEMAS
 from tests.support.deployment import JOBS, RESOLVED, WheelTask, task_of, wheel_tasks
-from tools.bundle import BUNDLE, PASSED, TARGETS, references
+from tools.bundle import references
+from tools.targets import BUNDLE, PASSED, TARGETS
 
 ORDER = ["bronze", "silver", "gold", "publish", "verify"]
 MEDALLION = ("orders_lakehouse", "orders_lakehouse_classic")

@@ -17,7 +17,8 @@ from lakehouse.tables import SCHEMAS
 from silver.ledger import LEDGER
 from silver.stops import STOPPED
 from tests.support.deployment import RESOLVED
-from tools.bundle import BUNDLE, ROOT, TARGETS
+from tools.bundle import ROOT
+from tools.targets import BUNDLE, TARGETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

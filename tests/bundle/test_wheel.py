@@ -14,7 +14,8 @@ from packaging.specifiers import SpecifierSet
 
 from tests.support.deployment import JOBS, wheel_tasks
 from tests.support.wheel import build
-from tools.bundle import BUNDLE, ROOT
+from tools.bundle import ROOT
+from tools.targets import BUNDLE
 
 PACKAGES = ("bronze", "silver", "gold", "lakehouse", "cli", "orders_lakehouse")
 CONTRACTS = (

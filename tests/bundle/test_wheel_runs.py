@@ -19,7 +19,8 @@ from lakehouse.session import SMALL_DATA
 from tests.kafka.test_run import produce
 from tests.support.deployment import WheelTask
 from tests.support.wheel import build, installed
-from tools.bundle import ROOT, resolved
+from tools.bundle import ROOT
+from tools.targets import resolved
 
 pytestmark = [pytest.mark.kafka, pytest.mark.cluster]
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tools.bundle import BUNDLE, PASSED, ROOT
+from tools.bundle import ROOT
+from tools.targets import BUNDLE, PASSED
 
 FILES = {path.stem: path for path in (ROOT / ".github/workflows").glob("*.yml")}
 

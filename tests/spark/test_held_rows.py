@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.session import HELD_ROWS, forget_held_rows, held, hold_rows_in
+from lakehouse.held import HELD_ROWS, forget_held_rows, held, hold_rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tools.bundle import BUNDLE, PASSED, TARGETS, Yaml, resolved
+from tools.bundle import Yaml
+from tools.targets import BUNDLE, PASSED, TARGETS, resolved
 
 JOBS = BUNDLE.resources["jobs"]
 RESOLVED = {target: resolved(target, PASSED[target]) for target in TARGETS}

@@ -17,7 +17,8 @@ REFUSED = {
 }
 # Only where it is not serverless (in `held`), or not Databricks; and (`conf`) settings that serverless takes.
 GUARDED = {
-    "lakehouse/session.py": ["_jdf", "_jvm", "conf", "localCheckpoint", "rdd", "sparkContext", "unpersist"],
+    "lakehouse/held.py": ["_jdf", "localCheckpoint", "rdd", "unpersist"],
+    "lakehouse/session.py": ["_jvm", "conf", "sparkContext"],
 }
 
 

@@ -16,8 +16,8 @@ from databricks.bundles.secret_scopes import SecretScope
 from databricks.bundles.sql_warehouses import SqlWarehouse
 from databricks.bundles.volumes import Volume
 
-from tools.bundle import BUNDLE, PASSED, TARGETS, resolved
-from tools.dbx.bundle import BundleError
+from tools.bundle import BundleError
+from tools.targets import BUNDLE, PASSED, TARGETS, resolved
 
 MODELS: Mapping[str, Any] = {
     "alerts": Alert,

@@ -21,7 +21,7 @@ from dbx.api.configure import ProjectConfigurationManager
 from dbx.models.deployment import AnyWorkflow, DeploymentConfig
 from pydantic import ValidationError
 
-from tools.dbx.bundle import USER, Bundle, BundleError, id_variable, left_to_deployer, read_bundle
+from tools.bundle import USER, Bundle, BundleError, id_variable, left_to_deployer, read_bundle
 from tools.dbx.workflows import LEFT_OUT, deployment
 
 DEPLOYMENT = Path("conf/deployment.yml.j2")

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tools.dbx.bundle import ROOT, Bundle, BundleError, NotExpressibleError, Values, Yaml, read_bundle
+from tools.bundle import ROOT, Bundle, BundleError, UnknownIdError, Values, Yaml, read_bundle
 
 # What dbx cannot do, and why. Every other field of a job or task is passed on: dbx's models keep fields that they do
 # not know, and version 2.1 of the Jobs API takes them. docs/dbx.md has the same list.
@@ -40,6 +40,10 @@ CLUSTER_OF_A_TASK = {"job_cluster_key", "new_cluster", "existing_cluster_id"}
 ADDED_CLUSTER = "classic"
 # What jobs that the bundle runs on serverless compute get in its place.
 CLUSTER = "${var.classic_cluster}"
+
+
+class NotExpressibleError(BundleError):
+    """One job cannot be a workflow of dbx; the others can."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def environment(bundle: Bundle, target: str, environ: Mapping[str, str]) -> Envi
     for key, job in bundle.resources.get("jobs", {}).items():
         try:
             workflows.append(workflow(values, key, job))
-        except NotExpressibleError as error:
+        except (NotExpressibleError, UnknownIdError) as error:
             left_out[key] = str(error)
     return Environment(workflows, left_out)
 
