@@ -152,6 +152,7 @@ def spark_session(
     else:
         settings = session_settings(asked, jars=_own_jars(), java_options=java_options)
         _prepare(settings["spark.master"])
+        _start_java(settings)
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -201,6 +202,19 @@ def _prepare(master: str) -> None:
         )
 
 
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start Spark's Java, unless it runs: what it prints goes to standard error. Standard output is for answers alone.
+
+    Delta prints a line of its own for every VACUUM, and the lease has one from time to time.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAll(list(settings.items()))
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stdout": STANDARD_ERROR}))
+
+
 def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
@@ -224,6 +238,7 @@ def _submitted() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+STANDARD_ERROR = 2
 _MASTER = re.compile(r"local(\[[^\]]*\])?|local-cluster\[[^\]]*\]|spark://[^,/]+:\d+(,[^,/]+:\d+)*|yarn|k8s://\S+")
 _KEY = re.compile(r"spark(\.[\w-]+)+")
 _OPTIONS_OF_THEIR_OWN = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -63,3 +64,23 @@ def test_help_lists_every_job_with_an_example() -> None:
         done = lakehouse(job, "--help")
         assert done.returncode == 0
         assert "Example: lakehouse" in done.stdout
+
+
+MAKE_A_TABLE = """
+import sys
+from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.tables import Address
+from silver.quarantine import QUARANTINE
+
+Address(sys.argv[1], f"{sys.argv[1]}/_checkpoints").opened(spark_session(extra=SMALL_DATA)).ensure(QUARANTINE)
+"""
+
+
+def test_what_delta_prints_is_not_part_of_an_answer(tmp_path: Path) -> None:
+    warehouse = str(tmp_path / "warehouse")
+    subprocess.run([sys.executable, "-c", MAKE_A_TABLE, warehouse], check=True, timeout=300)
+    done = lakehouse("maintain", "--warehouse", warehouse, "--json")
+    assert done.returncode == 0, done.stderr
+    (table,) = json.loads(done.stdout)["tables"]
+    assert table["table"] == "quality.quarantine"
+    assert "Deleted 0 files" in done.stderr
