@@ -142,7 +142,7 @@ class Table:
             **{"file": "mysql-bin.000002", "pos": self.log, "row": 0},
         }
 
-    def headers(self) -> list[tuple[str, bytes]]:
+    def headers(self) -> list[tuple[str, str | bytes | None]]:
         """What Debezium says with each record: one run of one connector."""
         context = "__debezium.context."
         return [

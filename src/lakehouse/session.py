@@ -212,7 +212,8 @@ def _start_java(settings: Mapping[str, str]) -> None:
 
     if SparkContext._gateway is None:
         conf = SparkConf().setAll(list(settings.items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stdout": STANDARD_ERROR}))
+        java = launch_gateway(conf, {"stdout": STANDARD_ERROR})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=java)
 
 
 def _answers(address: str) -> bool:

@@ -1,0 +1,198 @@
+"""A backlog of both sources through everything: this project, plain Spark and Flink SQL, on the same topics.
+
+python -m benchmarks.backlog [--events 500000] [--keys 150000] [--turns 3] [--seed 1]
+
+Each is a command of its own that begins with Java; their order is drawn anew in every turn. What a run leaves on its
+topic is compared with the truth, so a fast wrong answer is said to be wrong. Prints a line of JSON for every run, and a
+table at the end. `make bench` sets up what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.table import Table
+
+from benchmarks.load import Row, create_topics, send, tables
+from demo.broker import embedded_broker
+from lakehouse.contract_files import load_contracts
+from lakehouse.jars import jar_paths, load_manifest
+from lakehouse.kafka import partitions
+from lakehouse.kafka_client import KafkaConnection
+from lakehouse.kafka_log import committed_records
+from lakehouse.steps import wide_console
+
+HERE = Path(__file__).parent
+OURS, PLAIN, FLINK = "this project", "plain Spark", "Flink SQL"
+UNIFIED = load_contracts().gold.publication.topic
+LIMIT_SECONDS = 1800
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one contender: `wrong` is the number of keys whose last record on the topic is not the truth."""
+
+    contender: str
+    turn: int
+    seconds: float
+    wrong: int
+    topic_records: int
+    bytes_on_disk: int
+    stages: Mapping[str, float]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the benchmark. Ends with 1 when a contender was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.backlog", description=__doc__)
+    parser.add_argument("--events", type=int, default=500_000, help="records of each source, tombstones included")
+    parser.add_argument("--keys", type=int, default=150_000, help="orders of each source at the beginning")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="*", choices=COMMANDS, default=list(COMMANDS))
+    chosen = parser.parse_args(argv)
+    runs = []
+    with TemporaryDirectory(prefix="backlog-") as folder, embedded_broker() as servers:
+        create_topics(servers, partitions=2)
+        sources = tables(seed=chosen.seed, keys=chosen.keys)
+        sent = send(servers, sources, events=chosen.events)
+        print(json.dumps({"load": asdict(sent)}), flush=True)
+        truth = dict(row for table in sources for row in table.unified())
+        order = Random(chosen.seed)  # noqa: S311 - an order, no secret
+        for turn in range(1, chosen.turns + 1):
+            for contender in order.sample(chosen.only, len(chosen.only)):
+                run = one_run(contender, turn, servers, Path(folder) / f"{turn} {contender}", truth)
+                runs.append(run)
+                print(json.dumps(asdict(run)), flush=True)
+    wide_console().print(summary(runs))
+    if any(run.wrong for run in runs):
+        sys.exit(1)
+
+
+def one_run(contender: str, turn: int, servers: str, folder: Path, truth: Mapping[str, Row]) -> Run:
+    """A contender from an empty folder and an empty topic to the end. Raises RuntimeError when it fails."""
+    folder.mkdir()
+    with unified_topic(servers):
+        command = COMMANDS[contender](servers, folder)
+        begun = time.monotonic()
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
+            env={**os.environ, "PYTHONPATH": f"{HERE.parent / 'src'}:{HERE.parent}"},
+        )
+        seconds = time.monotonic() - begun
+        if done.returncode:
+            raise RuntimeError(f"{contender} ended with {done.returncode}: {done.stderr[-2000:]}")
+        found, records = last_values(servers)
+    wrong = sum(found.get(key) != row for key, row in comparable(truth).items()) + len(found.keys() - truth.keys())
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return Run(contender, turn, round(seconds, 1), wrong, records, size, stages(done.stderr))
+
+
+@contextmanager
+def unified_topic(servers: str) -> Iterator[None]:
+    """The unified topic, empty; gone at the end."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    new = NewTopic(UNIFIED, num_partitions=3, replication_factor=1, config={"cleanup.policy": "compact"})
+    admin.create_topics([new])[UNIFIED].result()
+    try:
+        yield
+    finally:
+        admin.delete_topics([UNIFIED])[UNIFIED].result()
+        while UNIFIED in partitions(KafkaConnection(bootstrap_servers=servers)):
+            time.sleep(0.2)
+
+
+def last_values(servers: str) -> tuple[dict[str, Row], int]:
+    """The last value of every key that is not deleted, comparable; and how many records there are."""
+    found: dict[str, Row | None] = {}
+    records = 0
+    for record in committed_records(KafkaConnection(bootstrap_servers=servers), UNIFIED):
+        records += 1
+        found[json.loads(record.key)["composite_key"]] = json.loads(record.value) if record.value else None
+    return comparable({key: row for key, row in found.items() if row is not None}), records
+
+
+def comparable(rows: Mapping[str, Row]) -> dict[str, Row]:
+    """The rows without `processed_at`, amounts as numbers and times as times: every contender writes its own forms."""
+    return {
+        key: {
+            **{name: value for name, value in row.items() if name != "processed_at"},
+            "total_amount": Decimal(str(row["total_amount"])),
+            "created_at": datetime.fromisoformat(row["created_at"].replace("Z", "")),
+        }
+        for key, row in rows.items()
+    }
+
+
+def stages(said: str) -> dict[str, float]:
+    """The seconds of each job, as `lakehouse run` tells them: `bronze  1,000 new records (3.2 s)`."""
+    found = {}
+    for line in said.splitlines():
+        name, _, rest = line.strip().removeprefix("✓ ").partition(" ")
+        if name in {"session", "bronze", "silver", "gold", "publish"} and rest.endswith(" s)"):
+            found[name] = float(rest.rsplit("(", 1)[1].removesuffix(" s)"))
+    return found
+
+
+def of_this_project(servers: str, folder: Path) -> list[str]:
+    """`lakehouse run`, with the packaged contracts but for the form of decimals in the load."""
+    contracts = folder / "contracts"
+    subprocess.run([sys.executable, "-m", "orders_lakehouse", "init", str(contracts)], check=True, capture_output=True)
+    topics = contracts / "bronze" / "topics.yaml"
+    as_text = "envelope: table\n        decimal_handling_mode: string"
+    topics.write_text(topics.read_text().replace("envelope: table", as_text))
+    where = ["--bootstrap-servers", servers, "--warehouse", str(folder / "warehouse"), "--contracts", str(contracts)]
+    return [sys.executable, "-m", "orders_lakehouse", "run", *where]
+
+
+def of_plain_spark(servers: str, folder: Path) -> list[str]:
+    """benchmarks/plain_spark.py."""
+    where = ["--bootstrap-servers", servers, "--warehouse", str(folder), "--topic", UNIFIED]
+    return [sys.executable, "-m", "benchmarks.plain_spark", *where]
+
+
+def of_flink(servers: str, folder: Path) -> list[str]:
+    """benchmarks/flink/unified.py, in its own environment."""
+    (jar,) = jar_paths(load_manifest(HERE / "flink" / "jars.yaml"))
+    python = HERE / "flink" / ".venv" / "bin" / "python"
+    return [str(python), str(HERE / "flink" / "unified.py"), servers, UNIFIED, str(jar), str(folder)]
+
+
+def summary(runs: Sequence[Run]) -> Table:
+    """The median of every contender, and how many times as long as this project's it is."""
+    table = Table("contender", "seconds", "all runs", "of this project's", "wrong keys")
+    of: dict[str, list[Run]] = {}
+    for run in runs:
+        of.setdefault(run.contender, []).append(run)
+    ours = median(run.seconds for run in of[OURS]) if OURS in of else None
+    for contender, its in of.items():
+        middle = median(run.seconds for run in its)
+        ratio = f"{middle / ours:.2f}" if ours else ""
+        every = ", ".join(f"{run.seconds:.1f}" for run in its)
+        table.add_row(contender, f"{middle:.1f}", every, ratio, str(max(run.wrong for run in its)))
+    return table
+
+
+COMMANDS: Mapping[str, Any] = {OURS: of_this_project, PLAIN: of_plain_spark, FLINK: of_flink}
+
+if __name__ == "__main__":
+    main()
