@@ -32,7 +32,7 @@ from lakehouse.contracts import Contracts
 from lakehouse.data_docs import DATA_DOCS, write_data_docs
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka import partitions
-from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.session import spark_session
 from lakehouse.steps import Steps, wide_console
 from lakehouse.tables import Warehouse
 
@@ -102,7 +102,7 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
     _replay(steps, bootstrap_servers, data, only_last=False)
     chosen = settings(warehouse=str(folder), bootstrap_servers=bootstrap_servers)
     with steps.step("session", "starting Spark") as note:
-        spark = spark_session(extra=SMALL_DATA)
+        spark = spark_session()
         note(f"Spark {spark.version}")
     end_on_signals(console, running)  # Spark has just put its own handler of Ctrl-C in place of ours
     run_id = uuid4().hex

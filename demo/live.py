@@ -34,7 +34,7 @@ from lakehouse.config import settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka import partitions
-from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.session import spark_session
 from lakehouse.steps import Steps, wide_console
 from lakehouse.tables import Warehouse
 
@@ -89,7 +89,7 @@ def run_demo(console: Console, folder: Path, *, running: ExitStack) -> list[str]
         shutil.rmtree(folder)
     chosen = settings(warehouse=str(folder), bootstrap_servers=stack.bootstrap_servers)
     with steps.step("session", "starting Spark") as note:
-        spark = spark_session(extra=SMALL_DATA)
+        spark = spark_session()
         note(f"Spark {spark.version}")
     end_on_signals(console, running)  # Spark has just put its own handler of Ctrl-C in place of ours
     seconds: list[Mapping[str, float]] = []

@@ -19,6 +19,7 @@ from lakehouse.kafka_client import KafkaConnection
 from lakehouse.kafka_offsets import Partition
 from lakehouse.kafka_spark import explained, source_options
 from lakehouse.patience import Patience
+from lakehouse.sizing import prepared_for
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Address, Warehouse
@@ -87,11 +88,13 @@ def append_batch(
     if read_again:
         rows = not_yet_stored(rows, warehouse.read(name), read_again=read_again)
     checkpoint = warehouse.checkpoint_id(job) or ""
-    warehouse.append_once(name, rows, writer=f"{job}/{checkpoint}", number=batch_id)
+    planned = planned_ranges(warehouse, job, batch_id, topic_ids=topic_ids)
+    with prepared_for(warehouse.spark, sum(one.until_offset - one.from_offset for one in planned)):
+        warehouse.append_once(name, rows, writer=f"{job}/{checkpoint}", number=batch_id)
     write_down_batch(
         warehouse,
         warehouse.read(name),
-        planned_ranges(warehouse, job, batch_id, topic_ids=topic_ids),
+        planned,
         batch={"source": source, "checkpoint": checkpoint, "batch": batch_id},
         number=batch_id,
         writer=f"{job}/{checkpoint}/batches",

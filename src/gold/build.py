@@ -29,6 +29,7 @@ from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, GoldSource, GoldTables
 from lakehouse.progress import PROGRESS, Version, current, forget_others, record, taken
 from lakehouse.results import RESULTS
+from lakehouse.sizing import prepared_for, rows_in
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
@@ -75,50 +76,60 @@ def run(
     if not already:
         forget_others(warehouse, made_by, like=f"{UNIFIED} ")
     news = sources_with_news(warehouse, contracts.gold, already={} if full_refresh else already)
-    held_sources = judge_tables(warehouse, contracts, news, already=already, run_id=run_id) if news else ()
-    merged = {name: now for name, now in news.items() if name not in held_sources}
-    changed, written = 0, 0
-    whole: Mapping[str, str] = {}
-    if merged:
-        with ExitStack() as stack:
-            since, whole = _since(warehouse, contracts.gold, merged, already, full_refresh=full_refresh, stack=stack)
-            orders = reduce(
-                lambda left, right: left.unionByName(right),
-                [
-                    desired_orders(
-                        warehouse, contracts.gold, contracts.gold.sources[name], now=now, touched=since[name]
-                    )
-                    for name, now in merged.items()
-                ],
+    # The gate looks at all rows of these tables, however few have changed.
+    size = sum(version.size_in_bytes for of_feeds in news.values() for version in of_feeds.values())
+    with prepared_for(spark, rows_in(size)):
+        held_sources = judge_tables(warehouse, contracts, news, already=already, run_id=run_id) if news else ()
+        merged = {name: now for name, now in news.items() if name not in held_sources}
+        now, changed, written = before, 0, 0
+        whole: Mapping[str, str] = {}
+        if merged:
+            changed, whole = _merge(
+                warehouse, contracts.gold, merged, already, held_back=held_sources, full_refresh=full_refresh
             )
-            if full_refresh:
-                kept = [contracts.gold.sources[name].name for name in held_sources]
-                changed = replace_orders(
-                    warehouse, unified_table(contracts.gold), orders, tables=contracts.gold, kept_sources=kept
-                )
-            else:
-                changed = merge_orders(
-                    warehouse.delta(UNIFIED),
-                    orders,
-                    tables=contracts.gold,
-                    delete_beyond=_not_of_others(contracts.gold, whole) if whole else None,
-                )
-        if warehouse.version(UNIFIED) != before.number:
-            written = warehouse.written_bytes(UNIFIED)
-        record(warehouse, made_by, [version for now in merged.values() for version in now.values()])
-        already = {**already, **{version.table: version for now in merged.values() for version in now.values()}}
-    unpublished = _let_pass(
-        warehouse, contracts, already, before=before, merged=tuple(merged), held_back=held_sources, run_id=run_id
-    )
+            now = current(warehouse, UNIFIED)
+            if now != before:
+                written = warehouse.written_bytes(UNIFIED)
+            versions = [version for of_feeds in merged.values() for version in of_feeds.values()]
+            record(warehouse, made_by, versions)
+            already = {**already, **{version.table: version for version in versions}}
+        passing = {"merged": tuple(merged), "held_back": held_sources}
+        unpublished = _let_pass(warehouse, contracts, already, before=before, now=now, **passing, run_id=run_id)
     return Outcome(
         changed_rows=changed,
         held_sources=held_sources,
         unpublished_sources=unpublished,
         whole=whole,
         written_bytes=written,
-        size_in_bytes=warehouse.size_in_bytes(UNIFIED),
-        marts=marts.refresh(warehouse, contracts, whole=full_refresh),
+        size_in_bytes=now.size_in_bytes,
+        marts=marts.refresh(warehouse, contracts, now=now, whole=full_refresh),
     )
+
+
+def _merge(
+    warehouse: Warehouse,
+    tables: GoldTables,
+    merged: Mapping[str, Mapping[str, Version]],
+    already: Mapping[str, Version],
+    *,
+    held_back: Sequence[str],
+    full_refresh: bool,
+) -> tuple[int, Mapping[str, str]]:
+    """Make gold hold the orders of these sources; how many rows changed, and the sources that were taken whole, why."""
+    with ExitStack() as stack:
+        since, whole = _since(warehouse, tables, merged, already, full_refresh=full_refresh, stack=stack)
+        orders = reduce(
+            lambda left, right: left.unionByName(right),
+            [
+                desired_orders(warehouse, tables, tables.sources[name], now=now, touched=since[name])
+                for name, now in merged.items()
+            ],
+        )
+        if full_refresh:
+            kept = [tables.sources[name].name for name in held_back]
+            return replace_orders(warehouse, unified_table(tables), orders, tables=tables, kept_sources=kept), whole
+        beyond = _not_of_others(tables, whole) if whole else None
+        return merge_orders(warehouse.delta(UNIFIED), orders, tables=tables, delete_beyond=beyond), whole
 
 
 def _since(
@@ -166,6 +177,7 @@ def _let_pass(
     already: Mapping[str, Version],
     *,
     before: Version,
+    now: Version,
     merged: Sequence[str],
     held_back: Sequence[str],
     run_id: str,
@@ -177,7 +189,6 @@ def _let_pass(
     took it then may be gone; they are judged when they are merged again.
     """
     sources = contracts.gold.sources
-    now = current(warehouse, UNIFIED) if merged else before
     passed = passed_versions(warehouse, sources)
     orders = {}
     for name, source in sources.items():

@@ -18,7 +18,7 @@ from gold.columns import UNIFIED, unified
 from lakehouse.change_feed import kept_changes
 from lakehouse.column_types import DecimalType
 from lakehouse.contracts import Contracts, GoldTables, Mart
-from lakehouse.progress import Version, current, record, taken
+from lakehouse.progress import Version, record, taken
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
@@ -29,12 +29,11 @@ MOST_DIGITS = 38
 MORE_DIGITS = 10
 
 
-def refresh(warehouse: Warehouse, contracts: Contracts, *, whole: bool = False) -> dict[str, int]:
-    """Bring every mart up to gold as it is now; of each, how many groups were written.
+def refresh(warehouse: Warehouse, contracts: Contracts, *, now: Version, whole: bool = False) -> dict[str, int]:
+    """Bring every mart up to gold as it is `now`; of each, how many groups were written.
 
     `whole`: all groups, in one commit that also gives the table the columns that the contract has now.
     """
-    now = current(warehouse, UNIFIED)
     return {
         name: _refresh(warehouse, contracts.gold, name, mart, now=now, whole=whole)
         for name, mart in contracts.gold.marts.items()

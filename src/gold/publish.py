@@ -29,6 +29,7 @@ from lakehouse.kafka_offsets import topic_ids
 from lakehouse.kafka_producer import TransactionalProducer, transactional_producer
 from lakehouse.kafka_spark import source_errors
 from lakehouse.patience import Patience
+from lakehouse.sizing import prepared_for, rows_in
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def run(
     """
     connection, publication = settings.kafka(), contracts.gold.publication
     warehouse = settings.address.opened(spark)
-    warehouse.created_at_ms(UNIFIED)
+    _created, size = warehouse.created_and_size(UNIFIED)
     for topic, number in ((publication.topic, publication.partitions), (publication.progress_topic, 1)):
         ensure_compacted_topic(connection, topic, partitions=number, replication_factor=publication.replication_factor)
     shape = shape_of(contracts, topic_id=topic_ids(connection, [publication.topic])[publication.topic])
@@ -75,7 +76,11 @@ def run(
         # Only now: what another run had begun is taken back, or committed.
         marker = read_marker(connection, publication.progress_topic)
         for stretch in stretches(warehouse, contracts, marker, shape=shape, republish=republish):
-            with new_records(warehouse, connection, contracts, stretch, marker) as (rows, why, generation):
+            # Without changes to go on from, all of gold and of the topic is compared.
+            with (
+                prepared_for(spark, 0 if stretch.before else rows_in(size)),
+                new_records(warehouse, connection, contracts, stretch, marker) as (rows, why, generation),
+            ):
                 place = Place(created_ms=stretch.now.created_ms, version=stretch.now.number, shape=shape)
                 marker = Marker(generation=generation, places=marker.places)
                 after = marker.at(stretch.sources, place)

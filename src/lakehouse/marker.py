@@ -23,12 +23,10 @@ def check_format(warehouse: Warehouse) -> int:
 
     Raises TableError when the format is newer than this code knows.
     """
-    if not warehouse.exists(MARKER.name):
+    marks = _marks(warehouse)
+    if not marks:
         return UNMARKED
-    newest = warehouse.read(MARKER.name).orderBy(F.col("format").desc()).limit(1).collect()
-    if not newest:
-        return UNMARKED
-    found, creator = int(newest[0]["format"]), newest[0]["created_by"]
+    found, creator = max(marks)
     if found > FORMAT:
         raise TableError(
             f"The warehouse {warehouse.location} was written by orders-lakehouse {creator} (format {found}); "
@@ -43,11 +41,19 @@ def mark_format(warehouse: Warehouse) -> None:
 
     A warehouse that has tables and no marker gets one of format 1 as well: there was no other format before markers.
     """
-    warehouse.ensure(MARKER)
-    if warehouse.read(MARKER.name).isEmpty():
+    if not _marks(warehouse):
+        warehouse.ensure(MARKER)
         marker = [{"format": FORMAT, "created_by": release()}]
         rows = small_table(warehouse.spark, marker, _VALUES).withColumn("created_at", F.current_timestamp())
         warehouse.append(MARKER.name, rows)
+
+
+def _marks(warehouse: Warehouse) -> list[tuple[int, str]]:
+    """Format and release of every row of the marker: one, unless two runs of old code came together."""
+    if not warehouse.exists(MARKER.name):
+        return []
+    rows = warehouse.read(MARKER.name).select("format", "created_by").collect()
+    return [(row["format"], row["created_by"]) for row in rows]
 
 
 def release() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import functions as F
 
@@ -17,11 +17,15 @@ PROGRESS = TableSpec(
 
 @dataclass(frozen=True)
 class Version:
-    """A commit of one table. `created_ms` tells a table from a later one of the same name."""
+    """A commit of one table. `created_ms` tells a table from a later one of the same name.
+
+    `size_in_bytes` of its data, where it was looked at: it tells no version from another.
+    """
 
     table: str
     created_ms: int
     number: int
+    size_in_bytes: int = field(default=0, compare=False)
 
     def goes_on_to(self, later: Version) -> bool:
         """Whether `later` is a later commit of this very table: not of one made anew, or restored to before this."""
@@ -30,7 +34,8 @@ class Version:
 
 def current(warehouse: Warehouse, table: str) -> Version:
     """The table's last commit."""
-    return Version(table, warehouse.created_at_ms(table), warehouse.version(table))
+    created_ms, size_in_bytes = warehouse.created_and_size(table)
+    return Version(table, created_ms, warehouse.version(table), size_in_bytes)
 
 
 def taken(warehouse: Warehouse, consumer: str) -> dict[str, Version]:

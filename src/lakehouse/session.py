@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehouse.errors import InstallationError, LakehouseError, SettingsError
+from lakehouse.sizing import FEW_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -275,9 +276,9 @@ _ONE_MACHINE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    **FEW_ROWS,
     # Many small tasks cost more than they spread.
-    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
 _MANY_MACHINES = {
@@ -302,14 +303,6 @@ _CLASSES = ("io.delta.sql.DeltaSparkSessionExtension", "org.apache.spark.sql.kaf
 _FILE_FOR_SPARK_SUBMIT = "__main__.py"
 
 
-# For a few thousand rows (tests, the demo): there, compiling a plan takes longer than running it, and one task does it.
-SMALL_DATA = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
 # For a process that runs thousands of different plans on few cores (tests): there throughput counts, not pauses, and
 # there has to be room for all of the code.
 MANY_PLANS = {"spark.driver.memory": "4g"}

@@ -136,7 +136,7 @@ class Warehouse:
             self._create_in_catalog(spec)
             return
         builder = DeltaTable.createIfNotExists(self.spark).location(self.path(spec.name))
-        builder = builder.addColumns(self.spark.createDataFrame([], spec.columns).schema)
+        builder = builder.addColumns(declared(spec.columns))
         if spec.partition_by:
             builder = builder.partitionedBy(*spec.partition_by)
         for key, value in spec.properties.items():
@@ -174,7 +174,7 @@ class Warehouse:
         columns and whether values may be NULL are not compared. A column too many counts, since a MERGE of whole rows
         would not know what to put there.
         """
-        wanted = _types(self.spark.createDataFrame([], spec.columns).schema)
+        wanted = _types(declared(spec.columns))
         found = _types(self.read(spec.name).schema)
         differences = [
             f"{name} should be {kind} and is {found.get(name, 'missing')}"
@@ -183,7 +183,7 @@ class Warehouse:
         ]
         differences += [f"{name} ({kind}) should not be there" for name, kind in found.items() if name not in wanted]
         own = {key: value for key, value in spec.properties.items() if key.startswith(OWN_PROPERTY)}
-        made_by = self.delta(spec.name).detail().select("properties").collect()[0]["properties"] if own else {}
+        made_by = self._properties(spec.name) if own else {}
         differences += [
             f"its {key.removeprefix(OWN_PROPERTY)} should be {value} and is {made_by.get(key, 'not known')}"
             for key, value in own.items()
@@ -194,6 +194,12 @@ class Warehouse:
                 f"The table {spec.name} at {self.location} is not what it should be: {'; '.join(differences)}.",
                 remedy=_REMEDIES.get(spec.name.split(".")[0], _OF_ANOTHER_RELEASE),
             )
+
+    def _properties(self, name: str) -> dict[str, str]:
+        """The table's properties. DESCRIBE DETAIL has them too, and counts the table's files for it."""
+        return {
+            row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.sql_name(name)}").collect()
+        }
 
     def delta(self, name: str) -> DeltaTable:
         """The table as a target of MERGE. Raises TableError when there is no such table; over Spark Connect, later."""
@@ -253,8 +259,9 @@ class Warehouse:
         """
         from pyspark.sql import functions as F
 
-        columns = self.spark.createDataFrame([], spec.columns).schema
-        typed = rows.select(*[F.col(column.name).cast(column.dataType).alias(column.name) for column in columns])
+        typed = rows.select(
+            *[F.col(column.name).cast(column.dataType).alias(column.name) for column in declared(spec.columns)]
+        )
         write = typed.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         if self.in_catalog:
             write.saveAsTable(self.path(spec.name))
@@ -271,15 +278,23 @@ class Warehouse:
         metrics = self.delta(name).history(1).select("operationMetrics").collect()[0]["operationMetrics"]
         return sum(int(metrics.get(name) or 0) for name in ("numTargetBytesAdded", "numOutputBytes"))
 
+    def created_and_size(self, name: str) -> tuple[int, int]:
+        """When the table was created, in epoch milliseconds, and the bytes of its data files as it is now.
+
+        A later table of the same name was created later.
+        """
+        with self._table_errors(name):
+            detail = self.delta(name).detail()
+            (row,) = detail.selectExpr("unix_millis(createdAt) AS created", "sizeInBytes AS size").collect()
+        return int(row["created"]), int(row["size"])
+
     def size_in_bytes(self, name: str) -> int:
         """The bytes of the table's data files, as it is now."""
-        return int(self.delta(name).detail().select("sizeInBytes").collect()[0]["sizeInBytes"])
+        return self.created_and_size(name)[1]
 
     def created_at_ms(self, name: str) -> int:
         """When the table was created, in epoch milliseconds: a later table of the same name has a higher number."""
-        with self._table_errors(name):
-            detail = self.delta(name).detail().selectExpr("unix_millis(createdAt) AS created").collect()[0]
-        return int(detail["created"])
+        return self.created_and_size(name)[0]
 
     def checkpoint(self, job: str) -> str:
         """Where the streaming job keeps its checkpoint."""
@@ -313,6 +328,16 @@ class Warehouse:
             raise TableError(
                 f"There is no table {name} at {self.location}.", remedy="Run the job of the layer that writes it first."
             ) from None
+
+
+def declared(columns: str) -> StructType:
+    """The columns of a declaration in Spark SQL. Needs a session."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL(columns)
+    if not isinstance(schema, StructType):
+        raise TypeError(columns)
+    return schema
 
 
 def _text(text: str) -> str:

@@ -93,6 +93,8 @@ def judged_records(
 ) -> DataFrame:
     """Bronze rows of a feed as changes that have been through gate 1. `wrapped`: as `changes` takes it.
 
+    The raw `value` and `headers` stay with those alone that go to quarantine: the others are held several times over.
+
     `decisions` (`decided`): what people have decided about records; None where they have about none.
     """
     told = changes(records, feed, wrapped=wrapped)
@@ -100,7 +102,9 @@ def judged_records(
         told = told.withColumn("decision", F.lit(None).cast("string"))
     else:
         told = told.join(F.broadcast(decisions), on=OF_RECORD, how="left")
-    return judged(told, rules, keys=feed.keys, has_position=has_position(feed))
+    told = judged(told, rules, keys=feed.keys, has_position=has_position(feed))
+    waits = F.col("kind") == "quarantined"
+    return told.withColumns({name: F.when(waits, F.col(name)) for name in ("value", "headers")})
 
 
 def decisions_about(warehouse: Warehouse, feed: Feed, standing: Standing) -> DataFrame | None:

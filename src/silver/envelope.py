@@ -87,33 +87,31 @@ def events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
 
 def _typed(told: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
     """The events with their values in the types of the contract, and with what did not fit."""
-    is_change, is_tombstone = F.col("kind") == "change", F.col("kind") == "tombstone"
-    has_row = is_change & (~F.col("is_delete") | F.lit(feed.append_only))
-    # A list of changes has truncates too.
-    has_key = is_change | is_tombstone | (F.lit(feed.append_only) & (F.col("kind") == "truncate"))
-    columns, problems, absent, left_out = [], [], [], []
-    large = large_columns(feed)
-    may_leave_out = ~F.col("op").isin(*WHOLE_ROWS) | F.col("old_key").isNotNull()
+    is_change = F.col("kind") == "change"
+    placed = _with_fields(told, feed, wrapped=wrapped)
+    schemas = {
+        name: F.col(f"schema_{name}") if wrapped and declared.from_topic is None else None
+        for name, declared in feed.columns.items()
+    }
+    values = {
+        f"value_{name}": F.col(f"field_{name}")
+        if declared.from_topic is not None
+        else typed(F.col(f"field_{name}"), declared, feed, schema=schemas[name])
+        for name, declared in feed.columns.items()
+    }
+    problems, absent = [], []
     for name, declared in feed.columns.items():
-        field = _field(feed, name, declared)
-        is_left_out = F.lit(False)
-        if name in large:
-            is_left_out = may_leave_out & F.coalesce(unmarked(field).isin(*_placeholders(feed)), F.lit(False))
-            field = F.when(~is_left_out, field)
-            left_out.append(F.when(has_row & is_left_out, name))
+        field, value = F.col(f"field_{name}"), F.col(f"value_{name}")
         if name in feed.keys:
             problems.append(F.when(is_change & field.isNull(), f"{name}: the record has no value for this key."))
-            field = F.when(is_change | is_tombstone, field)
         elif declared.from_topic is None:
-            field = F.when(has_row, field)
             has_field = reduce(or_, [F.map_contains_key("after", part) for part in feed.fields_of(name)])
-            absent.append(F.when(has_row & ~has_field, name))
-        schema = _schema(feed, name) if wrapped and declared.from_topic is None else None
-        value = field if declared.from_topic is not None else typed(field, declared, feed, schema=schema)
-        columns.append(value.alias(name))
-        problems.append(F.when(is_change, misfit(field, value, declared, feed, name=name, schema=schema)))
+            absent.append(F.when(F.col("has_row") & ~has_field, name))
+        problems.append(F.when(is_change, misfit(field, value, declared, feed, name=name, schema=schemas[name])))
+    left_out = [F.when(F.col("has_row") & F.col(f"is_left_out_{name}"), name) for name in large_columns(feed)]
     problems_of_kind = F.when(F.col("kind") == "unreadable", F.array("problem")).otherwise(_present(problems))
-    return told.select(
+    row = F.struct(*[F.col(f"value_{name}").alias(name) for name in feed.columns])
+    return placed.withColumns(values).select(
         *RAW,
         "run_id",
         "kind",
@@ -124,12 +122,47 @@ def _typed(told: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
         "source",
         "event_id",
         "old_key",
-        F.when(has_key, F.struct(*columns)).alias("row"),
+        F.when(F.col("has_key"), row).alias("row"),
         _present(absent).alias("absent"),
         _present(left_out).alias("left_out"),
         _present([*left_out, *([] if absent_is_null(feed) else absent)]).alias("untold"),
         problems_of_kind.alias("problems"),
     )
+
+
+def _with_fields(told: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
+    """The events with `field_<column>`, the text of each column's value where the event tells it.
+
+    And `has_row`, `has_key`, `schema_<column>` where messages may bring schemas, `is_left_out_<column>` of large ones.
+    They are columns of their own, a step each, since what reads a value names it many times: Spark would look the field
+    up in the row each time, in code too long for Java to compile.
+    """
+    is_change, is_tombstone = F.col("kind") == "change", F.col("kind") == "tombstone"
+    flags = {
+        "has_row": is_change & (~F.col("is_delete") | F.lit(feed.append_only)),
+        # A list of changes has truncates too.
+        "has_key": is_change | is_tombstone | (F.lit(feed.append_only) & (F.col("kind") == "truncate")),
+        "may_leave_out": ~F.col("op").isin(*WHOLE_ROWS) | F.col("old_key").isNotNull(),
+    }
+    found = {f"found_{name}": _field(feed, name, declared) for name, declared in feed.columns.items()}
+    schemas = {
+        f"schema_{name}": _schema(feed, name)
+        for name, declared in feed.columns.items()
+        if wrapped and declared.from_topic is None
+    }
+    left_out, fields = {}, {}
+    for name, declared in feed.columns.items():
+        field = F.col(f"found_{name}")
+        if name in large_columns(feed):
+            is_placeholder = F.coalesce(unmarked(field).isin(*_placeholders(feed)), F.lit(False))
+            left_out[f"is_left_out_{name}"] = F.col("may_leave_out") & is_placeholder
+            field = F.when(~F.col(f"is_left_out_{name}"), field)
+        if name in feed.keys:
+            field = F.when(is_change | is_tombstone, field)
+        elif declared.from_topic is None:
+            field = F.when(F.col("has_row"), field)
+        fields[f"field_{name}"] = field
+    return told.withColumns({**flags, **found, **schemas}).withColumns(left_out).withColumns(fields)
 
 
 def _field(feed: Feed, name: str, declared: Declared) -> Column:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Contracts, Expectation, Feed
 from lakehouse.held import held
 from lakehouse.results import RESULTS, Result, result_rows
+from lakehouse.sizing import prepared_for
 from lakehouse.tables import Address, Warehouse, small_table
 from silver import quarantine, stops
 from silver.batch import FeedBatch, Outcome, decisions_about, entries, judged_records, moved_rows
@@ -134,7 +135,7 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     going_on = [feed for name, feed in feeds.items() if name not in {*before.stopped, *before.taken}]
     ranges = {reach.place: (reach.first, reach.last) for reach in reaches}
     arrived = Arrived(warehouse, batch, wrapped, job)
-    with ExitStack() as stack:
+    with prepared_for(warehouse.spark, sum(reach.records for reach in reaches)), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
         judged = _judged(arrived, going_on, standing, stack)
         if before.stopped or judged.stopped:
@@ -149,9 +150,9 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
     batch_id, ranges = stops.waiting(warehouse, job.source, checkpoint, feed.name)
     records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
-    _places, wrapped = _reaches(records)
+    reaches, wrapped = _reaches(records)
     arrived = Arrived(warehouse, records, wrapped, job)
-    with ExitStack() as stack:
+    with prepared_for(warehouse.spark, sum(reach.records for reach in reaches)), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
         judged = _judged(arrived, [feed], standing, stack)
         if judged.stopped:

@@ -15,7 +15,6 @@ import pytest
 
 from demo.broker import embedded_broker
 from demo.check import compacted_view
-from lakehouse.session import SMALL_DATA
 from tests.kafka.test_run import produce
 from tests.support.deployment import WheelTask
 from tests.support.wheel import build, installed
@@ -33,7 +32,7 @@ package, name, *sys.argv[1:] = sys.argv[1:]
 (script,) = distribution(package).entry_points.select(group="console_scripts", name=name)
 script.load()()
 """
-# What every Spark of the test gets: a metastore in a folder in place of Unity Catalog; and SMALL_DATA.
+# What every Spark of the test gets: a metastore in a folder in place of Unity Catalog.
 DEFAULTS = """
 spark.sql.catalogImplementation hive
 spark.sql.warehouse.dir {folder}/tables
@@ -47,8 +46,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, subpr
     folder = tmp_path_factory.mktemp("workspace")
     python = installed(build(folder), folder / "environment")
     (folder / "conf").mkdir()
-    small = "\n".join(f"{key} {value}" for key, value in SMALL_DATA.items())
-    (folder / "conf" / "spark-defaults.conf").write_text(DEFAULTS.format(folder=folder) + small, encoding="utf-8")
+    (folder / "conf" / "spark-defaults.conf").write_text(DEFAULTS.format(folder=folder), encoding="utf-8")
     with embedded_broker() as servers:
         produce(servers, folder, first=True)
         job = resolved("dev", {"bootstrap_servers": servers})["resources"]["jobs"]["orders_lakehouse"]

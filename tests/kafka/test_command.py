@@ -68,11 +68,11 @@ def test_help_lists_every_job_with_an_example() -> None:
 
 MAKE_A_TABLE = """
 import sys
-from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.session import spark_session
 from lakehouse.tables import Address
 from silver.quarantine import QUARANTINE
 
-Address(sys.argv[1], f"{sys.argv[1]}/_checkpoints").opened(spark_session(extra=SMALL_DATA)).ensure(QUARANTINE)
+Address(sys.argv[1], f"{sys.argv[1]}/_checkpoints").opened(spark_session()).ensure(QUARANTINE)
 """
 
 

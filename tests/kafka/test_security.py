@@ -161,7 +161,7 @@ from lakehouse.config import settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka import partitions
-from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.session import spark_session
 
 started = ingest._start
 
@@ -177,7 +177,7 @@ def start_and_explain(*arguments):
 ingest._start = start_and_explain
 chosen = settings(warehouse=sys.argv[1], kafka_config=Path(sys.argv[2]))
 known = partitions(chosen.kafka())
-spark = spark_session(extra=SMALL_DATA)
+spark = spark_session()
 spark.sparkContext.setLogLevel("INFO")
 ingest.run(spark, chosen, load_contracts().topics, known=known)
 """

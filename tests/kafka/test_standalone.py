@@ -22,7 +22,7 @@ from demo.broker import embedded_broker
 from demo.check import compacted_view, final_rows
 from demo.replay import replay
 from lakehouse.contract_files import MODELS
-from lakehouse.session import SMALL_DATA
+from lakehouse.sizing import FEW_ROWS
 from tests.support.guide import ROOT
 from tests.support.standalone import SMALL_JAVA, SPARK_HOME, StandaloneCluster, standalone_cluster, tasks_by_worker
 from tests.support.wheel import build
@@ -35,7 +35,7 @@ RECORDING = ROOT / "tests" / "captures" / "pg_ordering"
 TOPICS = {"pgord.public.orders": "postgres_prod_tables.public.orders"}
 COLUMNS = ("order_id", "customer_id", "product_id", "status", "total_amount")
 SETTINGS = {
-    **SMALL_DATA,
+    **FEW_ROWS,
     "spark.executor.memory": "900m",
     "spark.executor.extraJavaOptions": SMALL_JAVA,
     "spark.locality.wait": "0s",

@@ -124,10 +124,10 @@ def test_a_full_disk_is_one_sentence_and_the_batch_is_applied_when_there_is_room
 WRITES = """
 import sys
 from lakehouse.failures import storage_error
-from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.session import spark_session
 from lakehouse.tables import TableSpec, Warehouse, small_table
 
-spark = spark_session(extra=SMALL_DATA)
+spark = spark_session()
 warehouse = Warehouse(spark, sys.argv[1], sys.argv[1] + "/_checkpoints")
 rows = small_table(spark, [{"name": "row"}], "name STRING")
 stream = lambda: (

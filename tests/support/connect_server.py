@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.session import spark_session
 from tests.support.connect_worker import executable
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def main(port: int) -> None:
         os.environ["PYSPARK_PYTHON"] = str(executable(Path(folder)))
         spark = spark_session(
             extra={
-                **SMALL_DATA,
                 "spark.connect.grpc.binding.address": "127.0.0.1",
                 "spark.connect.grpc.binding.port": str(port),
             }

@@ -18,7 +18,7 @@ from gold import build, publish
 from lakehouse.config import settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.kafka_producer import TransactionalProducer
-from lakehouse.session import SMALL_DATA, spark_session
+from lakehouse.session import spark_session
 from tests.support.gold import ungated
 
 PATCH = MonkeyPatch()
@@ -111,7 +111,7 @@ def main(moment: str, location: str, servers: str, topic: str) -> None:
     gold = contracts.gold.model_copy(update={"publication": publication})
     own = ungated(contracts).model_copy(update={"gold": gold})
     # It lives for seconds: the quick compiler only.
-    spark = spark_session(extra=SMALL_DATA, java_options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
+    spark = spark_session(java_options=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
     chosen = settings(warehouse=location, bootstrap_servers=servers)
     chosen_moment.prepare()
     if chosen_moment.job == "gold":

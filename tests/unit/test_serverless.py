@@ -18,7 +18,8 @@ REFUSED = {
 # Only where it is not serverless (in `held`), or not Databricks; and (`conf`) settings that serverless takes.
 GUARDED = {
     "lakehouse/held.py": ["_jdf", "localCheckpoint", "rdd", "unpersist"],
-    "lakehouse/session.py": ["_jvm", "conf", "sparkContext"],
+    "lakehouse/session.py": ["_gateway", "_jvm", "conf", "sparkContext"],
+    "lakehouse/sizing.py": ["conf", "conf", "conf"],
 }
 
 

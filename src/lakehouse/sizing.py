@@ -1,0 +1,61 @@
+"""How much Spark prepares a query for: the few rows of bookkeeping, or the many of a backlog.
+
+A command starts Spark, asks it hundreds of small questions, and moves rows in a few. Generating and compiling code for
+each question, and planning it anew between its stages, takes longer than answering it; for many rows it pays. So a
+session on one machine begins prepared for few rows (FEW_ROWS), and is prepared for many around what moves them. On a
+cluster, and on Databricks, Spark is left as it is set there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# From so many rows on, generated code has earned its compilation: docs/benchmarks.md has the measurements.
+MANY = 100_000
+FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+# What a row of silver or gold takes in a file, about: enough to tell few from many.
+BYTES_OF_A_ROW = 30
+
+
+def rows_in(size_in_bytes: int) -> int:
+    """About how many rows tables of this size have."""
+    return size_in_bytes // BYTES_OF_A_ROW
+
+
+def many_rows() -> dict[str, str]:
+    """The same settings for many rows: a partition a core; more of them would cost more than they spread."""
+    return {
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+    }
+
+
+@contextmanager
+def prepared_for(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Inside the block the session is prepared for so many rows. Settings that are not FEW_ROWS' stay as they are."""
+    if rows < MANY or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        yield
+        return
+    changed = [key for key, value in FEW_ROWS.items() if spark.conf.get(key) == value]
+    for key in changed:
+        spark.conf.set(key, many_rows()[key])
+    try:
+        yield
+    finally:
+        for key in changed:
+            spark.conf.set(key, FEW_ROWS[key])
