@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish soak generated dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish bench bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
@@ -9,9 +9,10 @@ IN_TWO := -n 2 --dist loadfile
 SET_UP := .venv/.set-up
 DBX := tools/dbx
 DATABRICKS := tools/databricks
+FLINK := benchmarks/flink
 LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/servers.yaml
 MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml tests/jars.yaml
-DELETED := .venv tools/dbx/.venv tools/databricks/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+DELETED := .venv tools/dbx/.venv tools/databricks/.venv benchmarks/flink/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -63,6 +64,15 @@ benchmark-rules: setup ## What twenty row rules cost silver's pass (five minutes
 benchmark-publish: setup ## A million orders published in one run: seconds and memory (three minutes)
 	$(BIN)/python -m benchmarks.publish
 
+bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times (an hour)
+	$(BIN)/python -m benchmarks.backlog
+
+bench-quick: bench-setup ## The same with 20,000 changes a source, once
+	$(BIN)/python -m benchmarks.backlog --events 20000 --keys 5000 --turns 1
+
+bench-setup: setup $(FLINK)/.venv/.set-up ## Flink for the benchmarks, in an environment of its own
+	@$(BIN)/python -m lakehouse.jars $(FLINK)/jars.yaml
+
 soak: setup ## Thousands of random histories, until Ctrl-C; a failure prints the seed that tells them again
 	@while HISTORIES=1000 HISTORIES_SEED=random $(BIN)/pytest -q tests/spark/test_changelog.py; do :; done
 
@@ -77,8 +87,8 @@ dbx-check: dbx-setup ## What dbx would deploy to each environment, read by dbx i
 bundle-check: $(DATABRICKS)/.venv/.set-up ## Every resource of the bundle, read by Databricks' own models, without a workspace
 	@$(DATABRICKS)/.venv/bin/python -m tools.databricks.check
 
-tools/%/.venv/.set-up: tools/%/uv.lock tools/%/pyproject.toml tools/environment.sh $(SET_UP)
-	@tools/environment.sh tools/$*
+%/.venv/.set-up: %/uv.lock %/pyproject.toml tools/environment.sh $(SET_UP)
+	@tools/environment.sh $*
 	@touch $@
 
 lint: setup ## Style, formatting, types and the layers' imports
