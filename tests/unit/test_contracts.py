@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -586,14 +585,13 @@ def test_contracts_errors_and_the_command_load_without_spark() -> None:
     code = (
         "import sys; import cli.main, lakehouse.contract_files, lakehouse.errors, lakehouse.config, lakehouse.jars;"
         "lakehouse.contract_files.load_contracts();"
-        "sys.exit(','.join(m for m in ('pyspark', 'great_expectations', 'delta') if m in sys.modules) or None)"
+        "heavy = ','.join(m for m in ('pyspark', 'great_expectations', 'delta') if m in sys.modules);"
+        "print(len(sys.modules)); sys.exit(heavy or None)"
     )
-    before = os.times()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    after = os.times()
     assert (done.returncode, done.stderr) == (0, "")
-    # Seconds of work, not of waiting: other processes of the machine do not count.
-    assert after.children_user + after.children_system - before.children_user - before.children_system < 2
+    # What loading takes, in a number that is the same on every machine: 418 when this was written.
+    assert int(done.stdout) < 450
 
 
 def replace(folder: Path, file: str, right: str, wrong: str) -> None:
