@@ -162,7 +162,9 @@ def _with_fields(told: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
         elif declared.from_topic is None:
             field = F.when(F.col("has_row"), field)
         fields[f"field_{name}"] = field
-    return told.withColumns({**flags, **found, **schemas}).withColumns(left_out).withColumns(fields)
+    looked_up = told.withColumns({**flags, **found, **schemas})
+    # Spark Connect takes no step without columns.
+    return (looked_up.withColumns(left_out) if left_out else looked_up).withColumns(fields)
 
 
 def _field(feed: Feed, name: str, declared: Declared) -> Column:
