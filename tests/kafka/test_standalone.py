@@ -36,6 +36,7 @@ TOPICS = {"pgord.public.orders": "postgres_prod_tables.public.orders"}
 COLUMNS = ("order_id", "customer_id", "product_id", "status", "total_amount")
 SETTINGS = {
     **FEW_ROWS,
+    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.executor.memory": "900m",
     "spark.executor.extraJavaOptions": SMALL_JAVA,
     "spark.locality.wait": "0s",
