@@ -13,6 +13,7 @@ from cli.options import Chosen, with_job_options
 from cli.output import answer, say
 from lakehouse.errors import ConservationError, LakehouseError, SettingsError
 from lakehouse.failures import storage_errors
+from lakehouse.sizing import prepared_for, rows_in
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
             storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
             steps.step("verify", f"laying bronze and the ledger of {name} side by side") as note,
         ):
-            accounts.append(account_of(warehouse, name))
+            with prepared_for(warehouse.spark, _rows(warehouse, f"bronze.{name}_events")):
+                accounts.append(account_of(warehouse, name))
             note(f"{name}: {summary(accounts[-1])}")
     comparison = None
     if source is None and (chosen.settings.bootstrap_servers or chosen.settings.kafka_config):
@@ -86,9 +88,15 @@ def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison 
         if not warehouse.exists(UNIFIED):
             note(f"{UNIFIED} is not there yet")
             return None
-        comparison = compare(warehouse, chosen.settings, chosen.contracts)
+        with prepared_for(warehouse.spark, _rows(warehouse, UNIFIED)):
+            comparison = compare(warehouse, chosen.settings, chosen.contracts)
         note(f"{_number(comparison.orders, 'order')} compared, {comparison.differing:,} differ")
     return comparison
+
+
+def _rows(warehouse: Warehouse, table: str) -> int:
+    """About how many rows the table has; none where there is no table."""
+    return rows_in(warehouse.created_and_size(table)[1]) if warehouse.exists(table) else 0
 
 
 def topic_differs(comparison: Comparison) -> ConservationError:

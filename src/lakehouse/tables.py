@@ -288,10 +288,6 @@ class Warehouse:
             (row,) = detail.selectExpr("unix_millis(createdAt) AS created", "sizeInBytes AS size").collect()
         return int(row["created"]), int(row["size"])
 
-    def size_in_bytes(self, name: str) -> int:
-        """The bytes of the table's data files, as it is now."""
-        return self.created_and_size(name)[1]
-
     def created_at_ms(self, name: str) -> int:
         """When the table was created, in epoch milliseconds: a later table of the same name has a higher number."""
         return self.created_and_size(name)[0]

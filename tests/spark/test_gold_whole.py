@@ -64,7 +64,7 @@ def test_a_first_run_takes_every_source_whole_and_says_so(shop: Shop) -> None:
 
 
 def test_groups_follow_the_orders_that_come_change_and_go(shop: Shop) -> None:
-    before = shop.warehouse.size_in_bytes(UNIFIED)
+    before = shop.warehouse.created_and_size(UNIFIED)[1]
     shop.write(
         "postgres_orders",
         {"order_id": 1, "created_at": EARLY, "total_amount": "99999999.99"},  # to another day
