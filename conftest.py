@@ -14,7 +14,7 @@ import pytest
 from demo.broker import embedded_broker
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
-from lakehouse.session import MANY_PLANS, MANY_PLANS_JAVA, spark_session
+from lakehouse.session import MANY_PLANS, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ def bootstrap_servers() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The suite's one Spark session."""
-    session = spark_session(extra=MANY_PLANS, java_options=MANY_PLANS_JAVA)
+    session = spark_session(extra=MANY_PLANS)
     yield session
     session.stop()
 

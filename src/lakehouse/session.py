@@ -89,8 +89,7 @@ def session_settings(
         "spark.master": master,
     }
     if submitted is None:
-        own, more = _OF_OUR_JAVA[_JAVA_OPTIONS], asked.settings.get(_JAVA_OPTIONS, "")
-        settings[_JAVA_OPTIONS] = " ".join([own, *java_options, *([more] if more else [])])
+        settings[_JAVA_OPTIONS] = _options_of_our_java([*java_options, asked.settings.get(_JAVA_OPTIONS, "")])
         more = asked.settings.get("spark.jars", "")
         settings["spark.jars"] = ",".join([*jars, *([more] if more else [])])
     else:
@@ -170,6 +169,13 @@ def allow_deep_plans() -> None:
         from google._upb import _message
 
         _message.SetAllowOversizeProtos(True)
+
+
+def _options_of_our_java(more: Sequence[str]) -> str:
+    """Ours, then `more`. A Java takes one garbage collector, so ours gives way to another."""
+    given = " ".join(options for options in more if options)
+    collector = [] if _SOME_COLLECTOR.search(given) else [_COLLECTOR]
+    return " ".join([_OF_OUR_JAVA[_JAVA_OPTIONS], *collector, *([given] if given else [])])
 
 
 def _master(asked: Cluster, submitted: Mapping[str, str] | None) -> str:
@@ -287,9 +293,13 @@ _MANY_MACHINES = {
 }
 # Of the Java that this process starts.
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Throughput counts here, not pauses.
+_COLLECTOR = "-XX:+UseParallelGC"
+_SOME_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _OF_OUR_JAVA = {
-    # Spark's start-up notices would stand between our own lines; its errors still come.
-    _JAVA_OPTIONS: f'-Dlog4j2.configurationFile="{_LOG_CONFIG}"',
+    # Spark's start-up notices would stand between our own lines; its errors still come. Every question brings code of
+    # its own: there has to be room for it, or Java throws away what it has compiled, and compiles it again.
+    _JAVA_OPTIONS: f'-Dlog4j2.configurationFile="{_LOG_CONFIG}" -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=400m',
     "spark.driver.memory": "2g",
 }
 # A Java that runs does not look at them any more.
@@ -303,7 +313,5 @@ _CLASSES = ("io.delta.sql.DeltaSparkSessionExtension", "org.apache.spark.sql.kaf
 _FILE_FOR_SPARK_SUBMIT = "__main__.py"
 
 
-# For a process that runs thousands of different plans on few cores (tests): there throughput counts, not pauses, and
-# there has to be room for all of the code.
+# For a process that keeps thousands of different plans (tests).
 MANY_PLANS = {"spark.driver.memory": "4g"}
-MANY_PLANS_JAVA = ("-XX:+UseParallelGC", "-XX:ReservedCodeCacheSize=400m", "-XX:MetaspaceSize=400m")

@@ -69,7 +69,18 @@ def test_settings_that_were_asked_for_go_before_ours_and_jars_and_java_options_b
     assert found["spark.jars"] == "/a.jar,/s3.jar"
     first, *others = found["spark.driver.extraJavaOptions"].split()
     assert first.startswith("-Dlog4j2.configurationFile=")
-    assert others == ["-Xss4m", "-Dmine=1"]
+    assert others[-2:] == ["-Xss4m", "-Dmine=1"]
+
+
+@pytest.mark.parametrize("theirs", ["-XX:+UseG1GC", "-Xss4m -XX:+UseSerialGC -Dmine=1", "-XX:+UseZGC"])
+def test_another_garbage_collector_takes_the_place_of_ours(theirs: str) -> None:
+    ours = session_settings(Cluster())["spark.driver.extraJavaOptions"]
+    assert ours.split().count("-XX:+UseParallelGC") == 1
+    asked_for = Cluster(None, {"spark.driver.extraJavaOptions": theirs})
+    for found in (session_settings(asked_for), session_settings(Cluster(), java_options=[theirs])):
+        options = found["spark.driver.extraJavaOptions"]
+        assert "ParallelGC" not in options
+        assert options.endswith(theirs)
 
 
 def test_under_spark_submit_what_was_given_there_goes_before_ours() -> None:
