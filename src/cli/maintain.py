@@ -42,6 +42,7 @@ def maintain(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
     """
     steps = Steps(wide_console(stderr=True))
     warehouse = opened(chosen, steps)
+    from lakehouse.lease import forget_old_rows
     from lakehouse.maintenance import carried_out, maintainable, planned
 
     names = maintainable(warehouse, tables_of(chosen.contracts))
@@ -57,6 +58,7 @@ def maintain(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
                 note.now(name)
                 done.append(carried_out(warehouse, name, retention_hours=retention_hours))
             forget_held_rows(warehouse.checkpoints)
+            forget_old_rows(warehouse)
             files = sum(one.files_before for one in done), sum(one.files_after for one in done)
             note(f"{files[0]:,} files before, {files[1]:,} after")
     if chosen.as_json:

@@ -49,7 +49,7 @@ LEASE = TableSpec(
 # Takers of a free lease that come together commit one after the other; this often each looks again.
 _ATTEMPTS = 5
 _WAITS_FOR_THE_TABLE_S = (0.0, 0.5, 1.0, 2.0, 4.0)
-# Renewals leave a file each: the files of the last hour stay, the older ones go with every such renewal.
+# An hour of renewals, which leave a file each: then the files that are an hour old go.
 _RENEWALS_TO_A_VACUUM = 60
 
 
@@ -198,14 +198,19 @@ def held_lease(
             say(f"the lease of the warehouse was not released ({type(error).__name__}); the next run takes it over")
 
 
+def forget_old_rows(warehouse: Warehouse) -> None:
+    """Remove the files of the lease's former rows, those of the last hour excepted."""
+    warehouse.delta(LEASE.name).vacuum()
+
+
 def _keep_renewing(warehouse: Warehouse, lease: Lease, ended: threading.Event, every: timedelta, say: Note) -> None:
     renewals = 0
     while not ended.wait(every.total_seconds()):
         try:
             lease.renew()
-            if renewals % _RENEWALS_TO_A_VACUUM == 0:
-                warehouse.delta(LEASE.name).vacuum()
             renewals += 1
+            if renewals % _RENEWALS_TO_A_VACUUM == 0:
+                forget_old_rows(warehouse)
         except Exception as error:
             # A store that does not answer now may do so next time; `check` has the last word.
             say(f"the lease of the warehouse was not renewed ({type(error).__name__}); trying again")
