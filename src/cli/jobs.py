@@ -13,6 +13,7 @@ from bronze import ingest
 from cli.accounts import ledger_now
 from gold import build, publish
 from gold.columns import UNIFIED
+from lakehouse.checkpoint import load_beforehand
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import GateHeldError, LakehouseError
@@ -80,6 +81,8 @@ def run_jobs(
                 results[name] = (PLANS if dry_run else JOBS)[name](work)
         except LakehouseError as error:
             failures.append(error)
+        if name == "bronze" and "gold" in names and any(results.get(name, {}).get("new_records", {}).values()):
+            load_beforehand()
     return Outcome(results, failures)
 
 

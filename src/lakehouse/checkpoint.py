@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
@@ -83,6 +85,18 @@ def validate_tables(tables: Mapping[str, Judged]) -> dict[str, list[Verdict]]:
                 for rule in table.rules
             ]
     return verdicts
+
+
+def load_beforehand() -> None:
+    """Begin to load Great Expectations, which takes seconds, beside what comes before it is needed."""
+    threading.Thread(target=_loaded, name="great expectations", daemon=True).start()
+
+
+def _loaded() -> None:
+    # That it cannot be loaded is for those to say who need it.
+    with suppress(ImportError, InstallationError):
+        _require_packages()
+        importlib.import_module("great_expectations")
 
 
 def quiet_context() -> AbstractDataContext:
