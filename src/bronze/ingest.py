@@ -49,10 +49,7 @@ def run(
     connection = settings.kafka()
     warehouse = settings.address.opened(spark)
     places = (warehouse.location, warehouse.checkpoints)
-    for source in topics.sources:
-        warehouse.ensure(events_table(source))
-    for spec in (OFFSETS, BATCHES):
-        warehouse.ensure(spec)
+    warehouse.ensure_all([*map(events_table, topics.sources), OFFSETS, BATCHES])
 
     def start(source: str) -> StreamingQuery:
         standing = standing_of(warehouse, connection, source, topics.sources[source], known=known)

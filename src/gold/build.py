@@ -66,10 +66,8 @@ def run(
     arguments of a rule.
     """
     warehouse = settings.address.opened(spark)
-    for spec in (PROGRESS, RESULTS):
-        warehouse.ensure(spec)
-    if not (full_refresh and warehouse.exists(UNIFIED)):
-        warehouse.ensure(unified_table(contracts.gold))
+    is_replaced = full_refresh and warehouse.exists(UNIFIED)
+    warehouse.ensure_all([PROGRESS, RESULTS, *([] if is_replaced else [unified_table(contracts.gold)])])
     before = current(warehouse, UNIFIED)
     made_by = consumer(contracts.gold, created_ms=before.created_ms)
     already = taken(warehouse, made_by)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -46,6 +47,9 @@ def small_table(spark: SparkSession, rows: Iterable[Mapping[str, object]], colum
     text = json.dumps(list(rows), ensure_ascii=False)
     return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"ARRAY<STRUCT<{columns}>>")))
 
+
+# Tables that are made, or looked at, at once: each is a few short steps, one after the other.
+AT_A_TIME = 4
 
 # The schemas of every warehouse, by the names that the code and the documents use. `clean` has views only.
 SCHEMAS = ("bronze", "silver", "clean", "gold", "quality", "ops")
@@ -125,6 +129,20 @@ class Warehouse:
                 remedy="If no other run is creating it now, and there is no Parquet file in that folder, delete the "
                 "folder, and run again.",
             ) from None
+
+    def ensure_all(self, specs: Iterable[TableSpec]) -> None:
+        """The same for each of them, several at a time. Raises the first error when all have ended."""
+        from pyspark.util import inheritable_thread_target
+
+        wanted = list(specs)
+        if self.in_catalog:  # of two that create one schema the second could fail
+            for schema in {spec.name.split(".")[0]: spec for spec in wanted}.values():
+                self._ensure_schema(schema.name)
+        with ThreadPoolExecutor(AT_A_TIME) as threads:
+            ensure = inheritable_thread_target(self.spark)(self.ensure)
+            ended = [threads.submit(ensure, spec) for spec in wanted]
+        for one in ended:
+            one.result()
 
     def _ensure(self, spec: TableSpec) -> None:
         from delta.tables import DeltaTable

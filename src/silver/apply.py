@@ -76,10 +76,7 @@ def run(
 
 def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
     """Create every table that silver writes and that is not there, and in a catalog the clean views of them."""
-    for feed in contracts.feeds.values():
-        warehouse.ensure(silver_table(feed))
-    for spec in (*TABLES, QUARANTINE, STOPPED, RESULTS):
-        warehouse.ensure(spec)
+    warehouse.ensure_all([*map(silver_table, contracts.feeds.values()), *TABLES, QUARANTINE, STOPPED, RESULTS])
     ensure_views(warehouse, contracts)
 
 
