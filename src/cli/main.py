@@ -20,7 +20,17 @@ import typer
 
 from cli import collect, connect, maintain, offsets, own_contracts, quality, quarantine, verify
 from cli.opening import at_work, opened
-from cli.options import AcceptRejects, AsJson, Chosen, DryRun, MaxOffsets, Trigger, accepted_feeds, with_job_options
+from cli.options import (
+    AcceptRejects,
+    AsJson,
+    Chosen,
+    DryRun,
+    MaxOffsets,
+    Trigger,
+    WhenItEnds,
+    accepted_feeds,
+    with_job_options,
+)
 from cli.output import answer, say
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.failures import unexpected
@@ -53,24 +63,35 @@ app.add_typer(connect.app)
 
 @app.command()
 @with_job_options
-def bronze(chosen: Chosen, max_offsets_per_trigger: MaxOffsets = None, dry_run: DryRun = False) -> None:
+def bronze(
+    chosen: Chosen,
+    max_offsets_per_trigger: MaxOffsets = None,
+    trigger: WhenItEnds = Trigger.available_now,
+    dry_run: DryRun = False,
+) -> None:
     """Append every new record of the source topics to the bronze tables.
 
     Example: lakehouse bronze --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("bronze",), dry_run=dry_run)
+    _run_jobs(chosen, ("bronze",), dry_run=dry_run, trigger=trigger)
 
 
 @app.command()
 @with_job_options
-def silver(chosen: Chosen, accept_rejects: AcceptRejects = None, dry_run: DryRun = False) -> None:
+def silver(
+    chosen: Chosen,
+    accept_rejects: AcceptRejects = None,
+    trigger: WhenItEnds = Trigger.available_now,
+    dry_run: DryRun = False,
+) -> None:
     """Judge, fold and merge what is new in bronze into the silver tables. Needs no broker.
 
     Exits with 3 when gate 1 has stopped a table; the others went on.
 
     Example: lakehouse silver --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("silver",), dry_run=dry_run, accepted=accepted_feeds(chosen, accept_rejects))
+    accepted = accepted_feeds(chosen, accept_rejects)
+    _run_jobs(chosen, ("silver",), dry_run=dry_run, accepted=accepted, trigger=trigger)
 
 
 @app.command()
@@ -78,6 +99,7 @@ def silver(chosen: Chosen, accept_rejects: AcceptRejects = None, dry_run: DryRun
 def gold(
     chosen: Chosen,
     full_refresh: Annotated[bool, typer.Option("--full-refresh", help="Compute every order again.")] = False,
+    trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
 ) -> None:
     """Check the silver tables and bring gold.unified_orders and its marts up to them. Needs no broker.
@@ -88,7 +110,7 @@ def gold(
 
     Example: lakehouse gold --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("gold",), dry_run=dry_run, full_refresh=full_refresh)
+    _run_jobs(chosen, ("gold",), dry_run=dry_run, full_refresh=full_refresh, trigger=trigger)
 
 
 @app.command()
@@ -96,6 +118,7 @@ def gold(
 def publish(
     chosen: Chosen,
     republish: Annotated[bool, typer.Option("--republish/--no-republish", help="Send every order once more.")] = False,
+    trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
 ) -> None:
     """Send every change of gold since the last publication to the unified topic.
@@ -107,7 +130,7 @@ def publish(
 
     Example: lakehouse publish --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("publish",), dry_run=dry_run, republish=republish)
+    _run_jobs(chosen, ("publish",), dry_run=dry_run, republish=republish, trigger=trigger)
 
 
 @app.command()
@@ -116,18 +139,17 @@ def run(
     chosen: Chosen,
     max_offsets_per_trigger: MaxOffsets = None,
     accept_rejects: AcceptRejects = None,
-    trigger: Annotated[Trigger, typer.Option(help="When the run ends.")] = Trigger.available_now,
+    trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
 ) -> None:
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
     With --trigger continuous all of them again and again, until the process is ended or one of them fails: then with
-    its exit code. The warehouse is free between two passes, for maintenance and for people.
+    its exit code. The warehouse is free between two passes, for maintenance and for people. Every job by itself has
+    that too; of several processes each gets its turn when they are given --wait.
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    if trigger is Trigger.continuous and dry_run:
-        raise SettingsError("A dry run has one pass.", remedy="Leave --trigger continuous out.")
     accepted = accepted_feeds(chosen, accept_rejects)
     _run_jobs(chosen, EVERY_JOB, dry_run=dry_run, accepted=accepted, trigger=trigger)
 
@@ -161,6 +183,9 @@ def _run_jobs(
     trigger: Trigger = Trigger.available_now,
 ) -> None:
     """Run the jobs in a Spark session of their own, and end with the exit code of the first failure."""
+    for is_asked, what in ((dry_run, "dry run"), (full_refresh, "full refresh"), (republish, "republication")):
+        if is_asked and trigger is Trigger.continuous:
+            raise SettingsError(f"A {what} has one pass.", remedy="Leave --trigger continuous out.")
     # The broker first: that it does not answer is known before Spark has started.
     known = _known_topics(chosen, names)
     steps = Steps(wide_console(stderr=True))

@@ -76,6 +76,11 @@ class Trigger(StrEnum):
     continuous = "continuous"
 
 
+WhenItEnds = Annotated[
+    Trigger, typer.Option(help="When the command ends: when all that is there was taken, or never (pass after pass).")
+]
+
+
 Master = Annotated[
     str | None,
     typer.Option(
