@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
+# What else than its contract's columns a silver table is searched by.
+_WITH_STATISTICS = ("_topic", "_partition", "_offset")
+_WITHOUT_STATISTICS = ("ARRAY", "BINARY", "BOOLEAN")
+
+
 @dataclass(frozen=True)
 class Floor:
     """Rows and changes below `position` (JSON) are gone. `topic`: only those of this topic. The record that says so."""
@@ -62,8 +67,15 @@ def silver_table(feed: Feed) -> TableSpec:
         f"{OWN_PROPERTY}keys": ", ".join(feed.keys) or "none",
         f"{OWN_PROPERTY}payload": feed.payload,
     }
-    properties = {**UPSERTED, **made_by}
+    # Of every row that is written Spark works out the statistics of 32 columns; most of those are parts of positions.
+    with_statistics = {"delta.dataSkippingStatsColumns": ",".join((*_searched(feed), *_WITH_STATISTICS))}
+    properties = {**UPSERTED, **with_statistics, **made_by}
     return TableSpec(name=f"silver.{feed.name}", columns=", ".join([*columns, *technical]), properties=properties)
+
+
+def _searched(feed: Feed) -> list[str]:
+    """The contract's columns that Delta takes statistics of: for other types it refuses to make the table."""
+    return [name for name, declared in feed.columns.items() if not declared.type.ddl.startswith(_WITHOUT_STATISTICS)]
 
 
 def merge_latest(

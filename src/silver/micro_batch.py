@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Contracts, Expectation, Feed
 from lakehouse.held import held
 from lakehouse.results import RESULTS, Result, result_rows
-from lakehouse.sizing import prepared_for
+from lakehouse.sizing import prepared_for, rows_in
 from lakehouse.tables import Address, Warehouse, small_table
 from silver import quarantine, stops
 from silver.batch import FeedBatch, Outcome, decisions_about, entries, judged_records, moved_rows
@@ -135,7 +135,7 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     going_on = [feed for name, feed in feeds.items() if name not in {*before.stopped, *before.taken}]
     ranges = {reach.place: (reach.first, reach.last) for reach in reaches}
     arrived = Arrived(warehouse, batch, wrapped, job)
-    with prepared_for(warehouse.spark, sum(reach.records for reach in reaches)), ExitStack() as stack:
+    with prepared_for(warehouse.spark, _rows(warehouse, reaches, going_on)), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
         judged = _judged(arrived, going_on, standing, stack)
         if before.stopped or judged.stopped:
@@ -152,7 +152,7 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
     records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
     reaches, wrapped = _reaches(records)
     arrived = Arrived(warehouse, records, wrapped, job)
-    with prepared_for(warehouse.spark, sum(reach.records for reach in reaches)), ExitStack() as stack:
+    with prepared_for(warehouse.spark, _rows(warehouse, reaches, [feed])), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
         judged = _judged(arrived, [feed], standing, stack)
         if judged.stopped:
@@ -161,6 +161,12 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
         _apply(arrived, judged, Numbered(job, batch_id, checkpoint, part=f"resumed {feed.name}"))
     stops.resumed(warehouse, job.source, checkpoint, feed.name)
     return None
+
+
+def _rows(warehouse: Warehouse, reaches: Sequence[Reach], feeds: Sequence[Feed]) -> int:
+    """About how many rows the batch is about: its records, and the rows of the tables that they are merged into."""
+    sizes = [warehouse.created_and_size(f"silver.{feed.name}")[1] for feed in feeds]
+    return sum(reach.records for reach in reaches) + rows_in(sum(sizes))
 
 
 def _reaches(batch: DataFrame) -> tuple[Sequence[Reach], Mapping[str, bool]]:

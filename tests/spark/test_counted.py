@@ -5,6 +5,8 @@ A bound is what was counted when it was set, with no room: a change that costs m
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,6 +18,7 @@ from pyspark.sql import functions as F
 from benchmarks.load import TOPICS, Table
 from lakehouse.contracts import Contracts
 from lakehouse.tables import Warehouse
+from silver import micro_batch
 from silver.apply import ensure_tables
 from silver.micro_batch import Job, apply_batch
 
@@ -120,9 +123,26 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
 ) -> None:
     small = cost_of_changes(spark, told, tmp_path / "small", keys=300)
     large = cost_of_changes(spark, told, tmp_path / "large", keys=3000)
-    assert small.jobs <= 46
+    assert small.jobs <= 47
     assert large.jobs <= small.jobs
     for cost in (small, large):
         assert cost.files_added == 1
         assert cost.rows_copied == 0
         assert cost.bytes_added < 23_000
+
+
+def test_a_few_changes_in_a_large_table_are_a_question_about_many_rows(
+    spark: SparkSession, told: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    @contextmanager
+    def noted(_spark: SparkSession, rows: int) -> Iterator[None]:
+        asked.append(rows)
+        yield
+
+    monkeypatch.setattr(micro_batch, "prepared_for", noted)
+    cost_of_changes(spark, told, tmp_path, keys=3000)
+    filling, changing = asked
+    assert filling == pytest.approx(3000, rel=0.2)
+    assert changing > CHANGES + 1000
