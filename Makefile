@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish bench bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish benchmark-growth bench bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
@@ -63,6 +63,9 @@ benchmark-rules: setup ## What twenty row rules cost silver's pass (five minutes
 
 benchmark-publish: setup ## A million orders published in one run: seconds and memory (three minutes)
 	$(BIN)/python -m benchmarks.publish
+
+benchmark-growth: setup ## Batches of 10,000 changes in tables of a million rows and of ten million (an hour)
+	$(BIN)/python -m benchmarks.growth
 
 bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times (an hour)
 	$(BIN)/python -m benchmarks.backlog

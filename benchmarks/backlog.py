@@ -29,7 +29,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.table import Table
 
-from benchmarks.load import Row, create_topics, send, tables
+from benchmarks.load import Row, create_topics, send, tables, write_contracts
 from demo.broker import embedded_broker
 from lakehouse.contract_files import load_contracts
 from lakehouse.jars import jar_paths, load_manifest
@@ -154,12 +154,8 @@ def stages(said: str) -> dict[str, float]:
 
 
 def of_this_project(servers: str, folder: Path) -> list[str]:
-    """`lakehouse run`, with the packaged contracts but for the form of decimals in the load."""
-    contracts = folder / "contracts"
-    subprocess.run([sys.executable, "-m", "orders_lakehouse", "init", str(contracts)], check=True, capture_output=True)
-    topics = contracts / "bronze" / "topics.yaml"
-    as_text = "envelope: table\n        decimal_handling_mode: string"
-    topics.write_text(topics.read_text().replace("envelope: table", as_text))
+    """`lakehouse run`."""
+    contracts = write_contracts(folder / "contracts")
     where = ["--bootstrap-servers", servers, "--warehouse", str(folder / "warehouse"), "--contracts", str(contracts)]
     return [sys.executable, "-m", "orders_lakehouse", "run", *where]
 

@@ -8,10 +8,13 @@ same records.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -71,7 +74,7 @@ class Table:
                 yield self._told("d", key, self.rows.pop(key), None)
                 yield _key(key), None
             else:
-                yield self._update(key)
+                yield self.update(key)
 
     def _some_key(self, recent: int | None) -> int | None:
         """A live key; None when the one that was drawn is deleted."""
@@ -95,7 +98,8 @@ class Table:
         self.rows[key] = row
         return self._told("c", key, None, row)
 
-    def _update(self, key: int) -> Event:
+    def update(self, key: int) -> Event:
+        """The next change: an update of this live row."""
         before = self.rows[key]
         after = {
             **before,
@@ -179,6 +183,15 @@ class Sent:
 def tables(*, seed: int, keys: int) -> list[Table]:
     """The two sources' tables, empty."""
     return [Table(kind, seed, keys) for kind in TOPICS]
+
+
+def write_contracts(folder: Path) -> Path:
+    """The packaged contracts in a new folder, but for the form of decimals in the load."""
+    subprocess.run([sys.executable, "-m", "orders_lakehouse", "init", str(folder)], check=True, capture_output=True)
+    topics = folder / "bronze" / "topics.yaml"
+    as_text = "envelope: table\n        decimal_handling_mode: string"
+    topics.write_text(topics.read_text().replace("envelope: table", as_text))
+    return folder
 
 
 def create_topics(bootstrap_servers: str, *, partitions: int) -> None:
