@@ -254,6 +254,24 @@ def test_renewals_keep_it(warehouse: Warehouse) -> None:
     assert "lease" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_former_rows_go_now_and_then_and_not_at_the_first_renewal(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    renew = Lease.renew
+    monkeypatch.setattr(leases, "_RENEWALS_TO_A_VACUUM", 2)
+    monkeypatch.setattr(leases, "forget_old_rows", lambda _warehouse: done.append("vacuum"))
+
+    def noted(self: Lease) -> None:
+        renew(self)
+        done.append("renewal")
+
+    monkeypatch.setattr(Lease, "renew", noted)
+    with held_lease(warehouse, holder=holder(), say=fail, renew_every=SOON / 4):
+        wait_until(lambda: done.count("renewal") >= 4)
+    assert done[:5] == ["renewal", "renewal", "vacuum", "renewal", "renewal"]
+
+
 def test_a_lost_lease_is_noticed_by_the_renewing_thread(warehouse: Warehouse) -> None:
     with (
         pytest.raises(WarehouseBusyError, match="This run has lost the warehouse") as lost,

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from bronze.events import events_table
 from demo.__main__ import DATA, RECORDINGS
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts
+from lakehouse.contracts import Column, Contracts
 from lakehouse.errors import TableError
 from lakehouse.tables import TableSpec, Warehouse
 from silver import apply
@@ -42,6 +42,28 @@ def test_a_table_as_the_contract_says_passes(warehouse: Warehouse) -> None:
     warehouse.ensure(SPEC)
     warehouse.ensure(TableSpec(name=SPEC.name, columns=SPEC.columns.replace("order_id", "ORDER_ID")))
     assert warehouse.version(SPEC.name) == version
+
+
+def test_tables_are_made_together_and_one_that_is_refused_keeps_none_from_being_made(warehouse: Warehouse) -> None:
+    warehouse.ensure(SPEC)
+    refused = TableSpec(name=SPEC.name, columns="note STRING")
+    others = [TableSpec(name=f"ops.table_{number}", columns=f"column_{number} STRING") for number in range(6)]
+    with pytest.raises(TableError, match=r"silver\.orders"):
+        warehouse.ensure_all([refused, *others])
+    for spec in others:
+        assert f"{spec.columns.split()[0]}" in warehouse.read(spec.name).columns
+    warehouse.ensure_all([SPEC, *others])
+
+
+@pytest.mark.parametrize("kind", ["ARRAY<STRING>", "BINARY", "BOOLEAN"])
+def test_silver_has_statistics_of_what_it_is_searched_by(warehouse: Warehouse, contracts: Contracts, kind: str) -> None:
+    feed = contracts.feeds["postgres_orders"]
+    note = Column.model_validate({"type": kind})
+    feed = feed.model_copy(update={"columns": {**feed.columns, "note": note}})
+    warehouse.ensure(silver_table(feed))
+    (row,) = warehouse.delta("silver.postgres_orders").detail().select("properties").collect()
+    named = row["properties"]["delta.dataSkippingStatsColumns"].split(",")
+    assert named == [*(name for name in feed.columns if name != "note"), "_topic", "_partition", "_offset"]
 
 
 def test_every_column_that_is_missing_or_too_many_or_has_another_type_is_named(warehouse: Warehouse) -> None:

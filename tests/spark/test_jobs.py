@@ -1,0 +1,45 @@
+"""The jobs of one command, one after the other: what is begun beforehand for the ones that come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from cli import jobs
+from cli.jobs import Work, run_jobs
+from lakehouse.config import settings
+
+
+class Nothing:
+    """Work whose jobs are all replaced."""
+
+    settings = settings(warehouse="./w")
+
+
+@pytest.mark.parametrize(
+    ("names", "new", "expected"),
+    [
+        (("bronze", "silver", "gold"), {"postgres": 0, "mysql": 3}, ["bronze", "loading", "silver", "gold"]),
+        (("bronze", "silver", "gold"), {"postgres": 0, "mysql": 0}, ["bronze", "silver", "gold"]),
+        (("bronze", "silver"), {"postgres": 1, "mysql": 3}, ["bronze", "silver"]),
+    ],
+)
+def test_what_gold_needs_is_loaded_beside_silver_when_there_is_something_new(
+    names: Sequence[str], new: dict[str, int], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def job(name: str, results: dict[str, Any]) -> Any:
+        def run(_work: Work) -> dict[str, Any]:
+            seen.append(name)
+            return results
+
+        return run
+
+    replaced = {"bronze": job("bronze", {"new_records": new}), "silver": job("silver", {}), "gold": job("gold", {})}
+    monkeypatch.setattr(jobs, "load_beforehand", lambda: seen.append("loading"))
+    monkeypatch.setattr(jobs, "JOBS", replaced)
+    run_jobs(names, cast(Work, Nothing()))
+    assert seen == expected
