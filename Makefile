@@ -64,7 +64,7 @@ benchmark-rules: setup ## What twenty row rules cost silver's pass (five minutes
 benchmark-publish: setup ## A million orders published in one run: seconds and memory (three minutes)
 	$(BIN)/python -m benchmarks.publish
 
-benchmark-growth: setup ## Batches of 10,000 changes in tables of a million rows and of ten million (an hour)
+benchmark-growth: setup ## Batches of 10,000 changes in tables of a million rows and of ten million
 	$(BIN)/python -m benchmarks.growth
 
 bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times (an hour)

@@ -95,7 +95,6 @@ class Grown:
     rows: int
     seed: int
     offset: int = 0
-    read: int = 0
 
     @property
     def warehouse(self) -> Warehouse:
@@ -139,7 +138,7 @@ class Grown:
 
     def batch(self, keys: str, number: int, changes: int) -> Batch:
         """One batch of updates through silver and gold."""
-        self._to_bronze(list(self._updates(Random(f"{self.seed} {keys} {number}"), keys, changes)))  # noqa: S311
+        read = self._to_bronze(list(self._updates(Random(f"{self.seed} {keys} {number}"), keys, changes)))  # noqa: S311
         seconds: dict[str, float] = {}
         written: dict[str, int] = {}
         for layer in LAYERS:
@@ -148,7 +147,7 @@ class Grown:
                 job = apply.run if layer == "silver" else build.run
                 job(self.spark, self.settings, self.contracts, run_id=f"{keys} {number}")
                 seconds[layer] = round(time.monotonic() - begun, 2)
-        return Batch(self.rows, keys, number, seconds, written, self.read)
+        return Batch(self.rows, keys, number, seconds, written, read)
 
     def _updates(self, random: Random, keys: str, changes: int) -> Iterator[Event]:
         """Updates of `changes` rows, as the connector tells them: any of all, or the newest ones."""
@@ -162,9 +161,10 @@ class Grown:
             }
             yield table.update(key)
 
-    def _to_bronze(self, updates: Sequence[Event]) -> None:
+    def _to_bronze(self, updates: Sequence[Event]) -> int:
+        """Append them to bronze; the bytes of their keys and values."""
         rows = [(self.offset + at, key, bytearray(value or b"")) for at, (key, value) in enumerate(updates)]
-        self.offset, self.read = self.offset + len(rows), sum(len(value) + len(key) for _, key, value in rows)
+        self.offset += len(rows)
         header = F.struct(F.lit("__debezium.context.runId").alias("key"), F.lit("run").cast("binary").alias("value"))
         records = self.spark.createDataFrame(rows, "offset BIGINT, key BINARY, value BINARY").select(
             F.lit(TOPIC).alias("topic"),
@@ -180,6 +180,7 @@ class Grown:
             F.lit(0).cast("bigint").alias("_batch_id"),
         )
         self.warehouse.append(events_table(SOURCE).name, records)
+        return sum(len(key) + len(value) for _, key, value in rows)
 
     @contextmanager
     def _bytes_of(self, layer: str, written: dict[str, int]) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import re
@@ -95,14 +94,13 @@ def load_beforehand() -> None:
 def _loaded() -> None:
     # That it cannot be loaded is for those to say who need it.
     with suppress(ImportError, InstallationError):
-        _require_packages()
+        _prepare_import()
         importlib.import_module("great_expectations")
 
 
 def quiet_context() -> AbstractDataContext:
     """Great Expectations, without files of its own and without a word. Raises InstallationError where it cannot run."""
-    _require_packages()
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    _prepare_import()
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
@@ -255,8 +253,7 @@ def _local_time_is_utc() -> Iterator[None]:
 
 
 def _base_class() -> type[GreatExpectation]:
-    _require_packages()
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    _prepare_import()
     from great_expectations.expectations.expectation import Expectation as GreatExpectation
 
     return GreatExpectation
@@ -276,8 +273,12 @@ def _refused(name: str, error: Exception) -> ContractError:
     return ContractError([ContractProblem("gold/gate.yaml", None, f"expectations.{name}.kwargs", problem)])
 
 
-def _require_packages() -> None:
-    """Without these, `import great_expectations` ends the process with status 0 and no word in a Spark environment."""
+def _prepare_import() -> None:
+    """Before every import of Great Expectations: it is to send nothing, and raises InstallationError if it cannot run.
+
+    Without these packages the import ends the process with status 0 and no word in a Spark environment.
+    """
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
     for package in ("pandas", "pyarrow", "grpc"):
         if importlib.util.find_spec(package) is None:
             raise InstallationError(

@@ -136,8 +136,8 @@ class Warehouse:
 
         wanted = list(specs)
         if self.in_catalog:  # of two that create one schema the second could fail
-            for schema in {spec.name.split(".")[0]: spec for spec in wanted}.values():
-                self._ensure_schema(schema.name)
+            for first in {spec.name.split(".")[0]: spec for spec in wanted}.values():
+                self._ensure_schema(first.name)
         with ThreadPoolExecutor(AT_A_TIME) as threads:
             ensure = inheritable_thread_target(self.spark)(self.ensure)
             ended = [threads.submit(ensure, spec) for spec in wanted]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -9,6 +11,7 @@ import pytest
 
 from cli import jobs
 from cli.jobs import Work, run_jobs
+from lakehouse import checkpoint
 from lakehouse.config import settings
 
 
@@ -43,3 +46,18 @@ def test_what_gold_needs_is_loaded_beside_silver_when_there_is_something_new(
     monkeypatch.setattr(jobs, "JOBS", replaced)
     run_jobs(names, cast(Work, Nothing()))
     assert seen == expected
+
+
+def test_it_is_told_to_send_nothing_before_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GX_ANALYTICS_ENABLED", "true")
+    seen: list[tuple[str, str]] = []
+    loaded = threading.Event()
+
+    def load(name: str) -> None:
+        seen.append((name, os.environ["GX_ANALYTICS_ENABLED"]))
+        loaded.set()
+
+    monkeypatch.setattr("lakehouse.checkpoint.importlib.import_module", load)
+    checkpoint.load_beforehand()
+    assert loaded.wait(30)
+    assert seen == [("great_expectations", "false")]
