@@ -18,11 +18,11 @@ from demo.broker import embedded_broker
 from gold import publish
 from gold.build import unified_table
 from gold.columns import UNIFIED
-from gold.gates import OTHERS, record_passed
+from gold.gates import OTHERS, may_be_published
 from lakehouse.config import settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
-from lakehouse.progress import PROGRESS, current
+from lakehouse.progress import PROGRESS, current, record
 from lakehouse.session import spark_session
 from lakehouse.tables import Warehouse
 
@@ -67,7 +67,8 @@ def make_gold(warehouse: Warehouse, contracts: Contracts, size: int) -> None:
         F.current_timestamp().alias("processed_at"),
     )
     warehouse.overwrite(spec, orders)
-    record_passed(warehouse, (*contracts.gold.sources, OTHERS), current(warehouse, UNIFIED))
+    now = current(warehouse, UNIFIED)
+    record(warehouse, {may_be_published(name): [now] for name in (*contracts.gold.sources, OTHERS)})
 
 
 def forget_peak() -> None:

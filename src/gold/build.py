@@ -10,26 +10,39 @@ it pass. What it does not let pass of gold itself is not published.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from gold import marts
+from gold.changes import ChangedKeys, Keys, together
 from gold.columns import UNIFIED, order_columns, unified
 from gold.enrich import with_fulfillment
-from gold.gates import OTHERS, judge_publication, judge_tables, passed_versions, record_passed
+from gold.gates import (
+    OTHERS,
+    PASSED_PUBLICATION,
+    PASSED_TABLES,
+    OrdersOfSilver,
+    judge_publication,
+    judge_tables,
+    may_be_published,
+    of_source,
+    passed_publication,
+    passed_tables,
+    passed_versions,
+)
 from gold.merge import merge_orders, replace_orders
 from gold.unify import deleted_orders, highest_feed_that_knows, orders_of_feed, with_source
-from lakehouse.change_feed import kept_changes
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, GoldSource, GoldTables
-from lakehouse.progress import PROGRESS, Version, current, forget_others, record, taken
+from lakehouse.held import held
+from lakehouse.progress import PROGRESS, Version, current, forget, record, taken_by_all
 from lakehouse.results import RESULTS
-from lakehouse.sizing import prepared_for, rows_in
+from lakehouse.sizing import prepared_for, rows_in, rows_to_search, sent_along
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
@@ -70,138 +83,184 @@ def run(
     warehouse.ensure_all([PROGRESS, RESULTS, *([] if is_replaced else [unified_table(contracts.gold)])])
     before = current(warehouse, UNIFIED)
     made_by = consumer(contracts.gold, created_ms=before.created_ms)
-    already = taken(warehouse, made_by)
-    if not already:
-        forget_others(warehouse, made_by, like=f"{UNIFIED} ")
+    known = taken_by_all(warehouse)
+    forget(warehouse, _of_other_contracts(known, contracts, made_by))
+    already = known.get(made_by, {})
     news = sources_with_news(warehouse, contracts.gold, already={} if full_refresh else already)
-    # The gate looks at all rows of these tables, however few have changed.
     size = sum(version.size_in_bytes for of_feeds in news.values() for version in of_feeds.values())
-    with prepared_for(spark, rows_in(size)):
-        held_sources = judge_tables(warehouse, contracts, news, already=already, run_id=run_id) if news else ()
+    # Without a place to go on from all rows are taken, else those that changed are looked for.
+    is_whole = full_refresh or not already
+    with prepared_for(spark, rows_in(size) if is_whole else rows_to_search(size)), ExitStack() as stack:
+        changed = ChangedKeys(warehouse, key=contracts.gold.key, stack=stack)
+        job = Job(warehouse, contracts, run_id, known, already, changed, stack)
+        passed = {} if full_refresh else known.get(passed_tables(contracts.gold_gate), {})
+        held_sources = judge_tables(
+            warehouse, contracts, news, already=already, passed=passed, changed=changed, run_id=run_id
+        )
         merged = {name: now for name, now in news.items() if name not in held_sources}
-        now, changed, written = before, 0, 0
-        whole: Mapping[str, str] = {}
-        if merged:
-            changed, whole = _merge(
-                warehouse, contracts.gold, merged, already, held_back=held_sources, full_refresh=full_refresh
-            )
-            now = current(warehouse, UNIFIED)
-            if now != before:
-                written = warehouse.written_bytes(UNIFIED)
-            versions = [version for of_feeds in merged.values() for version in of_feeds.values()]
-            record(warehouse, made_by, versions)
-            already = {**already, **{version.table: version for version in versions}}
-        passing = {"merged": tuple(merged), "held_back": held_sources}
-        unpublished = _let_pass(warehouse, contracts, already, before=before, now=now, **passing, run_id=run_id)
+        desired = {name: _desired(job, name, now, full_refresh=full_refresh) for name, now in merged.items()}
+        rows = _merge(job, desired, held_back=held_sources, full_refresh=full_refresh) if desired else 0
+        now = current(warehouse, UNIFIED) if desired else before
+        versions = {version.table: version for of_feeds in merged.values() for version in of_feeds.values()}
+        unpublished, let_pass = _let_pass(
+            job, desired, {**already, **versions}, before=before, now=now, held_back=held_sources
+        )
+    taken = {**let_pass, made_by: [*versions.values()], passed_tables(contracts.gold_gate): [*versions.values()]}
+    try:
+        groups = marts.refresh(warehouse, contracts, now=now, known=known, taken=taken, whole=full_refresh)
+    finally:
+        # In one commit: should this run die before it, the next one does the same again, and ends the same.
+        record(warehouse, taken)
     return Outcome(
-        changed_rows=changed,
+        changed_rows=rows,
         held_sources=held_sources,
         unpublished_sources=unpublished,
-        whole=whole,
-        written_bytes=written,
+        whole={name: one.why for name, one in desired.items() if one.why is not None},
+        written_bytes=warehouse.written_bytes(UNIFIED) if now != before else 0,
         size_in_bytes=now.size_in_bytes,
-        marts=marts.refresh(warehouse, contracts, now=now, whole=full_refresh),
+        marts=groups,
     )
 
 
-def _merge(
-    warehouse: Warehouse,
-    tables: GoldTables,
-    merged: Mapping[str, Mapping[str, Version]],
-    already: Mapping[str, Version],
-    *,
-    held_back: Sequence[str],
-    full_refresh: bool,
-) -> tuple[int, Mapping[str, str]]:
-    """Make gold hold the orders of these sources; how many rows changed, and the sources that were taken whole, why."""
-    with ExitStack() as stack:
-        since, whole = _since(warehouse, tables, merged, already, full_refresh=full_refresh, stack=stack)
-        orders = reduce(
-            lambda left, right: left.unionByName(right),
-            [
-                desired_orders(warehouse, tables, tables.sources[name], now=now, touched=since[name])
-                for name, now in merged.items()
-            ],
-        )
-        if full_refresh:
-            kept = [tables.sources[name].name for name in held_back]
-            return replace_orders(warehouse, unified_table(tables), orders, tables=tables, kept_sources=kept), whole
-        beyond = _not_of_others(tables, whole) if whole else None
-        return merge_orders(warehouse.delta(UNIFIED), orders, tables=tables, delete_beyond=beyond), whole
+@dataclass(frozen=True)
+class Job:
+    """What the steps of one run share.
+
+    `known`: what every consumer of changes had taken before this run; `already`: what this gold had, by table.
+    `stack` holds rows that several steps ask about.
+    """
+
+    warehouse: Warehouse
+    contracts: Contracts
+    run_id: str
+    known: Mapping[str, Mapping[str, Version]]
+    already: Mapping[str, Version]
+    changed: ChangedKeys
+    stack: ExitStack
 
 
-def _since(
-    warehouse: Warehouse,
-    tables: GoldTables,
-    merged: Mapping[str, Mapping[str, Version]],
-    already: Mapping[str, Version],
-    *,
-    full_refresh: bool,
-    stack: ExitStack,
-) -> tuple[dict[str, DataFrame | None], dict[str, str]]:
-    """Of each source the keys that changed, None when it has to be taken whole; and of those, why."""
-    touched: dict[str, DataFrame | None] = {}
-    whole: dict[str, str] = {}
-    for name, now in merged.items():
-        touched[name] = None
-        if full_refresh:
-            whole[name] = "a full refresh was asked for"
-        elif not any(version.table in already for version in now.values()):
-            whole[name] = "nothing of it was taken before under this contract"
-        elif not goes_on(now, already):
-            whole[name] = "a silver table was made anew, or restored to an earlier version"
-        else:
-            touched[name] = stack.enter_context(_changed_keys(warehouse, now, already, key=tables.key))
-            if touched[name] is None:
-                whole[name] = "silver does not have the changes since the last run any more"
-    return touched, whole
+@dataclass(frozen=True)
+class Desired:
+    """What gold must hold of a source: the `orders` of the `keys` that changed; without keys all of them, and `why`."""
+
+    orders: DataFrame
+    keys: Keys | None
+    why: str | None
 
 
-def _changed_keys(
-    warehouse: Warehouse, now: Mapping[str, Version], already: Mapping[str, Version], *, key: str
-) -> AbstractContextManager[DataFrame | None]:
-    """The keys that changed in one of the feeds since gold took them; None when a feed does not tell any more."""
+def _desired(job: Job, name: str, now: Mapping[str, Version], *, full_refresh: bool) -> Desired:
+    tables = job.contracts.gold
+    keys, why = _touched(job.changed, now, job.already, full_refresh=full_refresh)
+    orders = desired_orders(job.warehouse, tables, tables.sources[name], now=now, touched=keys)
+    # The MERGE takes them, and the gate of the publication asks about them.
+    return Desired(orders if keys is None else job.stack.enter_context(held(orders)), keys, why)
 
-    def read() -> DataFrame:
-        keys = [changed_keys(warehouse, version, already[version.table], key=key) for version in now.values()]
-        return reduce(lambda left, right: left.unionByName(right), keys).distinct()
 
-    return kept_changes(read)
+def _touched(
+    changed: ChangedKeys, now: Mapping[str, Version], already: Mapping[str, Version], *, full_refresh: bool
+) -> tuple[Keys | None, str | None]:
+    """The keys of a source that changed since gold took it; None when it has to be taken whole, and why."""
+    if full_refresh:
+        return None, "a full refresh was asked for"
+    if not any(version.table in already for version in now.values()):
+        return None, "nothing of it was taken before under this contract"
+    if not goes_on(now, already):
+        return None, "a silver table was made anew, or restored to an earlier version"
+    keys = together([changed.since(already[version.table], version) for version in now.values()])
+    return keys, "silver does not have the changes since the last run any more" if keys is None else None
+
+
+def _merge(job: Job, desired: Mapping[str, Desired], *, held_back: Sequence[str], full_refresh: bool) -> int:
+    """Make gold hold the orders of these sources; how many rows changed."""
+    warehouse, tables = job.warehouse, job.contracts.gold
+    orders = reduce(lambda left, right: left.unionByName(right), [one.orders for one in desired.values()])
+    if full_refresh:
+        kept = [tables.sources[name].name for name in held_back]
+        return replace_orders(warehouse, unified_table(tables), orders, tables=tables, kept_sources=kept)
+    whole = [name for name, one in desired.items() if one.why is not None]
+    beyond = _not_of_others(tables, whole) if whole else None
+    if not whole:
+        orders = sent_along(orders, sum(one.keys.count for one in desired.values() if one.keys is not None))
+    return merge_orders(warehouse.delta(UNIFIED), orders, tables=tables, delete_beyond=beyond)
 
 
 def _let_pass(
-    warehouse: Warehouse,
-    contracts: Contracts,
-    already: Mapping[str, Version],
+    job: Job,
+    desired: Mapping[str, Desired],
+    taken: Mapping[str, Version],
     *,
     before: Version,
     now: Version,
-    merged: Sequence[str],
     held_back: Sequence[str],
-    run_id: str,
-) -> tuple[str, ...]:
-    """Let the publication take gold as it is now, of every source that may be published; the sources that may not.
+) -> tuple[tuple[str, ...], dict[str, list[Version]]]:
+    """Let the publication take gold as it is now, of every source that may be published.
 
+    The sources that may not; and of the others what is to be recorded. `taken`: what gold has now of silver's tables.
     Judged are the sources that this run has merged, and those that had not passed with gold as it was `before` this
     run: held, interrupted, or gold was changed by another hand. Not those that are held back from gold: silver as gold
     took it then may be gone; they are judged when they are merged again.
     """
-    sources = contracts.gold.sources
-    passed = passed_versions(warehouse, sources)
-    orders = {}
+    sources, gate = job.contracts.gold.sources, job.contracts.gold_gate
+    passed = passed_versions(job.known, sources)
+    orders, versions = {}, {}
     for name, source in sources.items():
-        taken_of = {feed: already.get(f"silver.{feed}") for feed in source.feeds}
-        versions = {feed: version for feed, version in taken_of.items() if version is not None}
-        is_due = name in merged or (passed.get(name) != before and name not in held_back)
+        of_feeds = [taken.get(f"silver.{feed}") for feed in source.feeds]
+        versions[name] = {version.table: version for version in of_feeds if version is not None}
+        is_due = name in desired or (passed.get(name) != before and name not in held_back)
         # Of a source that was held from the beginning gold has nothing that could be judged.
-        if is_due and len(versions) == len(source.feeds):
-            silver = desired_orders(warehouse, contracts.gold, source, now=versions, touched=None)
-            orders[name] = silver.where(~F.col("is_deleted")).drop("is_deleted")
-    held = judge_publication(warehouse, contracts, orders, now=now, passed=passed, run_id=run_id)
-    as_before = {name for name in sources if name not in merged and passed.get(name) == before}
-    may_pass = {OTHERS, *as_before, *orders} - set(held)
-    record_passed(warehouse, {name for name in may_pass if passed.get(name) != now}, now)
-    return held
+        if is_due and len(versions[name]) == len(source.feeds):
+            orders[name] = _orders_of_silver(job, name, versions[name], desired.get(name), before=before, now=now)
+    held_sources = judge_publication(job.warehouse, job.contracts, orders, now=now, passed=passed, run_id=job.run_id)
+    as_before = {name for name in sources if name not in desired and passed.get(name) == before}
+    may_pass = {OTHERS, *as_before, *orders} - set(held_sources)
+    let_pass = {may_be_published(name): [now] for name in may_pass if passed.get(name) != now}
+    for name in may_pass - {OTHERS}:
+        judged = passed_publication(gate, name)
+        if name in orders:
+            let_pass[judged] = [now, *versions[name].values()]
+        elif now != before and job.known.get(judged, {}).get(UNIFIED) == before:
+            let_pass[judged] = [now]  # these rules would find what they found before
+    return held_sources, let_pass
+
+
+def _orders_of_silver(
+    job: Job, name: str, versions: Mapping[str, Version], desired: Desired | None, *, before: Version, now: Version
+) -> OrdersOfSilver:
+    """What silver tells of a source, as gold has taken it; of the changed keys alone where it is known which."""
+    tables = job.contracts.gold
+    by_feed = {table.removeprefix("silver."): version for table, version in versions.items()}
+    orders = partial(desired_orders, job.warehouse, tables, tables.sources[name], now=by_feed)
+
+    def of_all() -> DataFrame:
+        return _live(orders(touched=None))
+
+    if desired is not None and desired.keys is None:
+        return OrdersOfSilver(of_all)
+    last = job.known.get(passed_publication(job.contracts.gold_gate, name), {})
+    was_passed = last.get(UNIFIED) == before and all(last.get(table) == job.already.get(table) for table in versions)
+    if desired is not None and was_passed and now.number <= before.number + 1:
+        # Since it passed, gold has changed by the commit of this run alone, which is about these keys.
+        return OrdersOfSilver(of_all, desired.keys, _live(desired.orders))
+    of_gold = job.changed.since(last.get(UNIFIED), now, of=of_source(job.contracts, name))
+    keys = together([*(job.changed.since(last.get(table), version) for table, version in versions.items()), of_gold])
+    if keys is None:
+        return OrdersOfSilver(of_all)
+    return OrdersOfSilver(of_all, keys, _live(job.stack.enter_context(held(orders(touched=keys)))))
+
+
+def _live(orders: DataFrame) -> DataFrame:
+    return orders.where(~F.col("is_deleted")).drop("is_deleted")
+
+
+def _of_other_contracts(known: Mapping[str, Mapping[str, Version]], contracts: Contracts, made_by: str) -> list[str]:
+    """Who has taken something for a gold, or by rules, that the contracts do not have any more."""
+    gate = contracts.gold_gate
+    now = {
+        f"{UNIFIED} ": made_by,
+        PASSED_TABLES: passed_tables(gate),
+        **{f"{PASSED_PUBLICATION}{name} ": passed_publication(gate, name) for name in contracts.gold.sources},
+    }
+    return [who for who in known for beginning, own in now.items() if who.startswith(beginning) and who != own]
 
 
 def waiting(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = False) -> dict[str, int]:
@@ -210,15 +269,17 @@ def waiting(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = 
     Raises TableError when a silver table is not there yet.
     """
     tables = contracts.gold
-    already = {}
+    already: Mapping[str, Version] = {}
     if warehouse.exists(UNIFIED):
-        already = taken(warehouse, consumer(tables, created_ms=warehouse.created_at_ms(UNIFIED)))
+        made_by = consumer(tables, created_ms=warehouse.created_at_ms(UNIFIED))
+        already = taken_by_all(warehouse).get(made_by, {})
     counts = dict.fromkeys(tables.sources, 0)
     news = sources_with_news(warehouse, tables, already={} if full_refresh else already)
     with ExitStack() as stack:
-        since, _whole = _since(warehouse, tables, news, already, full_refresh=full_refresh, stack=stack)
+        changed = ChangedKeys(warehouse, key=tables.key, stack=stack)
         for name, now in news.items():
-            orders = desired_orders(warehouse, tables, tables.sources[name], now=now, touched=since[name])
+            keys, _why = _touched(changed, now, already, full_refresh=full_refresh)
+            orders = desired_orders(warehouse, tables, tables.sources[name], now=now, touched=keys)
             counts[name] = orders.count()
     return counts
 
@@ -253,7 +314,7 @@ def goes_on(now: Mapping[str, Version], already: Mapping[str, Version]) -> bool:
     return all((known := before[version.table]) is not None and known.goes_on_to(version) for version in now.values())
 
 
-def _not_of_others(tables: GoldTables, whole: Mapping[str, str]) -> str:
+def _not_of_others(tables: GoldTables, whole: Sequence[str]) -> str:
     """A condition on gold's rows: of a source that is taken whole, or of one that the contract no longer names."""
     others = [f"'{source.name}'" for name, source in tables.sources.items() if name not in whole]
     return f"target.source_database NOT IN ({', '.join(others)})" if others else "true"
@@ -265,21 +326,14 @@ def desired_orders(
     source: GoldSource,
     *,
     now: Mapping[str, Version],
-    touched: DataFrame | None,
+    touched: Keys | None,
 ) -> DataFrame:
     """What gold must hold for every key of the source: its order, or `is_deleted`. With `touched`, only for these."""
     columns = order_columns(tables)
     silver = [warehouse.read(version.table, version=version.number) for version in now.values()]
     feeds = [orders_of_feed(table, columns=columns) for table in silver]
     if touched is not None:
-        feeds = [feed.join(touched, on=tables.key, how="left_semi") for feed in feeds]
-        feeds.append(deleted_orders(touched, columns=columns))  # keys that no feed has any more
+        feeds = [feed.join(touched.rows, on=tables.key, how="left_semi") for feed in feeds]
+        feeds.append(deleted_orders(touched.rows, columns=columns))  # keys that no feed has any more
     orders = with_source(highest_feed_that_knows(feeds, key=tables.key), source, key=tables.key)
     return with_fulfillment(orders, tables.fulfillment)
-
-
-def changed_keys(warehouse: Warehouse, now: Version, before: Version, *, key: str) -> DataFrame:
-    """The key of every silver row that changed after `before`, an earlier commit of the same table."""
-    if before.number == now.number:
-        return warehouse.read(now.table, version=now.number).select(key).limit(0)
-    return warehouse.changes(now.table, first=before.number + 1, last=now.number).select(key)

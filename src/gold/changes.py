@@ -1,16 +1,83 @@
-"""What became of every key between two versions of gold, from its change data feed."""
+"""What changed between two versions of a table, from its change data feed: the keys, or what became of each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakehouse.change_feed import kept_changes
+from lakehouse.progress import Version
+from lakehouse.sizing import sent_along
+from lakehouse.tables import Warehouse
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys of a table, one column, each once; and how many they are at most."""
+
+    rows: DataFrame
+    count: int
+
+
+class ChangedKeys:
+    """The keys of the rows that changed in a table: each stretch of its feed is read once, and held by `stack`."""
+
+    def __init__(self, warehouse: Warehouse, *, key: str, stack: ExitStack) -> None:
+        self._warehouse = warehouse
+        self._key = key
+        self._stack = stack
+        self._known: dict[tuple[Version, Version], Keys | None] = {}
+
+    def since(self, before: Version | None, now: Version, *, of: Column | None = None) -> Keys | None:
+        """The keys after `before` and up to `now`, of rows before and after their changes. `of`: of these rows only.
+
+        None when that cannot be told: nothing was taken before, `now` does not go on from it, or the table does not
+        have its changes any more.
+        """
+        if before is None or not before.goes_on_to(now):
+            return None
+        if of is not None:
+            return self._read(before, now, of)
+        if (before, now) not in self._known:
+            self._known[before, now] = self._read(before, now, of)
+        return self._known[before, now]
+
+    def _read(self, before: Version, now: Version, of: Column | None) -> Keys | None:
+        if before.number == now.number:
+            key = self._warehouse.read(now.table).select(self._key)
+            return Keys(self._warehouse.spark.createDataFrame([], key.schema), 0)
+
+        def read() -> DataFrame:
+            feed = self._warehouse.changes(now.table, first=before.number + 1, last=now.number)
+            return (feed if of is None else feed.where(of)).select(self._key).distinct()
+
+        rows = self._stack.enter_context(kept_changes(read))
+        if rows is None:
+            return None
+        count = rows.count()
+        return Keys(sent_along(rows, count), count)
+
+
+def together(parts: Collection[Keys | None]) -> Keys | None:
+    """The keys of all of them; None when one of them cannot be told."""
+    told = [one for one in parts if one is not None]
+    if len(told) < len(parts):
+        return None
+    some = [one for one in told if one.count] or told[:1]
+    if len(some) == 1:
+        return some[0]
+    count = sum(one.count for one in some)
+    rows = reduce(lambda left, right: left.unionByName(right), [one.rows for one in some]).distinct()
+    return Keys(sent_along(rows, count), count)
 
 
 def net_changes(feed: DataFrame, *, columns: Collection[str]) -> DataFrame:

@@ -7,19 +7,23 @@ Every verdict goes into `quality.results`. Up to which version of gold a source 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from gold.changes import ChangedKeys, Keys
 from gold.columns import UNIFIED
 from lakehouse.checkpoint import Judged, Verdict, validate_tables
-from lakehouse.contracts import Contracts, Expectation
+from lakehouse.contracts import Contracts, Expectation, TableExpectation, TableGate
 from lakehouse.held import held
-from lakehouse.parameters import ROWS_BEFORE, needed
-from lakehouse.progress import Version, record_for, taken_by
+from lakehouse.parameters import ROWS_BEFORE, expressions, needed
+from lakehouse.progress import Version
 from lakehouse.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
+from lakehouse.rule_arguments import SQL_RULE
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 # The rows of gold whose source the contract does not name any more.
 OTHERS = "no source of the contract"
 ORDERS_OF_SILVER = "orders_of_silver"
+# Beginnings of names in `ops.progress`; what follows says which rules were asked.
+PASSED_TABLES, PASSED_PUBLICATION = "gate of tables: ", "rules of the publication: "
 
 
 def judge_tables(
@@ -36,28 +42,43 @@ def judge_tables(
     news: Mapping[str, Mapping[str, Version]],
     *,
     already: Mapping[str, Version],
+    passed: Mapping[str, Version],
+    changed: ChangedKeys,
     run_id: str,
 ) -> tuple[str, ...]:
     """Judge the live rows of the silver tables, as they are at the versions in `news` (source: feed: version).
 
-    `already`: the versions that gold has taken. Returns the sources that do not pass.
+    `already`: the versions that gold has taken. `passed`: those with which tables last passed, with these very rules:
+    a rule with `scope: changes` is asked about what has changed since. Returns the sources that do not pass.
     """
+    if not news:
+        return ()
     versions = {feed: version for feeds in news.values() for feed, version in feeds.items()}
     source_of = {feed: source for source, feeds in news.items() for feed in feeds}
-    tables = {}
-    for feed, version in versions.items():
-        rules, table = contracts.gold_gate.rules(feed), contracts.silver.tables[feed]
-        before = already.get(version.table)
-        is_same_table = before is not None and before.created_ms == version.created_ms
-        tables[feed] = Judged(
-            rows=_live(warehouse, feed, version),
-            rules=rules,
-            keys=table.keys,
-            sensitive=table.sensitive_columns,
-            parameters=_rows_before(rules, _live(warehouse, feed, before) if is_same_table else None),
-            views={name: _live(warehouse, name, versions.get(name)) for name in _named(rules, contracts.silver.tables)},
-        )
-    verdicts = validate_tables({feed: table for feed, table in tables.items() if table.rules})
+    tables: dict[str, list[Judged]] = {}
+    with ExitStack() as stack:
+        for feed, version in versions.items():
+            table, rules = contracts.silver.tables[feed], contracts.gold_gate.rules(feed)
+            last = passed.get(version.table)
+            if last == version:
+                # Nothing has changed: what rules say of these rows alone would come out as it did.
+                rules = tuple(rule for rule in rules if _looks_beyond(rule))
+            keys = changed.since(last, version) if any(rule.scope == "changes" for rule in rules) else None
+            of_changes, of_table = _by_scope(rules, is_known=keys is not None)
+            rows = _live(warehouse, feed, version)
+            judged = Judged(rows, (), keys=table.keys, sensitive=table.sensitive_columns)
+            parts = tables.setdefault(feed, [])
+            if keys is not None and of_changes:
+                views = _live_views(warehouse, contracts, of_changes, versions)
+                kept = stack.enter_context(held(_rows_of(rows, keys)))
+                parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
+            if of_table:
+                before = already.get(version.table)
+                is_same_table = before is not None and before.created_ms == version.created_ms
+                parameters = _rows_before(of_table, _live(warehouse, feed, before) if is_same_table else None)
+                views = _live_views(warehouse, contracts, of_table, versions)
+                parts.append(replace(judged, rules=of_table, parameters=parameters, views=views))
+        verdicts = validate_tables(tables)
     results = [
         _result(verdict, run_id=run_id, gate=TABLES, source=source_of[feed], feed=feed)
         for feed, of_rules in verdicts.items()
@@ -66,39 +87,58 @@ def judge_tables(
     return _stored(warehouse, results)
 
 
+@dataclass(frozen=True)
+class OrdersOfSilver:
+    """What silver tells of a source's orders: of all; and of the `keys` that changed, where it is known which."""
+
+    of_all: Callable[[], DataFrame]
+    keys: Keys | None = None
+    of_keys: DataFrame | None = None
+
+
 def judge_publication(
     warehouse: Warehouse,
     contracts: Contracts,
-    orders: Mapping[str, DataFrame],
+    orders: Mapping[str, OrdersOfSilver],
     *,
     now: Version,
     passed: Mapping[str, Version],
     run_id: str,
 ) -> tuple[str, ...]:
-    """Judge gold's rows of these sources, as they are at version `now`; `orders` are what silver tells of each.
+    """Judge gold's rows of these sources, as they are at version `now`, by what silver tells of their orders.
 
-    `passed`: with which versions they passed last. Returns the sources that do not pass.
+    `passed`: with which versions of gold they passed last. Returns the sources that do not pass.
     """
     rules = contracts.gold_gate.publication
     if not rules or not orders:
         return ()
-    tables = {}
+    tables: dict[str, list[Judged]] = {}
     with ExitStack() as stack:
         for name, of_silver in orders.items():
             is_own = of_source(contracts, name)
-            before = passed.get(name)
-            is_same_table = before is not None and before.created_ms == now.created_ms
-            earlier = warehouse.read(UNIFIED, version=before.number).where(is_own) if before and is_same_table else None
-            is_named = bool(_named(rules, [ORDERS_OF_SILVER]))
-            tables[name] = Judged(
-                rows=warehouse.read(UNIFIED, version=now.number).where(is_own),
-                rules=rules,
-                keys=("composite_key",),
-                sensitive=contracts.sensitive_in_gold,
-                parameters=_rows_before(rules, earlier),
+            rows = warehouse.read(UNIFIED, version=now.number).where(is_own)
+            judged = Judged(rows, (), keys=("composite_key",), sensitive=contracts.sensitive_in_gold)
+            of_changes, of_table = _by_scope(rules, is_known=of_silver.keys is not None)
+            parts = tables.setdefault(name, [])
+            if of_silver.keys is not None and of_silver.of_keys is not None and of_changes:
+                views = {ORDERS_OF_SILVER: of_silver.of_keys}
+                kept = stack.enter_context(held(_rows_of(rows, of_silver.keys)))
+                parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
+            if of_table:
+                before, earlier = passed.get(name), None
+                if before is not None and before.created_ms == now.created_ms:
+                    earlier = warehouse.read(UNIFIED, version=before.number).where(is_own)
+                is_named = bool(_named(of_table, [ORDERS_OF_SILVER]))
                 # Every query on them would compute them again.
-                views={ORDERS_OF_SILVER: stack.enter_context(held(of_silver))} if is_named else {},
-            )
+                views = {ORDERS_OF_SILVER: stack.enter_context(held(of_silver.of_all()))} if is_named else {}
+                parts.append(
+                    replace(
+                        judged,
+                        rules=of_table,
+                        parameters=_rows_before(of_table, earlier),
+                        views=views,
+                    )
+                )
         verdicts = validate_tables(tables)
     results = [
         _result(verdict, run_id=run_id, gate=PUBLICATION, source=name, feed=None)
@@ -108,6 +148,34 @@ def judge_publication(
     return _stored(warehouse, results)
 
 
+def _by_scope(
+    rules: Iterable[TableExpectation], *, is_known: bool
+) -> tuple[list[TableExpectation], list[TableExpectation]]:
+    """The rules that are asked about changed rows, and those about all. `is_known`: whether one knows what changed."""
+    of_changes = [rule for rule in rules if is_known and rule.scope == "changes"]
+    return of_changes, [rule for rule in rules if rule not in of_changes]
+
+
+def _looks_beyond(rule: TableExpectation) -> bool:
+    """Whether the rule can come out otherwise about the same rows: by the time, or by other tables."""
+    return rule.scope == "table" and (rule.type == SQL_RULE or bool(expressions(rule)))
+
+
+def _rows_of(rows: DataFrame, keys: Keys) -> DataFrame:
+    """The rows with one of these keys; NULL is one too: what is wrong with a row may be that it has none."""
+    (key,) = keys.rows.columns
+    wanted = keys.rows.select(F.col(key).alias("_wanted"))
+    return rows.join(wanted, on=F.col(key).eqNullSafe(F.col("_wanted")), how="left_semi")
+
+
+def _live_views(
+    warehouse: Warehouse, contracts: Contracts, rules: Sequence[Expectation], versions: Mapping[str, Version]
+) -> dict[str, DataFrame]:
+    """The silver tables that the rules name in SQL, their live rows."""
+    named = _named(rules, contracts.silver.tables)
+    return {name: _live(warehouse, name, versions.get(name)) for name in named}
+
+
 def of_source(contracts: Contracts, name: str) -> Column:
     """Whether a row of gold is of this source, or of OTHERS."""
     if name in contracts.gold.sources:
@@ -115,20 +183,30 @@ def of_source(contracts: Contracts, name: str) -> Column:
     return ~F.col("source_database").isin(*[source.name for source in contracts.gold.sources.values()])
 
 
-def passed_versions(warehouse: Warehouse, sources: Iterable[str]) -> dict[str, Version]:
-    """The version of gold with which each source, and OTHERS, last passed the gate before the publication."""
-    names = {_consumer(name): name for name in (*sources, OTHERS)}
-    return {names[who]: version for who, version in taken_by(warehouse, UNIFIED, names).items()}
+def passed_versions(known: Mapping[str, Mapping[str, Version]], sources: Iterable[str]) -> dict[str, Version]:
+    """The version of gold up to which each source, and OTHERS, may be published; `known`: all that was taken."""
+    found = {name: known.get(may_be_published(name), {}).get(UNIFIED) for name in (*sources, OTHERS)}
+    return {name: version for name, version in found.items() if version is not None}
 
 
-def record_passed(warehouse: Warehouse, sources: Collection[str], version: Version) -> None:
-    """Write down that these sources may be published up to this version of gold."""
-    if sources:
-        record_for(warehouse, [_consumer(name) for name in sources], version)
-
-
-def _consumer(source: str) -> str:
+def may_be_published(source: str) -> str:
+    """Who has taken the version of gold up to which a source may be published, in `ops.progress`."""
     return f"publication gate: {source}"
+
+
+def passed_tables(gate: TableGate) -> str:
+    """Who has taken the versions of silver tables that passed with the rules that the gate has now."""
+    return f"{PASSED_TABLES}{_digest(*gate.feeds, *gate.expectations)}"
+
+
+def passed_publication(gate: TableGate, source: str) -> str:
+    """Who has taken the versions of gold, and of silver's tables, with which a source passed these very rules."""
+    return f"{PASSED_PUBLICATION}{source} {_digest(*gate.publication)}"
+
+
+def _digest(*parts: Expectation | str) -> str:
+    told = [part if isinstance(part, str) else part.model_dump_json() for part in parts]
+    return sha256("\n".join(told).encode()).hexdigest()[:16]
 
 
 def _live(warehouse: Warehouse, feed: str, version: Version | None) -> DataFrame:

@@ -7,6 +7,7 @@ computation would give. Where gold does not have its changes any more, every gro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from hashlib import sha256
 from operator import and_
@@ -18,7 +19,8 @@ from gold.columns import UNIFIED, unified
 from lakehouse.change_feed import kept_changes
 from lakehouse.column_types import DecimalType
 from lakehouse.contracts import Contracts, GoldTables, Mart
-from lakehouse.progress import Version, record, taken
+from lakehouse.progress import Version
+from lakehouse.sizing import sent_along
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
@@ -29,18 +31,39 @@ MOST_DIGITS = 38
 MORE_DIGITS = 10
 
 
-def refresh(warehouse: Warehouse, contracts: Contracts, *, now: Version, whole: bool = False) -> dict[str, int]:
+def refresh(
+    warehouse: Warehouse,
+    contracts: Contracts,
+    *,
+    now: Version,
+    known: Mapping[str, Mapping[str, Version]],
+    taken: dict[str, list[Version]],
+    whole: bool = False,
+) -> dict[str, int]:
     """Bring every mart up to gold as it is `now`; of each, how many groups were written.
 
-    `whole`: all groups, in one commit that also gives the table the columns that the contract has now.
+    `known`: what every consumer of changes had taken before; what a mart has taken now is added to `taken`. `whole`:
+    all groups, in one commit that also gives the table the columns that the contract has now.
     """
-    return {
-        name: _refresh(warehouse, contracts.gold, name, mart, now=now, whole=whole)
-        for name, mart in contracts.gold.marts.items()
-    }
+    written = {}
+    for name, mart in contracts.gold.marts.items():
+        made_by, written[name] = _refresh(warehouse, contracts.gold, name, mart, now=now, known=known, whole=whole)
+        if known.get(made_by, {}).get(UNIFIED) != now:
+            taken[made_by] = [now]
+    return written
 
 
-def _refresh(warehouse: Warehouse, tables: GoldTables, name: str, mart: Mart, *, now: Version, whole: bool) -> int:
+def _refresh(
+    warehouse: Warehouse,
+    tables: GoldTables,
+    name: str,
+    mart: Mart,
+    *,
+    now: Version,
+    known: Mapping[str, Mapping[str, Version]],
+    whole: bool,
+) -> tuple[str, int]:
+    """Under which name the mart takes gold, and how many groups were written."""
     spec = mart_table(tables, name, mart)
     is_new = not warehouse.exists(spec.name)
     if is_new or not whole:
@@ -48,23 +71,18 @@ def _refresh(warehouse: Warehouse, tables: GoldTables, name: str, mart: Mart, *,
     orders = warehouse.read(UNIFIED, version=now.number)
     if whole:
         warehouse.overwrite(spec, groups(orders, mart=mart))
-        written = warehouse.read(spec.name).count()
-        record(warehouse, _made_by(warehouse, spec.name, mart), [now])
-        return written
+        return _made_by(warehouse, spec.name, mart), warehouse.read(spec.name).count()
     made_by = _made_by(warehouse, spec.name, mart)
-    before = taken(warehouse, made_by).get(UNIFIED)
+    before = known.get(made_by, {}).get(UNIFIED)
     if before == now:
-        return 0
-    if before is not None and before.goes_on_to(now):
-        first = before.number + 1
-        with kept_changes(
-            lambda: touched_groups(warehouse.changes(UNIFIED, first=first, last=now.number), mart=mart)
-        ) as touched:
-            written = _merge(warehouse, spec.name, orders, touched, mart=mart)
-    else:
-        written = _merge(warehouse, spec.name, orders, None, mart=mart)
-    record(warehouse, made_by, [now])
-    return written
+        return made_by, 0
+    if before is None or not before.goes_on_to(now):
+        return made_by, _merge(warehouse, spec.name, orders, None, mart=mart)
+    first = before.number + 1
+    with kept_changes(
+        lambda: touched_groups(warehouse.changes(UNIFIED, first=first, last=now.number), mart=mart)
+    ) as touched:
+        return made_by, _merge(warehouse, spec.name, orders, touched, mart=mart)
 
 
 def mart_table(tables: GoldTables, name: str, mart: Mart) -> TableSpec:
@@ -93,6 +111,14 @@ def groups(orders: DataFrame, *, mart: Mart) -> DataFrame:
     return orders.groupBy(*_grouped(mart)).agg(F.count("*").alias(mart.count), *sums)
 
 
+def orders_of_groups(orders: DataFrame, touched: DataFrame, *, mart: Mart) -> DataFrame:
+    """The orders of these groups."""
+    wanted = touched.select(*[F.col(name).alias(f"_{name}") for name in group_columns(mart)])
+    named = zip(group_columns(mart), _grouped(mart), strict=True)
+    is_touched = reduce(and_, [column.eqNullSafe(F.col(f"_{name}")) for name, column in named])
+    return orders.join(wanted, on=is_touched, how="left_semi")
+
+
 def touched_groups(feed: DataFrame, *, mart: Mart) -> DataFrame:
     """The groups that an order has come to, left, or changed in, by a change data feed of the orders."""
     return feed.select(*_grouped(mart)).distinct()
@@ -108,6 +134,9 @@ def _grouped(mart: Mart) -> list[Column]:
 def _merge(warehouse: Warehouse, name: str, orders: DataFrame, touched: DataFrame | None, *, mart: Mart) -> int:
     """Make the mart hold the touched groups as they are now, or all groups and no other; the rows that changed."""
     keys, values = group_columns(mart), (mart.count, *mart.sums)
+    if touched is not None:
+        touched = sent_along(touched, touched.count())
+        orders = orders_of_groups(orders, touched, mart=mart)
     present = groups(orders, mart=mart)
     if touched is not None:
         # A group that has no order any more has no count.

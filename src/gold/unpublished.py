@@ -27,7 +27,7 @@ from lakehouse.contracts import Contracts
 from lakehouse.kafka import partitions
 from lakehouse.kafka_client import KafkaConnection
 from lakehouse.kafka_spark import committed_topic
-from lakehouse.progress import Version
+from lakehouse.progress import Version, taken_by_all
 from lakehouse.tables import Warehouse, small_table
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def stretches(
     """
     created_ms = warehouse.created_at_ms(UNIFIED)
     together: dict[tuple[Version | None, str | None, Version], list[str]] = {}
-    for name, now in passed_versions(warehouse, contracts.gold.sources).items():
+    for name, now in passed_versions(taken_by_all(warehouse), contracts.gold.sources).items():
         before, why = _before(marker.places.get(name), now, shape=shape, republish=republish)
         if now.created_ms == created_ms and before != now:
             together.setdefault((before, why, now), []).append(name)

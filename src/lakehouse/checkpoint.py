@@ -30,7 +30,7 @@ MOST_VALUES_SHOWN = 10
 
 @dataclass(frozen=True)
 class Judged:
-    """A table with the rules that it must meet.
+    """A table, or rows of it, with the rules that they must meet.
 
     `keys` tell its rows apart, and are what a failed rule samples; `sensitive` columns are never shown. `parameters`
     are what rules may compute with, `views` the tables that SQL may name beside `{batch}`.
@@ -64,25 +64,30 @@ class Verdict:
     sample_keys: tuple[str, ...] = ()
 
 
-def validate_tables(tables: Mapping[str, Judged]) -> dict[str, list[Verdict]]:
-    """For every table one verdict a rule, in their order; one Great Expectations checkpoint a table.
+def validate_tables(tables: Mapping[str, Sequence[Judged]]) -> dict[str, list[Verdict]]:
+    """For every table one verdict a rule, in their order; one Great Expectations checkpoint for each part of a table.
 
     A rule that cannot be evaluated is not passed. One that needs an earlier run, where there is none, is passed with
     nothing evaluated. Raises ContractError when Great Expectations refuses the values of arguments, and
     InstallationError when a package it needs is missing.
     """
+    if not any(tables.values()):
+        return {}
     context = quiet_context()
     source = context.data_sources.add_spark(name="lakehouse", persist=False)
-    verdicts = {}
-    for name, table in tables.items():
-        batch = source.add_dataframe_asset(name=name).add_batch_definition_whole_dataframe("whole")
-        with _views(table), _local_time_is_utc():
-            outcomes = _outcomes(context, name, batch, table)
-            rows = table.rows.count() if any(rule.type == SQL_RULE for rule in table.rules) else 0
-            verdicts[name] = [
-                _verdict(rule, outcomes[rule.name], table, rows=rows) if rule.name in outcomes else _not_asked(rule)
-                for rule in table.rules
-            ]
+    verdicts: dict[str, list[Verdict]] = {}
+    for name, parts in tables.items():
+        verdicts[name] = []
+        for number, part in enumerate(parts):
+            batch_name = f"{name} {number}"
+            batch = source.add_dataframe_asset(name=batch_name).add_batch_definition_whole_dataframe("whole")
+            with _views(part), _local_time_is_utc():
+                outcomes = _outcomes(context, batch_name, batch, part)
+                rows = part.rows.count() if any(rule.type == SQL_RULE for rule in part.rules) else 0
+                verdicts[name] += [
+                    _verdict(rule, outcomes[rule.name], part, rows=rows) if rule.name in outcomes else _not_asked(rule)
+                    for rule in part.rules
+                ]
     return verdicts
 
 

@@ -18,6 +18,7 @@ from lakehouse.contracts import (
     SilverTable,
     Source,
     StartAtOffsets,
+    TableExpectation,
 )
 from lakehouse.rule_arguments import (
     ROW_RULES,
@@ -25,6 +26,7 @@ from lakehouse.rule_arguments import (
     row_rule_mistakes,
     table_rule_mistakes,
     table_rules,
+    why_not_of_changes,
 )
 
 TOPICS, TABLES, ROW_GATE = "bronze/topics.yaml", "silver/tables.yaml", "silver/gate.yaml"
@@ -230,6 +232,7 @@ def _gate(contracts: Contracts, gate: Gate, file: str) -> Iterator[Mistake]:
         for feed in rule.feeds or gate.feeds:
             if feed in tables:
                 yield from _columns(file, here, rule, tables[feed].columns, where=f"table {feed}")
+                yield from _scope(file, here, rule, tables[feed].keys)
 
 
 def _publication_gate(contracts: Contracts) -> Iterator[Mistake]:
@@ -242,6 +245,7 @@ def _publication_gate(contracts: Contracts) -> Iterator[Mistake]:
             yield Mistake(TABLE_GATE, (*here, "feeds"), what)
         columns = (*contracts.gold.columns, *GOLD_ADDS)
         yield from _columns(TABLE_GATE, here, rule, columns, where="gold.unified_orders")
+        yield from _scope(TABLE_GATE, here, rule, ("composite_key",))
 
 
 def _expectations(file: str, key: str, rules: Sequence[Expectation]) -> Iterator[Mistake]:
@@ -268,6 +272,14 @@ def _columns(file: str, here: Path, rule: Expectation, columns: Collection[str],
         for column in (value,) if isinstance(value, str) else value:
             if column not in columns:
                 yield Mistake(file, (*here, "kwargs", argument), _unknown("column", str(column), columns, where=where))
+
+
+def _scope(file: str, here: Path, rule: Expectation, keys: Sequence[str]) -> Iterator[Mistake]:
+    """Why the rule cannot be asked about the rows of changed keys alone."""
+    if isinstance(rule, TableExpectation) and rule.scope == "changes":
+        what = why_not_of_changes(rule, keys)
+        if what:
+            yield Mistake(file, (*here, "scope"), f"{what}: leave it out, or say `scope: table`")
 
 
 def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:

@@ -260,6 +260,14 @@ class Expectation(Model):
         return not evaluated or (evaluated - failed) / evaluated >= self.kwargs.get("mostly", 1)
 
 
+class TableExpectation(Expectation):
+    """An expectation about a table, or about the rows of it that changed."""
+
+    scope: Literal["table", "changes"] = "table"
+    """table: it is about all rows. changes: about the rows of the keys that changed since the table last passed with
+    these rules; about all where that cannot be told. For what holds of a table when it holds of every key by itself."""
+
+
 class Gate(Model):
     """A `gate.yaml`: for each feed it names, the expectations that its rows or its table must meet."""
 
@@ -268,16 +276,23 @@ class Gate(Model):
 
     def rules(self, feed: str) -> tuple[Expectation, ...]:
         """The expectations that a feed must meet; none for a feed that the gate does not name."""
-        if feed not in self.feeds:
-            return ()
-        return tuple(rule for rule in self.expectations if not rule.feeds or feed in rule.feeds)
+        return tuple(rule for rule in self.expectations if self.is_about(rule, feed))
+
+    def is_about(self, rule: Expectation, feed: str) -> bool:
+        """Whether the rule is asked about this feed."""
+        return feed in self.feeds and (not rule.feeds or feed in rule.feeds)
 
 
 class TableGate(Gate):
     """`gold/gate.yaml`: what the silver tables must meet before gold takes them, and gold before it is published."""
 
-    publication: tuple[Expectation, ...] = Field(default=(), strict=False)
+    expectations: tuple[TableExpectation, ...] = Field(min_length=1, strict=False)
+    publication: tuple[TableExpectation, ...] = Field(default=(), strict=False)
     """The expectations that the rows of each source in `gold.unified_orders` must meet before they are published."""
+
+    def rules(self, feed: str) -> tuple[TableExpectation, ...]:
+        """The expectations that the table of a feed must meet; none for a feed that the gate does not name."""
+        return tuple(rule for rule in self.expectations if self.is_about(rule, feed))
 
 
 class GoldSource(Model):

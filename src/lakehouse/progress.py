@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import functions as F
@@ -38,48 +38,37 @@ def current(warehouse: Warehouse, table: str) -> Version:
     return Version(table, created_ms, warehouse.version(table), size_in_bytes)
 
 
-def taken(warehouse: Warehouse, consumer: str) -> dict[str, Version]:
-    """The last commit of each table that `consumer` has taken, by table."""
-    rows = warehouse.read(PROGRESS.name).where(F.col("consumer") == consumer).collect()
-    return {row["table"]: Version(row["table"], row["table_created_ms"], row["version"]) for row in rows}
+def taken_by_all(warehouse: Warehouse) -> dict[str, dict[str, Version]]:
+    """The last commit of each table that each consumer has taken, by consumer and table: some rows a consumer."""
+    found: dict[str, dict[str, Version]] = {}
+    for row in warehouse.read(PROGRESS.name).collect():
+        version = Version(row["table"], row["table_created_ms"], row["version"])
+        found.setdefault(row["consumer"], {})[version.table] = version
+    return found
 
 
-def taken_by(warehouse: Warehouse, table: str, consumers: Collection[str]) -> dict[str, Version]:
-    """The last commit of one table that each of these consumers has taken, by consumer."""
-    rows = warehouse.read(PROGRESS.name).where((F.col("table") == table) & F.col("consumer").isin(*consumers)).collect()
-    return {row["consumer"]: Version(table, row["table_created_ms"], row["version"]) for row in rows}
-
-
-def record(warehouse: Warehouse, consumer: str, versions: Iterable[Version]) -> None:
-    """Write down that `consumer` has taken these commits."""
-    _record(warehouse, [(consumer, version) for version in versions])
-
-
-def record_for(warehouse: Warehouse, consumers: Iterable[str], version: Version) -> None:
-    """Write down that each of the consumers has taken this commit."""
-    _record(warehouse, [(consumer, version) for consumer in consumers])
-
-
-def _record(warehouse: Warehouse, taken: Iterable[tuple[str, Version]]) -> None:
-    rows = small_table(
-        warehouse.spark,
-        [
-            {"consumer": consumer, "table": one.table, "table_created_ms": one.created_ms, "version": one.number}
-            for consumer, one in taken
-        ],
-        "consumer STRING, table STRING, table_created_ms BIGINT, version BIGINT",
-    ).withColumn("updated_at", F.current_timestamp())
+def record(warehouse: Warehouse, taken: Mapping[str, Iterable[Version]]) -> None:
+    """Write down, in one commit, which commits each consumer has taken. Nothing to write is no commit."""
+    rows = [
+        {"consumer": consumer, "table": one.table, "table_created_ms": one.created_ms, "version": one.number}
+        for consumer, versions in taken.items()
+        for one in versions
+    ]
+    if not rows:
+        return
+    columns = "consumer STRING, table STRING, table_created_ms BIGINT, version BIGINT"
+    new = small_table(warehouse.spark, rows, columns).withColumn("updated_at", F.current_timestamp())
     (
         warehouse.delta(PROGRESS.name)
         .alias("known")
-        .merge(rows.alias("new"), "known.consumer = new.consumer AND known.table = new.table")
+        .merge(new.alias("new"), "known.consumer = new.consumer AND known.table = new.table")
         .whenMatchedUpdateAll()
         .whenNotMatchedInsertAll()
         .execute()
     )
 
 
-def forget_others(warehouse: Warehouse, consumer: str, *, like: str) -> None:
-    """Take back what every other consumer whose name begins with `like` has written down."""
-    is_other = F.col("consumer").startswith(like) & (F.col("consumer") != consumer)
-    warehouse.delta(PROGRESS.name).delete(is_other)
+def forget(warehouse: Warehouse, consumers: Collection[str]) -> None:
+    """Take back what these consumers have written down. None of them is no commit."""
+    if consumers:
+        warehouse.delta(PROGRESS.name).delete(F.col("consumer").isin(*consumers))

@@ -163,6 +163,19 @@ def table_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], st
     yield from parameter_mistakes(rule)
 
 
+def why_not_of_changes(rule: Expectation, keys: Iterable[str]) -> str:
+    """Why the verdict on a table does not follow from the rows of its changed keys; empty where it does."""
+    if expressions(rule):
+        return "a bound that is computed anew is about all rows"
+    if "mostly" in rule.kwargs:
+        return "a share is a share of all rows"
+    if rule.type in OF_THE_BATCH and not set(keys) <= set(columns_of(rule)):
+        return f"two rows with other keys may be equal there; only with the key ({', '.join(keys)}) it is known"
+    if rule.type not in (SQL_RULE, *ROW_RULES):
+        return f"{rule.type} is about a whole column or table"
+    return ""
+
+
 def _value_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:
     given = rule.kwargs
     if "row_condition" in given and given.get("condition_parser") != "spark":

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # From so many rows on, generated code has earned its compilation: docs/benchmarks.md has the measurements.
 MANY = 100_000
@@ -26,13 +28,33 @@ FEW_ROWS = {
 }
 
 
+# So many rows are sent to wherever the table is read that they are joined with. A row may have a kilobyte, and the
+# driver holds all of them.
+MOST_SENT_ALONG = 100_000
 # What a row of silver or gold takes in a file, about: enough to tell few from many.
 BYTES_OF_A_ROW = 30
+
+
+# So many rows of a table that is searched for a few cost what one costs that is read, judged and written.
+SEARCHED_FOR_ONE = 20
 
 
 def rows_in(size_in_bytes: int) -> int:
     """About how many rows tables of this size have."""
     return size_in_bytes // BYTES_OF_A_ROW
+
+
+def rows_to_search(size_in_bytes: int) -> int:
+    """What it costs to search tables of this size for a few rows, in rows that are read and written."""
+    return rows_in(size_in_bytes) // SEARCHED_FOR_ONE
+
+
+def sent_along(rows: DataFrame, count: int) -> DataFrame:
+    """The same rows; where they are few, with the hint to send them to the table that they are joined with.
+
+    Spark does not know how many rows a plan leaves. It would sort both sides: a table of millions, for a few changes.
+    """
+    return F.broadcast(rows) if count <= MOST_SENT_ALONG else rows
 
 
 def many_rows() -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation, Feed
+from lakehouse.sizing import MOST_SENT_ALONG
 from lakehouse.tables import Warehouse
 from silver.changelog import judged
 from silver.envelope import changes
@@ -77,6 +78,13 @@ class FeedBatch:
     def read_table(self) -> DataFrame:
         """The silver table as it is now."""
         return self.warehouse.read(self.table)
+
+    def rows_of(self, records: DataFrame) -> DataFrame:
+        """The table's rows with a key of these records of the batch, before all else; all rows where those are many."""
+        if self.feed.append_only or self.total("read") > MOST_SENT_ALONG:
+            return self.read_table()
+        keys = records.select(*[F.col(f"row.{key}").alias(key) for key in self.feed.keys]).distinct()
+        return self.read_table().join(F.broadcast(keys), on=[*self.feed.keys], how="left_semi")
 
     def bronze(self) -> DataFrame:
         """All bronze rows of the feed's source."""

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from lakehouse.held import held
 from lakehouse.masking import has_sensitive_key
 from lakehouse.results import RESULTS, Result, result_rows
+from lakehouse.sizing import sent_along
 from lakehouse.tables import small_table
 from silver.batch import FeedBatch, Outcome, brings_schemas, from_bronze, read_ranges
 from silver.changelog import (
@@ -58,23 +59,26 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
         if again is not None:
             again = stack.enter_context(held(again))
             everything = everything.unionByName(again.withColumn("is_read_again", F.lit(True)))
+        number = batch.total("read") + (again.count() if again is not None else 0)
         places = past.places(batch.warehouse.spark, runs=None if again is not None else runs)
         highest = _highest_timestamps(batch, records)
         placed = with_position(everything, feed, places=places, highest_timestamps=highest).drop("value", "headers")
         placed = stack.enter_context(held(_known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))))
         if batch.total("tombstones") and not feed.append_only:
-            placed = stack.enter_context(held(_with_tombstones(batch, placed, past)))
+            placed = stack.enter_context(held(_with_tombstones(batch, placed, past, is_more=again is not None)))
         past, floors = _with_new_floors(batch, placed, past)
         placed = with_floors(placed, past.floor())
         if feed.envelope == "outbox":
-            placed = stack.enter_context(held(with_repeated_events(placed, feed, known=_known_events(batch))))
+            placed = stack.enter_context(
+                held(with_repeated_events(placed, feed, known=_known_events(batch, placed, records=number)))
+            )
         else:
             placed = placed.withColumn("is_repeated", F.lit(False))
         tells = ("change", "truncate") if feed.append_only else ("change",)
         live = as_gone_below_floors(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
-        _merge(batch, live, past, floors)
+        _merge(batch, live, past, floors, records=number)
         if feed.envelope == "outbox":
-            _remember_events(batch, live)
+            _remember_events(batch, live, records=number)
         outcome, made_anew = outcome_of(batch, placed, past, stack)
         if past.has_left_out and large_columns(feed):
             if made_anew is not None:
@@ -148,10 +152,13 @@ def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop("is_set_aside")
 
 
-def _with_tombstones(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:
-    """The placed records, with the tombstones that delete as changes."""
+def _with_tombstones(batch: FeedBatch, placed: DataFrame, past: History, *, is_more: bool) -> DataFrame:
+    """The placed records, with the tombstones that delete as changes. `is_more`: there are more than the batch has."""
     ends = past.ends(batch.warehouse.spark)
-    return with_tombstones(placed.drop("is_tombstone"), batch.read_table(), batch.feed, ends=ends)
+    placed = placed.drop("is_tombstone")
+    tombstones = placed.where(F.col("kind") == "tombstone")
+    table = batch.read_table() if is_more else batch.rows_of(tombstones)
+    return with_tombstones(placed, table, batch.feed, ends=ends)
 
 
 def _with_new_floors(batch: FeedBatch, placed: DataFrame, past: History) -> tuple[History, list[Floor]]:
@@ -195,23 +202,26 @@ def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Floor]:
     ]
 
 
-def _known_events(batch: FeedBatch) -> DataFrame:
-    return batch.warehouse.read(OUTBOX_EVENTS.name).where(
-        (F.col("source") == batch.feed.source) & (F.col("feed") == batch.feed.name)
-    )
+def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataFrame:
+    """The events of earlier batches that these records may be; `records`: how many these are at most."""
+    is_own = (F.col("source") == batch.feed.source) & (F.col("feed") == batch.feed.name)
+    ids = sent_along(placed.select("event_id").distinct(), records)
+    return batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
 
 
-def _merge(batch: FeedBatch, live: DataFrame, past: History, new_floors: Sequence[Floor]) -> None:
+def _merge(batch: FeedBatch, live: DataFrame, past: History, new_floors: Sequence[Floor], *, records: int) -> None:
+    """Bring the table up to the `live` changes; `records`: how many there are at most."""
     feed, table = batch.feed, batch.warehouse.delta(batch.table)
     if feed.append_only:
-        append_changes(table, list_of_changes(live, feed))
+        append_changes(table, sent_along(list_of_changes(live, feed), records))
         return
     if feed.sequence_by == "kafka_offset":
         _report_strays(batch, live)
     collected = past.highest_floors(COLLECTED).get(None)
     below = None if collected is None else collected.position
     if batch.total("changes") or batch.total("tombstones") or new_floors:
-        merge_latest(table, latest_per_key(live, feed), feed, floors=new_floors, unknown_below=below)
+        latest = sent_along(latest_per_key(live, feed), records)
+        merge_latest(table, latest, feed, floors=new_floors, unknown_below=below)
 
 
 def _report_strays(batch: FeedBatch, events: DataFrame) -> None:
@@ -244,7 +254,7 @@ def _report_strays(batch: FeedBatch, events: DataFrame) -> None:
     batch.warehouse.append(RESULTS.name, result_rows(batch.warehouse.spark, [result]))
 
 
-def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
+def _remember_events(batch: FeedBatch, events: DataFrame, *, records: int) -> None:
     feed = batch.feed
     rows = events.where(F.col("event_id").isNotNull()).select(
         F.lit(feed.source).alias("source"), F.lit(feed.name).alias("feed"), "event_id", "topic", "partition", "offset"
@@ -253,4 +263,4 @@ def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
     is_known = f"known.source = '{feed.source}' AND known.feed = '{feed.name}' AND known.event_id = new.event_id"
     is_known += " AND known.topic = new.topic" if feed.is_sharded else ""
     table = batch.warehouse.delta(OUTBOX_EVENTS.name).alias("known")
-    table.merge(rows.alias("new"), is_known).whenNotMatchedInsertAll().execute()
+    table.merge(sent_along(rows, records).alias("new"), is_known).whenNotMatchedInsertAll().execute()

@@ -97,7 +97,8 @@ def _as_outcome(counted: Sequence[Row]) -> Outcome:
 
 def _ended(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     """The batch's own changes, truncates and tombstones with their outcome."""
-    return outcomes(placed.where(~F.col("is_read_again")), batch.read_table(), batch.feed)
+    own = placed.where(~F.col("is_read_again"))
+    return outcomes(own, batch.rows_of(own), batch.feed)
 
 
 def _suspects(batch: FeedBatch, placed: DataFrame) -> DataFrame:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Contracts, Expectation, Feed
 from lakehouse.held import held
 from lakehouse.results import RESULTS, Result, result_rows
-from lakehouse.sizing import prepared_for, rows_in
+from lakehouse.sizing import prepared_for, rows_to_search
 from lakehouse.tables import Address, Warehouse, small_table
 from silver import quarantine, stops
 from silver.batch import FeedBatch, Outcome, decisions_about, entries, judged_records, moved_rows
@@ -164,9 +164,9 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
 
 
 def _rows(warehouse: Warehouse, reaches: Sequence[Reach], feeds: Sequence[Feed]) -> int:
-    """About how many rows the batch is about: its records, and the rows of the tables that they are merged into."""
+    """About how many rows the batch is worth: its records, and a search of the tables that they are merged into."""
     sizes = [warehouse.created_and_size(f"silver.{feed.name}")[1] for feed in feeds]
-    return sum(reach.records for reach in reaches) + rows_in(sum(sizes))
+    return sum(reach.records for reach in reaches) + rows_to_search(sum(sizes))
 
 
 def _reaches(batch: DataFrame) -> tuple[Sequence[Reach], Mapping[str, bool]]:

@@ -123,7 +123,8 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
 ) -> None:
     small = cost_of_changes(spark, told, tmp_path / "small", keys=300)
     large = cost_of_changes(spark, told, tmp_path / "large", keys=3000)
-    assert small.jobs <= 47
+    # Two of them send the keys of the changes along, so that the table is not sorted for them.
+    assert small.jobs <= 49
     assert large.jobs <= small.jobs
     for cost in (small, large):
         assert cost.files_added == 1
@@ -131,7 +132,7 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
         assert cost.bytes_added < 23_000
 
 
-def test_a_few_changes_in_a_large_table_are_a_question_about_many_rows(
+def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(
     spark: SparkSession, told: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -145,4 +146,4 @@ def test_a_few_changes_in_a_large_table_are_a_question_about_many_rows(
     cost_of_changes(spark, told, tmp_path, keys=3000)
     filling, changing = asked
     assert filling == pytest.approx(3000, rel=0.2)
-    assert changing > CHANGES + 1000
+    assert CHANGES + 100 < changing < filling

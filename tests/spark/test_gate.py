@@ -187,7 +187,7 @@ def counted_by_us(table: DataFrame) -> Mapping[str, int]:
 
 @pytest.fixture(scope="module")
 def counted_by_great_expectations(table: DataFrame) -> Mapping[str, int]:
-    return {verdict.rule.name: verdict.failed for verdict in validate_tables({"rows": Judged(table, RULES)})["rows"]}
+    return {verdict.rule.name: verdict.failed for verdict in validate_tables({"rows": [Judged(table, RULES)]})["rows"]}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.type.removeprefix('expect_')} {rule.kwargs}")
@@ -203,7 +203,7 @@ def test_every_kind_of_row_rule_is_compared() -> None:
 
 def test_a_column_is_of_the_type_that_great_expectations_sees(table: DataFrame) -> None:
     rules = [expectation(OF_TYPE, n, column=column, type_=name) for n, (column, name, _is) in enumerate(TYPES)]
-    verdicts = validate_tables({"rows": Judged(table, rules)})["rows"]
+    verdicts = validate_tables({"rows": [Judged(table, rules)]})["rows"]
     counts = table.agg(*[F.count_if(failing(rule)).alias(rule.name) for rule in rules]).collect()[0]
     is_met = [expected for _column, _name, expected in TYPES]
     assert [verdict.passed for verdict in verdicts] == is_met
@@ -224,7 +224,7 @@ def test_like_is_as_sql_has_it(table: DataFrame, pattern: str, escape: str | Non
 def test_great_expectations_has_no_like_on_spark(table: DataFrame) -> None:
     """When it has one, LIKE can be compared like the others."""
     rule = expectation(LIKE, column="text", like_pattern="p%")
-    (verdict,) = validate_tables({"rows": Judged(table, [rule])})["rows"]
+    (verdict,) = validate_tables({"rows": [Judged(table, [rule])]})["rows"]
     assert not verdict.passed
     assert verdict.message == "It could not be evaluated: MetricProviderError."
 

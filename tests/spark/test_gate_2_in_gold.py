@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from pyspark.sql import functions as F
@@ -13,7 +13,7 @@ from gold.columns import UNIFIED
 from gold.marker import Marker, Place
 from lakehouse import checkpoint
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts, Expectation, OnFailure
+from lakehouse.contracts import Contracts, OnFailure, TableExpectation
 from lakehouse.kafka_client import KafkaConnection
 from lakehouse.progress import current
 from lakehouse.results import RESULTS, held_sources
@@ -34,16 +34,20 @@ def shop(empty_silver: Callable[[], Warehouse], contracts: Contracts) -> Shop:
     return Shop(warehouse, settings(warehouse=warehouse.location, checkpoints=warehouse.checkpoints), contracts)
 
 
-def with_rules(contracts: Contracts, *rules: Expectation, publication: bool = False) -> Contracts:
+def with_rules(contracts: Contracts, *rules: TableExpectation, publication: bool = False) -> Contracts:
     """The contracts with no other rules of silver tables than these; with those of the publication or without any."""
     kept = contracts.gold_gate.publication if publication else ()
     gate = contracts.gold_gate.model_copy(update={"expectations": rules, "publication": kept})
     return contracts.model_copy(update={"gold_gate": gate})
 
 
-def rule(kind: str, *feeds: str, on_failure: OnFailure = "fail", **kwargs: Any) -> Expectation:
+def rule(
+    kind: str, *feeds: str, on_failure: OnFailure = "fail", scope: Literal["table", "changes"] = "table", **kwargs: Any
+) -> TableExpectation:
     name, description = "of_this_test", "A rule of this test."
-    return Expectation(name=name, type=kind, kwargs=kwargs, feeds=feeds, on_failure=on_failure, description=description)
+    return TableExpectation(
+        name=name, type=kind, kwargs=kwargs, feeds=feeds, on_failure=on_failure, description=description, scope=scope
+    )
 
 
 def results(shop: Shop, run: str, gate: str) -> Mapping[tuple[str, str], Row]:
@@ -86,7 +90,8 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     }
     assert {row["table"] for row in found.values()} == {UNIFIED}
     lost, changed = found["postgres", "orders_conserved"], found["postgres", "money_conserved"]
-    assert (lost["sample_keys"], lost["failed"], lost["evaluated"], lost["share"]) == (["PG-2"], 1, 2, 0.5)
+    # Of the two keys that changed in gold one is not there.
+    assert (lost["sample_keys"], lost["failed"], lost["evaluated"], lost["share"]) == (["PG-2"], 1, 1, 1.0)
     assert (changed["sample_keys"], changed["failed"]) == (["PG-3"], 1)
     assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts) == {"publication": ["postgres"]}
     assert waiting(shop) == {"postgresql": 3, "mysql": 2}
@@ -103,6 +108,72 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     shop.run("nothing new")
     assert shop.warehouse.version("ops.progress") == version
     assert results(shop, "nothing new", "publication") == {}
+
+
+def judged(shop: Shop, run: str) -> Mapping[tuple[str, str, str], tuple[int, int]]:
+    """Of every gate, source and rule that a run has asked: how many rows, and how many of them failed."""
+    rows = shop.warehouse.read(RESULTS.name).where(F.col("run") == run).collect()
+    return {(row["gate"], row["source"], row["rule"]): (row["evaluated"], row["failed"]) for row in rows}
+
+
+def test_a_rule_about_changes_is_asked_of_the_keys_that_changed_since_it_was_passed(shop: Shop) -> None:
+    key_unique = rule("expect_column_values_to_be_unique", "postgres_orders", column="order_id", scope="changes")
+    contracts = with_rules(shop.contracts, key_unique, publication=True)
+    in_silver, in_gold = ("gold", "postgres", "of_this_test"), ("publication", "postgres", "composite_key_unique")
+    orders = shop.warehouse.delta("silver.postgres_orders")
+
+    shop.write("postgres_orders", *({"order_id": n} for n in (1, 2, 3)))
+    shop.write("mysql_orders", {"order_id": 1})
+    shop.run("all of them", contracts)
+    assert judged(shop, "all of them")[in_silver] == (3, 0)
+    assert judged(shop, "all of them")[in_gold] == (3, 0)
+
+    shop.write("postgres_orders", {"order_id": 2, "status": "paid"})
+    shop.run("one changed", contracts)
+    asked = judged(shop, "one changed")
+    assert (asked[in_silver], asked[in_gold]) == ((1, 0), (1, 0))
+    assert {source for _gate, source, _rule in asked} == {"postgres"}
+
+    # The other row of its key has not changed.
+    twin = shop.warehouse.read("silver.postgres_orders").where("order_id = 3").withColumn("status", F.lit("lost"))
+    shop.warehouse.append("silver.postgres_orders", twin)
+    assert shop.run("a key twice", contracts).held_sources == ("postgres",)
+    assert judged(shop, "a key twice")[in_silver] == (2, 2)
+    shop.write("postgres_orders", {"order_id": 1, "status": "paid"})
+    assert shop.run("it still is", contracts).held_sources == ("postgres",)
+    assert judged(shop, "it still is")[in_silver] == (3, 2)
+    orders.delete("status = 'lost'")
+    assert shop.run("once again", contracts).held_sources == ()
+    assert judged(shop, "once again")[in_silver] == (2, 0)
+    assert shop.gold()["PG-1"]["status"] == "paid"
+
+    shop.write("postgres_orders", {"order_id": 1, "status": "shipped"})
+    other = key_unique.model_copy(update={"description": "Another rule."})
+    shop.run("other rules", with_rules(shop.contracts, other, publication=True))
+    assert judged(shop, "other rules")[in_silver] == (3, 0)
+
+    shop.write("postgres_orders", {"order_id": 1, "status": "paid"})
+    shop.lose_changes("silver.postgres_orders")
+    shop.run("changes are gone", with_rules(shop.contracts, other, publication=True))
+    asked = judged(shop, "changes are gone")
+    assert (asked[in_silver], asked[in_gold]) == ((3, 0), (3, 0))
+
+
+def test_a_table_that_has_not_changed_is_asked_only_what_may_come_out_otherwise(shop: Shop) -> None:
+    kept = rule("expect_table_row_count_to_be_between", "postgres_orders", min_value=1)
+    known = rule("unexpected_rows_expectation", "postgres_orders", unexpected_rows_query=IN_MYSQL_TOO).model_copy(
+        update={"name": "foreign_key"}
+    )
+    contracts = with_rules(shop.contracts, kept, known)
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.write("mysql_orders", {"order_id": 1})
+    shop.run("first", contracts)
+    # Another table of the same source.
+    shop.write("postgres_outbox_orders", {"order_id": 1, "status": "paid"})
+    shop.run("outbox", contracts)
+    assert set(judged(shop, "outbox")) == {("gold", "postgres", "foreign_key")}
+    shop.run("whole", contracts, full_refresh=True)
+    assert set(judged(shop, "whole")) == {("gold", "postgres", name) for name in ("of_this_test", "foreign_key")}
 
 
 def test_tables_are_compared_with_what_they_were_when_their_source_last_passed(shop: Shop) -> None:
@@ -154,7 +225,7 @@ def test_a_rule_that_cannot_be_evaluated_holds_only_when_it_may(
 def test_great_expectations_runs_once_a_gate_and_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def counted(tables: Mapping[str, checkpoint.Judged]) -> dict[str, list[checkpoint.Verdict]]:
+    def counted(tables: Mapping[str, Sequence[checkpoint.Judged]]) -> dict[str, list[checkpoint.Verdict]]:
         asked.append(sorted(tables))
         return checkpoint.validate_tables(tables)
 

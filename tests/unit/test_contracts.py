@@ -437,6 +437,34 @@ MISTAKES = [
         *("quarantine", "publication.0.on_failure", "it is warn or fail"),
     ),
     (
+        *(TABLE_GATE, "mostly: 0.9 }", "mostly: 0.9 }\n    scope: changes"),
+        *("scope: changes", "expectations.3.scope", "a share is a share of all rows"),
+    ),
+    (
+        *(TABLE_GATE, "last passed this gate\n", "last passed this gate\n    scope: changes\n"),
+        *("scope: changes", "expectations.4.scope", "a bound that is computed anew is about all"),
+    ),
+    (
+        *(TABLE_GATE, "kwargs: { column: order_id }\n    scope", "kwargs: { column: customer_id }\n    scope"),
+        *("scope: changes", "expectations.0.scope", "only with the key (order_id) it is known"),
+    ),
+    (
+        *(
+            TABLE_GATE,
+            "expect_column_values_to_not_be_null\n    kwargs: { column: order_id }",
+            "expect_column_to_exist\n    kwargs: { column: order_id }",
+        ),
+        *(
+            "scope: changes",
+            ".scope",
+            "is about a whole column or table",
+        ),
+    ),
+    (
+        *(ROW_GATE, "\n    on_failure: quarantine", "\n    scope: changes\n    on_failure: quarantine"),
+        *("scope: changes", "expectations.0.scope", "scope"),
+    ),
+    (
         *(TABLE_GATE, "FROM {batch} gold", "FROM unified_orders gold"),
         *("unexpected_rows_query", "publication.2.kwargs.unexpected_rows_query", "the table that is judged: {batch}"),
     ),
