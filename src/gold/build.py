@@ -234,7 +234,8 @@ def _orders_of_silver(
     def of_all() -> DataFrame:
         return _live(orders(touched=None))
 
-    if desired is not None and desired.keys is None:
+    is_asked = any(rule.scope == "changes" for rule in job.contracts.gold_gate.publication)
+    if not is_asked or (desired is not None and desired.keys is None):
         return OrdersOfSilver(of_all)
     last = job.known.get(passed_publication(job.contracts.gold_gate, name), {})
     was_passed = last.get(UNIFIED) == before and all(last.get(table) == job.already.get(table) for table in versions)

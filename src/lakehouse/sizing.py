@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -54,6 +52,8 @@ def sent_along(rows: DataFrame, count: int) -> DataFrame:
 
     Spark does not know how many rows a plan leaves. It would sort both sides: a table of millions, for a few changes.
     """
+    from pyspark.sql import functions as F
+
     return F.broadcast(rows) if count <= MOST_SENT_ALONG else rows
 
 

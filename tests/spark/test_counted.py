@@ -132,6 +132,29 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
         assert cost.bytes_added < 23_000
 
 
+def with_more_tables(contracts: Contracts, number: int) -> Contracts:
+    """The contracts, with so many more tables of the source like its orders, each with a topic of its own."""
+    source, table = contracts.topics.sources[SOURCE], contracts.silver.tables["postgres_orders"]
+    names = [f"orders_of_shop_{n}" for n in range(number)]
+    orders = source.feeds["postgres_orders"]
+    more = {name: orders.model_copy(update={"topics": (f"pg.public.{name}",)}) for name in names}
+    feeds = source.model_copy(update={"feeds": {**source.feeds, **more}})
+    sources = {**contracts.topics.sources, SOURCE: feeds}
+    tables = {**contracts.silver.tables, **dict.fromkeys(names, table)}
+    return contracts.model_copy(
+        update={
+            "topics": contracts.topics.model_copy(update={"sources": sources}),
+            "silver": contracts.silver.model_copy(update={"tables": tables}),
+        }
+    )
+
+
+def test_tables_without_news_cost_a_batch_nothing(spark: SparkSession, told: Contracts, tmp_path: Path) -> None:
+    alone = cost_of_changes(spark, told, tmp_path / "alone", keys=300)
+    among_twenty = cost_of_changes(spark, with_more_tables(told, 18), tmp_path / "many", keys=300)
+    assert among_twenty.jobs == alone.jobs
+
+
 def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(
     spark: SparkSession, told: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
