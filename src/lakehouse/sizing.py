@@ -26,9 +26,10 @@ FEW_ROWS = {
 }
 
 
-# So many rows are sent to wherever the table is read that they are joined with. A row may have a kilobyte, and the
-# driver holds all of them.
+# So many keys, or rows of a few columns, are sent to wherever the table is read that they are joined with; and rows of
+# any width that have so many bytes together: the driver holds all of them.
 MOST_SENT_ALONG = 100_000
+MOST_BYTES_SENT_ALONG = 64_000_000
 # What a row of silver or gold takes in a file, about: enough to tell few from many.
 BYTES_OF_A_ROW = 30
 

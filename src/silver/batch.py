@@ -54,6 +54,7 @@ class FeedBatch:
 
     `standing`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for. `request`: which
     one requeues its records, where one does: they were read before, and are not the last ones of their places.
+    `value_bytes`: of the values of its records; None where they were not counted.
     """
 
     warehouse: Warehouse
@@ -65,6 +66,7 @@ class FeedBatch:
     standing: Standing
     checkpoint: str
     request: str | None = None
+    value_bytes: int | None = None
 
     @property
     def table(self) -> str:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from lakehouse.held import held
 from lakehouse.masking import has_sensitive_key
 from lakehouse.results import RESULTS, Result, result_rows
-from lakehouse.sizing import sent_along
+from lakehouse.sizing import MOST_BYTES_SENT_ALONG, sent_along
 from lakehouse.tables import small_table
 from silver.batch import FeedBatch, Outcome, brings_schemas, from_bronze, read_ranges
 from silver.changelog import (
@@ -60,6 +60,8 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
             again = stack.enter_context(held(again))
             everything = everything.unionByName(again.withColumn("is_read_again", F.lit(True)))
         number = batch.total("read") + (again.count() if again is not None else 0)
+        # A value may be as large as Kafka lets it be.
+        is_light = again is None and batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_SENT_ALONG
         places = past.places(batch.warehouse.spark, runs=None if again is not None else runs)
         highest = _highest_timestamps(batch, records)
         placed = with_position(everything, feed, places=places, highest_timestamps=highest).drop("value", "headers")
@@ -76,7 +78,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
             placed = placed.withColumn("is_repeated", F.lit(False))
         tells = ("change", "truncate") if feed.append_only else ("change",)
         live = as_gone_below_floors(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
-        _merge(batch, live, past, floors, records=number)
+        _merge(batch, live, past, floors, sent=number if is_light else None)
         if feed.envelope == "outbox":
             _remember_events(batch, live, records=number)
         outcome, made_anew = outcome_of(batch, placed, past, stack)
@@ -209,18 +211,22 @@ def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataF
     return batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
 
 
-def _merge(batch: FeedBatch, live: DataFrame, past: History, new_floors: Sequence[Floor], *, records: int) -> None:
-    """Bring the table up to the `live` changes; `records`: how many there are at most."""
+def _merge(batch: FeedBatch, live: DataFrame, past: History, new_floors: Sequence[Floor], *, sent: int | None) -> None:
+    """Bring the table up to the `live` changes. `sent`: how many there are at most, where rows are light; or None."""
     feed, table = batch.feed, batch.warehouse.delta(batch.table)
+
+    def along(rows: DataFrame) -> DataFrame:
+        return rows if sent is None else sent_along(rows, sent)
+
     if feed.append_only:
-        append_changes(table, sent_along(list_of_changes(live, feed), records))
+        append_changes(table, along(list_of_changes(live, feed)))
         return
     if feed.sequence_by == "kafka_offset":
         _report_strays(batch, live)
     collected = past.highest_floors(COLLECTED).get(None)
     below = None if collected is None else collected.position
     if batch.total("changes") or batch.total("tombstones") or new_floors:
-        latest = sent_along(latest_per_key(live, feed), records)
+        latest = along(latest_per_key(live, feed))
         merge_latest(table, latest, feed, floors=new_floors, unknown_below=below)
 
 

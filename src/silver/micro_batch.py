@@ -96,16 +96,24 @@ class Numbered:
 
 @dataclass(frozen=True)
 class Arrived:
-    """Bronze rows of one source that are to be applied. `wrapped`: their topics; whether messages may bring schemas."""
+    """Bronze rows of one source that are to be applied.
+
+    `wrapped`: their topics; whether messages may bring schemas. `reaches`: what there is of every topic-partition.
+    """
 
     warehouse: Warehouse
     records: DataFrame
     wrapped: Mapping[str, bool]
+    reaches: Sequence[Reach]
     job: Job
 
     def of_feed(self, feed: Feed) -> DataFrame:
         """The records that tell of this feed."""
         return self.records.where(F.col("topic").isin(*[topic for topic in self.wrapped if feed.has_topic(topic)]))
+
+    def value_bytes(self, feed: Feed) -> int:
+        """How many bytes the values of the feed's records have."""
+        return sum(reach.value_bytes for reach in self.reaches if feed.has_topic(reach.place[0]))
 
     def brings_schemas(self, feed: Feed) -> bool:
         """Whether messages of the feed may bring their schema."""
@@ -134,7 +142,7 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     before = stops.standing(warehouse, job.source, number.checkpoint, batch=batch_id)
     going_on = [feed for name, feed in feeds.items() if name not in {*before.stopped, *before.taken}]
     ranges = {reach.place: (reach.first, reach.last) for reach in reaches}
-    arrived = Arrived(warehouse, batch, wrapped, job)
+    arrived = Arrived(warehouse, batch, wrapped, reaches, job)
     with prepared_for(warehouse.spark, _rows(warehouse, reaches, going_on)), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
         judged = _judged(arrived, going_on, standing, stack)
@@ -151,7 +159,7 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
     batch_id, ranges = stops.waiting(warehouse, job.source, checkpoint, feed.name)
     records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
     reaches, wrapped = _reaches(records)
-    arrived = Arrived(warehouse, records, wrapped, job)
+    arrived = Arrived(warehouse, records, wrapped, reaches, job)
     with prepared_for(warehouse.spark, _rows(warehouse, reaches, [feed])), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
         judged = _judged(arrived, [feed], standing, stack)
@@ -179,6 +187,7 @@ def _reaches(batch: DataFrame) -> tuple[Sequence[Reach], Mapping[str, bool]]:
             F.min("offset").alias("first"),
             F.max("offset").alias("last"),
             F.count(F.lit(1)).alias("records"),
+            F.coalesce(F.sum(F.octet_length("value")), F.lit(0)).alias("value_bytes"),
         )
         .collect()
     )
@@ -186,7 +195,13 @@ def _reaches(batch: DataFrame) -> tuple[Sequence[Reach], Mapping[str, bool]]:
     for row in rows:
         wrapped[row["topic"]] = wrapped.get(row["topic"], False) or row["wrapped"]
     reaches = [
-        Reach((row["topic"], row["topic_id"], row["partition"]), row["first"], row["last"], row["records"])
+        Reach(
+            (row["topic"], row["topic_id"], row["partition"]),
+            row["first"],
+            row["last"],
+            row["records"],
+            row["value_bytes"],
+        )
         for row in rows
     ]
     return reaches, wrapped
@@ -264,6 +279,7 @@ def _apply(arrived: Arrived, judged: Judged, number: Numbered) -> None:
             memory=memory,
             standing=judged.standing,
             checkpoint=number.checkpoint,
+            value_bytes=arrived.value_bytes(job.feeds[name]),
         )
         if any(part.total(kind) for kind in ("changes", "truncates", "tombstones")):
             outcomes[name] = apply_feed(part, records.withColumn("is_read_again", F.lit(False)))

@@ -38,6 +38,7 @@ class Reach:
     first: int
     last: int
     records: int
+    value_bytes: int = 0
 
 
 @dataclass(frozen=True)
