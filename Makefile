@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish benchmark-growth bench bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak bench bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
@@ -65,10 +65,22 @@ benchmark-publish: setup ## A million orders published in one run: seconds and m
 	$(BIN)/python -m benchmarks.publish
 
 benchmark-growth: setup ## Batches of 10,000 changes in tables of a million rows and of ten million
-	$(BIN)/python -m benchmarks.growth
+	$(BIN)/python -m benchmarks.growth --write-docs
+
+benchmark-tables: setup ## A job of twenty tables of which two change, beside one of these two alone (ten minutes)
+	$(BIN)/python -m benchmarks.tables --write-docs
+
+benchmark-bronze: setup ## Bronze beside a bare consumer that stores the same bytes (ten minutes)
+	$(BIN)/python -m benchmarks.bare_consumer --write-docs
+
+benchmark-steady: setup ## Freshness, memory and files with 1,000 changes a second for five minutes
+	$(BIN)/python -m benchmarks.steady --write-docs
+
+benchmark-soak: setup ## The same for half an hour
+	$(BIN)/python -m benchmarks.steady --minutes 30 --write-docs
 
 bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times (an hour)
-	$(BIN)/python -m benchmarks.backlog
+	$(BIN)/python -m benchmarks.backlog --write-docs
 
 bench-quick: bench-setup ## The same with 20,000 changes a source, once
 	$(BIN)/python -m benchmarks.backlog --events 20000 --keys 5000 --turns 1

@@ -29,6 +29,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.table import Table
 
+from benchmarks import report
 from benchmarks.load import Row, create_topics, send, tables, write_contracts
 from demo.broker import embedded_broker
 from lakehouse.contract_files import load_contracts
@@ -65,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=COMMANDS, default=list(COMMANDS))
+    report.add_option(parser)
     chosen = parser.parse_args(argv)
     runs = []
     with TemporaryDirectory(prefix="backlog-") as folder, embedded_broker() as servers:
@@ -79,7 +81,11 @@ def main(argv: Sequence[str] | None = None) -> None:
                 run = one_run(contender, turn, servers, Path(folder) / f"{turn} {contender}", truth)
                 runs.append(run)
                 print(json.dumps(asdict(run)), flush=True)
-    wide_console().print(summary(runs))
+    shown = summary(runs)
+    wide_console().print(shown)
+    if chosen.write_docs:
+        asked = f"{sent.records:,} records of {sent.bytes:,} bytes, {chosen.turns} turns"
+        report.write("backlog", shown, plots(runs), asked=asked)
     if any(run.wrong for run in runs):
         sys.exit(1)
 
@@ -186,6 +192,18 @@ def summary(runs: Sequence[Run]) -> Table:
         every = ", ".join(f"{run.seconds:.1f}" for run in its)
         table.add_row(contender, f"{middle:.1f}", every, ratio, str(max(run.wrong for run in its)))
     return table
+
+
+def plots(runs: Sequence[Run]) -> list[str]:
+    """The medians of all, and where this project's go."""
+    by_name = {name: [run for run in runs if run.contender == name] for name in COMMANDS}
+    seconds = {name: median(run.seconds for run in of) for name, of in by_name.items() if of}
+    found = [report.bars("A backlog from Kafka to the unified topic", "seconds", seconds)]
+    stages = by_name[OURS][0].stages if by_name[OURS] else {}
+    if stages:
+        middle = {stage: median(run.stages[stage] for run in by_name[OURS]) for stage in stages}
+        found.append(report.bars("Where this project's seconds go", "seconds", middle))
+    return found
 
 
 COMMANDS: Mapping[str, Any] = {OURS: of_this_project, PLAIN: of_plain_spark, FLINK: of_flink}

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -25,7 +24,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from rich.table import Table as Shown
 
-from benchmarks.load import BEGIN, BEGIN_US, NOTES, STATUSES, TOPICS, Event, Table, write_contracts
+from benchmarks import report
+from benchmarks.load import BEGIN_US, NOTES, STATUSES, TOPICS, Event, Table, write_contracts
+from benchmarks.records import bronze_rows
 from bronze.events import events_table
 from gold import build
 from lakehouse.config import Settings, settings
@@ -67,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--changes", type=int, default=10_000)
     parser.add_argument("--batches", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
+    report.add_option(parser)
     chosen = parser.parse_args(argv)
     with TemporaryDirectory(prefix="contracts-") as folder:
         contracts = load_contracts(write_contracts(Path(folder) / "contracts"))
@@ -82,7 +84,11 @@ def main(argv: Sequence[str] | None = None) -> None:
                     print(json.dumps(asdict(batch)), flush=True)
                     if number:
                         found.append(batch)
-    wide_console().print(summary(found))
+    shown = summary(found)
+    wide_console().print(shown)
+    if chosen.write_docs:
+        asked = f"batches of {chosen.changes:,} updates, {chosen.batches} of each kind after one to warm up"
+        report.write("growth", shown, [plot(found)], asked=asked)
 
 
 @dataclass
@@ -163,24 +169,10 @@ class Grown:
 
     def _to_bronze(self, updates: Sequence[Event]) -> int:
         """Append them to bronze; the bytes of their keys and values."""
-        rows = [(self.offset + at, key, bytearray(value or b"")) for at, (key, value) in enumerate(updates)]
-        self.offset += len(rows)
-        header = F.struct(F.lit("__debezium.context.runId").alias("key"), F.lit("run").cast("binary").alias("value"))
-        records = self.spark.createDataFrame(rows, "offset BIGINT, key BINARY, value BINARY").select(
-            F.lit(TOPIC).alias("topic"),
-            F.lit(0).alias("partition"),
-            "offset",
-            F.lit(BEGIN + timedelta(days=1)).alias("timestamp"),
-            F.lit(0).alias("timestamp_type"),
-            "key",
-            "value",
-            F.array(header).alias("headers"),
-            F.lit("topic").alias("_topic_id"),
-            F.current_timestamp().alias("_ingested_at"),
-            F.lit(0).cast("bigint").alias("_batch_id"),
-        )
+        records = bronze_rows(self.spark, updates, topic=TOPIC, first_offset=self.offset)
+        self.offset += len(updates)
         self.warehouse.append(events_table(SOURCE).name, records)
-        return sum(len(key) + len(value) for _, key, value in rows)
+        return sum(len(key) + len(value or b"") for key, value in updates)
 
     @contextmanager
     def _bytes_of(self, layer: str, written: dict[str, int]) -> Iterator[None]:
@@ -215,6 +207,17 @@ def summary(batches: Sequence[Batch]) -> Shown:
                     f"{rows:,}", keys, layer, f"{seconds:.1f}", ratios[0], f"{size:,.0f}", ratios[1], per_byte
                 )
     return shown
+
+
+def plot(batches: Sequence[Batch]) -> str:
+    """Seconds of both layers together, by size: recent keys, then random ones."""
+    sizes = sorted({batch.rows for batch in batches})
+    together = [
+        [median(sum(one.seconds.values()) for one in batches if (one.keys, one.rows) == (keys, rows)) for rows in sizes]
+        for keys in ("recent", "random")
+    ]
+    title = "Silver and gold of one batch: recent keys, and random ones"
+    return report.lines(title, "seconds", [f"{rows:,} rows" for rows in sizes], together)
 
 
 if __name__ == "__main__":

@@ -33,3 +33,13 @@ def empty_silver(
         return Warehouse(spark, str(location), str(location / "_checkpoints"))
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def contracts_of_load(contracts: Contracts) -> Contracts:
+    """The packaged contracts, with PostgreSQL's decimals in the form of the benchmarks' load."""
+    source = contracts.topics.sources["postgres"]
+    feed = source.feeds["postgres_orders"].model_copy(update={"decimal_handling_mode": "string"})
+    feeds = {**source.feeds, "postgres_orders": feed}
+    sources = {**contracts.topics.sources, "postgres": source.model_copy(update={"feeds": feeds})}
+    return contracts.model_copy(update={"topics": contracts.topics.model_copy(update={"sources": sources})})

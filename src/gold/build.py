@@ -40,9 +40,10 @@ from gold.unify import deleted_orders, highest_feed_that_knows, orders_of_feed, 
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, GoldSource, GoldTables
 from lakehouse.held import held
+from lakehouse.merge_source import merge_source
 from lakehouse.progress import PROGRESS, Version, current, forget, record, taken_by_all
 from lakehouse.results import RESULTS
-from lakehouse.sizing import prepared_for, rows_in, rows_to_search, sent_along
+from lakehouse.sizing import prepared_for, rows_in, rows_to_search
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def run(
     is_whole = full_refresh or not already
     with prepared_for(spark, rows_in(size) if is_whole else rows_to_search(size)), ExitStack() as stack:
         changed = ChangedKeys(warehouse, key=contracts.gold.key, stack=stack)
-        job = Job(warehouse, contracts, run_id, known, already, changed, stack)
+        job = Job(warehouse, contracts, run_id, known, already, changed, stack, before.size_in_bytes)
         passed = {} if full_refresh else known.get(passed_tables(contracts.gold_gate), {})
         held_sources = judge_tables(
             warehouse, contracts, news, already=already, passed=passed, changed=changed, run_id=run_id
@@ -105,18 +106,18 @@ def run(
         unpublished, let_pass = _let_pass(
             job, desired, {**already, **versions}, before=before, now=now, held_back=held_sources
         )
-    taken = {**let_pass, made_by: [*versions.values()], passed_tables(contracts.gold_gate): [*versions.values()]}
-    try:
-        groups = marts.refresh(warehouse, contracts, now=now, known=known, taken=taken, whole=full_refresh)
-    finally:
-        # In one commit: should this run die before it, the next one does the same again, and ends the same.
-        record(warehouse, taken)
+        taken = {**let_pass, made_by: [*versions.values()], passed_tables(contracts.gold_gate): [*versions.values()]}
+        try:
+            groups = marts.refresh(warehouse, contracts, now=now, known=known, taken=taken, whole=full_refresh)
+        finally:
+            # In one commit: should this run die before it, the next one does the same again, and ends the same.
+            record(warehouse, taken)
     return Outcome(
         changed_rows=rows,
         held_sources=held_sources,
         unpublished_sources=unpublished,
         whole={name: one.why for name, one in desired.items() if one.why is not None},
-        written_bytes=warehouse.written_bytes(UNIFIED) if now != before else 0,
+        written_bytes=warehouse.written_bytes(UNIFIED, after=before.number, to=now.number) if now != before else 0,
         size_in_bytes=now.size_in_bytes,
         marts=groups,
     )
@@ -127,7 +128,7 @@ class Job:
     """What the steps of one run share.
 
     `known`: what every consumer of changes had taken before this run; `already`: what this gold had, by table.
-    `stack` holds rows that several steps ask about.
+    `stack` holds rows that several steps ask about. `size_in_bytes`: of gold before this run.
     """
 
     warehouse: Warehouse
@@ -137,6 +138,7 @@ class Job:
     already: Mapping[str, Version]
     changed: ChangedKeys
     stack: ExitStack
+    size_in_bytes: int
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Desired:
 def _desired(job: Job, name: str, now: Mapping[str, Version], *, full_refresh: bool) -> Desired:
     tables = job.contracts.gold
     keys, why = _touched(job.changed, now, job.already, full_refresh=full_refresh)
-    orders = desired_orders(job.warehouse, tables, tables.sources[name], now=now, touched=keys)
+    orders = desired_orders(job.changed, tables, tables.sources[name], now=now, touched=keys)
     # The MERGE takes them, and the gate of the publication asks about them.
     return Desired(orders if keys is None else job.stack.enter_context(held(orders)), keys, why)
 
@@ -179,9 +181,9 @@ def _merge(job: Job, desired: Mapping[str, Desired], *, held_back: Sequence[str]
         return replace_orders(warehouse, unified_table(tables), orders, tables=tables, kept_sources=kept)
     whole = [name for name, one in desired.items() if one.why is not None]
     beyond = _not_of_others(tables, whole) if whole else None
-    if not whole:
-        orders = sent_along(orders, sum(one.keys.count for one in desired.values() if one.keys is not None))
-    return merge_orders(warehouse.delta(UNIFIED), orders, tables=tables, delete_beyond=beyond)
+    count = None if whole else sum(one.keys.count for one in desired.values() if one.keys is not None)
+    with merge_source(orders, key="composite_key", count=count, size_in_bytes=job.size_in_bytes) as source:
+        return merge_orders(warehouse.delta(UNIFIED), source, tables=tables, delete_beyond=beyond)
 
 
 def _let_pass(
@@ -229,7 +231,7 @@ def _orders_of_silver(
     """What silver tells of a source, as gold has taken it; of the changed keys alone where it is known which."""
     tables = job.contracts.gold
     by_feed = {table.removeprefix("silver."): version for table, version in versions.items()}
-    orders = partial(desired_orders, job.warehouse, tables, tables.sources[name], now=by_feed)
+    orders = partial(desired_orders, job.changed, tables, tables.sources[name], now=by_feed)
 
     def of_all() -> DataFrame:
         return _live(orders(touched=None))
@@ -280,7 +282,7 @@ def waiting(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = 
         changed = ChangedKeys(warehouse, key=tables.key, stack=stack)
         for name, now in news.items():
             keys, _why = _touched(changed, now, already, full_refresh=full_refresh)
-            orders = desired_orders(warehouse, tables, tables.sources[name], now=now, touched=keys)
+            orders = desired_orders(changed, tables, tables.sources[name], now=now, touched=keys)
             counts[name] = orders.count()
     return counts
 
@@ -322,7 +324,7 @@ def _not_of_others(tables: GoldTables, whole: Sequence[str]) -> str:
 
 
 def desired_orders(
-    warehouse: Warehouse,
+    changed: ChangedKeys,
     tables: GoldTables,
     source: GoldSource,
     *,
@@ -331,10 +333,13 @@ def desired_orders(
 ) -> DataFrame:
     """What gold must hold for every key of the source: its order, or `is_deleted`. With `touched`, only for these."""
     columns = order_columns(tables)
-    silver = [warehouse.read(version.table, version=version.number) for version in now.values()]
-    feeds = [orders_of_feed(table, columns=columns) for table in silver]
-    if touched is not None:
-        feeds = [feed.join(touched.rows, on=tables.key, how="left_semi") for feed in feeds]
+    if touched is None:
+        feeds = [orders_of_feed(changed.table(version), columns=columns) for version in now.values()]
+    else:
+        feeds = [orders_of_feed(changed.rows(version, touched), columns=columns) for version in now.values()]
         feeds.append(deleted_orders(touched.rows, columns=columns))  # keys that no feed has any more
-    orders = with_source(highest_feed_that_knows(feeds, key=tables.key), source, key=tables.key)
+        has_key = F.col(tables.key).isNotNull()
+        feeds = [feed.where(has_key) for feed in feeds]
+    highest = highest_feed_that_knows(feeds, key=tables.key, keys=touched.count if touched else None)
+    orders = with_source(highest, source, key=tables.key)
     return with_fulfillment(orders, tables.fulfillment)

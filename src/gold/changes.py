@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.change_feed import kept_changes
+from lakehouse.held import held
 from lakehouse.progress import Version
 from lakehouse.sizing import sent_along
 from lakehouse.tables import Warehouse
@@ -22,20 +23,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of a table, one column, each once; and how many they are at most."""
+    """Keys of a table, one column, each once; how many they are at most; and of whole numbers the lowest and highest.
+
+    `between`: None where keys are of another type, where one of them is NULL, and where there is none.
+    """
 
     rows: DataFrame
     count: int
+    between: tuple[int, int] | None = None
 
 
 class ChangedKeys:
-    """The keys of the rows that changed in a table: each stretch of its feed is read once, and held by `stack`."""
+    """The keys of the rows that changed in a table, and the rows with such keys: read once, and held by `stack`."""
 
     def __init__(self, warehouse: Warehouse, *, key: str, stack: ExitStack) -> None:
         self._warehouse = warehouse
         self._key = key
         self._stack = stack
         self._known: dict[tuple[Version, Version], Keys | None] = {}
+        self._rows: dict[tuple[Version, Keys], DataFrame] = {}
 
     def since(self, before: Version | None, now: Version, *, of: Column | None = None) -> Keys | None:
         """The keys after `before` and up to `now`, of rows before and after their changes. `of`: of these rows only.
@@ -51,20 +57,43 @@ class ChangedKeys:
             self._known[before, now] = self._read(before, now, of)
         return self._known[before, now]
 
+    def table(self, version: Version) -> DataFrame:
+        """The table at this version."""
+        return self._warehouse.read(version.table, version=version.number)
+
+    def rows(self, version: Version, keys: Keys) -> DataFrame:
+        """The table's rows that have one of these keys, as they are at this version; `rows_of`."""
+        if (version, keys) not in self._rows:
+            self._rows[version, keys] = self._stack.enter_context(held(rows_of(self.table(version), keys)))
+        return self._rows[version, keys]
+
     def _read(self, before: Version, now: Version, of: Column | None) -> Keys | None:
         if before.number == now.number:
-            key = self._warehouse.read(now.table).select(self._key)
-            return Keys(self._warehouse.spark.createDataFrame([], key.schema), 0)
+            schema = self._warehouse.read(now.table).select(self._key).schema
+            return Keys(self._warehouse.spark.createDataFrame([], schema), 0)
 
         def read() -> DataFrame:
             feed = self._warehouse.changes(now.table, first=before.number + 1, last=now.number)
             return (feed if of is None else feed.where(of)).select(self._key).distinct()
 
-        rows = self._stack.enter_context(kept_changes(read))
-        if rows is None:
+        key = F.col(self._key)
+        ends = F.min(key).alias("lowest"), F.max(key).alias("highest"), F.count_if(key.isNull()).alias("without")
+        kept = self._stack.enter_context(kept_changes(read, *ends))
+        if kept is None:
             return None
-        count = rows.count()
-        return Keys(sent_along(rows, count), count)
+        lowest, highest = kept.told["lowest"], kept.told["highest"]
+        is_range = isinstance(lowest, int) and not isinstance(lowest, bool) and not kept.told["without"]
+        return Keys(sent_along(kept.rows, kept.count), kept.count, (lowest, highest) if is_range else None)
+
+
+def rows_of(rows: DataFrame, keys: Keys) -> DataFrame:
+    """The rows with one of these keys; NULL is one too: what is wrong with a row may be that it has none."""
+    (key,) = keys.rows.columns
+    if keys.between is not None:
+        # Delta passes over the files that have none between, and Parquet's reader over parts of files.
+        rows = rows.where(F.col(key).between(*keys.between))
+    wanted = keys.rows.select(F.col(key).alias("_wanted"))
+    return rows.join(wanted, on=F.col(key).eqNullSafe(F.col("_wanted")), how="left_semi")
 
 
 def together(parts: Collection[Keys | None]) -> Keys | None:
@@ -77,7 +106,9 @@ def together(parts: Collection[Keys | None]) -> Keys | None:
         return some[0]
     count = sum(one.count for one in some)
     rows = reduce(lambda left, right: left.unionByName(right), [one.rows for one in some]).distinct()
-    return Keys(sent_along(rows, count), count)
+    ends = [end for one in some for end in one.between or ()]
+    is_range = all(one.between is not None for one in some)
+    return Keys(sent_along(rows, count), count, (min(ends), max(ends)) if is_range else None)
 
 
 def net_changes(feed: DataFrame, *, columns: Collection[str]) -> DataFrame:

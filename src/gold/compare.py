@@ -63,13 +63,13 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
     with ExitStack() as stack, source_errors(connection, job="verify"):
         orders: list[DataFrame] = []
         for version, names in list(by_version.items()):
-            rows = stack.enter_context(kept_changes(partial(_orders, warehouse, contracts, version, names)))
-            if rows is None:
+            kept = stack.enter_context(kept_changes(partial(_orders, warehouse, contracts, version, names)))
+            if kept is None:
                 gone = f"version {version} of gold, which the topic has, is not kept any more"
                 unpublished.update(dict.fromkeys(names, gone))
                 del by_version[version]
             else:
-                orders.append(rows)
+                orders.append(kept.rows)
         sources = [name for names in by_version.values() for name in names]
         found = _differing(warehouse, settings, contracts, orders, sources) if sources else (0, 0, ())
     unpublished.pop(OTHERS, None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold.changes import ChangedKeys, Keys
+from gold.changes import ChangedKeys, Keys, rows_of
 from gold.columns import UNIFIED
 from lakehouse.checkpoint import Judged, Verdict, validate_tables
 from lakehouse.contracts import Contracts, Expectation, TableExpectation, TableGate
@@ -56,29 +56,28 @@ def judge_tables(
     versions = {feed: version for feeds in news.values() for feed, version in feeds.items()}
     source_of = {feed: source for source, feeds in news.items() for feed in feeds}
     tables: dict[str, list[Judged]] = {}
-    with ExitStack() as stack:
-        for feed, version in versions.items():
-            table, rules = contracts.silver.tables[feed], contracts.gold_gate.rules(feed)
-            last = passed.get(version.table)
-            if last == version:
-                # Nothing has changed: what rules say of these rows alone would come out as it did.
-                rules = tuple(rule for rule in rules if _looks_beyond(rule))
-            keys = changed.since(last, version) if any(rule.scope == "changes" for rule in rules) else None
-            of_changes, of_table = _by_scope(rules, is_known=keys is not None)
-            rows = _live(warehouse, feed, version)
-            judged = Judged(rows, (), keys=table.keys, sensitive=table.sensitive_columns)
-            parts = tables.setdefault(feed, [])
-            if keys is not None and of_changes:
-                views = _live_views(warehouse, contracts, of_changes, versions)
-                kept = stack.enter_context(held(_rows_of(rows, keys)))
-                parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
-            if of_table:
-                before = already.get(version.table)
-                is_same_table = before is not None and before.created_ms == version.created_ms
-                parameters = _rows_before(of_table, _live(warehouse, feed, before) if is_same_table else None)
-                views = _live_views(warehouse, contracts, of_table, versions)
-                parts.append(replace(judged, rules=of_table, parameters=parameters, views=views))
-        verdicts = validate_tables(tables)
+    for feed, version in versions.items():
+        table, rules = contracts.silver.tables[feed], contracts.gold_gate.rules(feed)
+        last = passed.get(version.table)
+        if last == version:
+            # Nothing has changed: what rules say of these rows alone would come out as it did.
+            rules = tuple(rule for rule in rules if _looks_beyond(rule))
+        keys = changed.since(last, version) if any(rule.scope == "changes" for rule in rules) else None
+        of_changes, of_table = _by_scope(rules, is_known=keys is not None)
+        rows = _live(warehouse, feed, version)
+        judged = Judged(rows, (), keys=table.keys, sensitive=table.sensitive_columns)
+        parts = tables.setdefault(feed, [])
+        if keys is not None and of_changes:
+            views = _live_views(warehouse, contracts, of_changes, versions)
+            kept = changed.rows(version, keys).where(_is_live())
+            parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
+        if of_table:
+            before = already.get(version.table)
+            is_same_table = before is not None and before.created_ms == version.created_ms
+            parameters = _rows_before(of_table, _live(warehouse, feed, before) if is_same_table else None)
+            views = _live_views(warehouse, contracts, of_table, versions)
+            parts.append(replace(judged, rules=of_table, parameters=parameters, views=views))
+    verdicts = validate_tables(tables)
     results = [
         _result(verdict, run_id=run_id, gate=TABLES, source=source_of[feed], feed=feed)
         for feed, of_rules in verdicts.items()
@@ -122,7 +121,7 @@ def judge_publication(
             parts = tables.setdefault(name, [])
             if of_silver.keys is not None and of_silver.of_keys is not None and of_changes:
                 views = {ORDERS_OF_SILVER: of_silver.of_keys}
-                kept = stack.enter_context(held(_rows_of(rows, of_silver.keys)))
+                kept = stack.enter_context(held(rows_of(rows, of_silver.keys)))
                 parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
             if of_table:
                 before, earlier = passed.get(name), None
@@ -159,13 +158,6 @@ def _by_scope(
 def _looks_beyond(rule: TableExpectation) -> bool:
     """Whether the rule can come out otherwise about the same rows: by the time, or by other tables."""
     return rule.scope == "table" and (rule.type == SQL_RULE or bool(expressions(rule)))
-
-
-def _rows_of(rows: DataFrame, keys: Keys) -> DataFrame:
-    """The rows with one of these keys; NULL is one too: what is wrong with a row may be that it has none."""
-    (key,) = keys.rows.columns
-    wanted = keys.rows.select(F.col(key).alias("_wanted"))
-    return rows.join(wanted, on=F.col(key).eqNullSafe(F.col("_wanted")), how="left_semi")
 
 
 def _live_views(
@@ -211,7 +203,11 @@ def _digest(*parts: Expectation | str) -> str:
 
 def _live(warehouse: Warehouse, feed: str, version: Version | None) -> DataFrame:
     rows = warehouse.read(f"silver.{feed}", version=version.number if version else None)
-    return rows.where(~F.col("_is_deleted"))
+    return rows.where(_is_live())
+
+
+def _is_live() -> Column:
+    return ~F.col("_is_deleted")
 
 
 def _rows_before(rules: Sequence[Expectation], earlier: DataFrame | None) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from gold.columns import UNIFIED, unified
-from lakehouse.change_feed import kept_changes
+from lakehouse.change_feed import Kept, kept_changes
 from lakehouse.column_types import DecimalType
 from lakehouse.contracts import Contracts, GoldTables, Mart
 from lakehouse.progress import Version
@@ -131,11 +131,11 @@ def _grouped(mart: Mart) -> list[Column]:
     return [*day, *[F.col(column) for column in mart.by]]
 
 
-def _merge(warehouse: Warehouse, name: str, orders: DataFrame, touched: DataFrame | None, *, mart: Mart) -> int:
+def _merge(warehouse: Warehouse, name: str, orders: DataFrame, kept: Kept | None, *, mart: Mart) -> int:
     """Make the mart hold the touched groups as they are now, or all groups and no other; the rows that changed."""
     keys, values = group_columns(mart), (mart.count, *mart.sums)
+    touched = None if kept is None else sent_along(kept.rows, kept.count)
     if touched is not None:
-        touched = sent_along(touched, touched.count())
         orders = orders_of_groups(orders, touched, mart=mart)
     present = groups(orders, mart=mart)
     if touched is not None:

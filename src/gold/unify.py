@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import GoldSource
+from lakehouse.sizing import sent_along
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,11 +30,12 @@ def deleted_orders(keys: DataFrame, *, columns: Mapping[str, str]) -> DataFrame:
     return orders_of_feed(keys.withColumn("_is_deleted", F.lit(True)), columns=columns)
 
 
-def highest_feed_that_knows(feeds: Sequence[DataFrame], *, key: str) -> DataFrame:
-    """One row a key: that of the first feed that has the key at all, deleted or not."""
+def highest_feed_that_knows(feeds: Sequence[DataFrame], *, key: str, keys: int | None = None) -> DataFrame:
+    """One row a key: that of the first feed that has the key at all, deleted or not. `keys`: how many, when known."""
 
     def add(higher: DataFrame, lower: DataFrame) -> DataFrame:
-        return higher.unionByName(lower.join(higher, on=key, how="left_anti"))
+        known = higher.select(key) if keys is None else sent_along(higher.select(key), keys)
+        return higher.unionByName(lower.join(known, on=key, how="left_anti"))
 
     return reduce(add, feeds)
 

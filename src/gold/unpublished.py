@@ -92,7 +92,7 @@ def new_records(
     if before is not None:
         with kept_changes(lambda: _changed(warehouse, contracts, new, first=before.number + 1)) as changed:
             if changed is not None:
-                yield records_of(changed, contracts, generation=marker.generation), None, marker.generation
+                yield records_of(changed.rows, contracts, generation=marker.generation), None, marker.generation
                 return
     # Whatever was published before: its numbers are lower.
     generation = max(time.time_ns() // 1_000_000, marker.generation + 1)

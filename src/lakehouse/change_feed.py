@@ -7,14 +7,17 @@ set of columns end it. Then it has to be known before anything is built on it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
 
 from lakehouse.held import held
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
 # Delta's and Spark's names of the errors of a feed, or of a version, that is not there any more.
 _GONE = re.compile(
@@ -24,25 +27,35 @@ _GONE = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Rows that were read and are held; how many there are; and what was `asked` of all of them."""
+
+    rows: DataFrame
+    count: int
+    told: Row
+
+
 @contextmanager
-def kept_changes(read: Callable[[], DataFrame]) -> Iterator[DataFrame | None]:
+def kept_changes(read: Callable[[], DataFrame], *asked: Column) -> Iterator[Kept | None]:
     """The rows that `read` makes of a change data feed or of an earlier version; None when they are gone.
 
     They are read once, now: whether a file is there is known only when it is opened. Any other error is itself.
+    `asked`: further aggregates of the rows.
     """
     with ExitStack() as stack:
-        yield _read(read, stack)
+        yield _read(read, asked, stack)
 
 
-def _read(read: Callable[[], DataFrame], stack: ExitStack) -> DataFrame | None:
+def _read(read: Callable[[], DataFrame], asked: Sequence[Column], stack: ExitStack) -> Kept | None:
     try:
         rows = stack.enter_context(held(read()))
-        rows.count()  # on serverless nothing was read yet
+        (told,) = rows.agg(F.count(F.lit(1)).alias("count"), *asked).collect()  # on serverless nothing was read yet
     except Exception as error:
         if not is_gone(error):
             raise
         return None
-    return rows
+    return Kept(rows, told["count"], told)
 
 
 def is_gone(error: BaseException) -> bool:

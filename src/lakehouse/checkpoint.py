@@ -74,15 +74,20 @@ def validate_tables(tables: Mapping[str, Sequence[Judged]]) -> dict[str, list[Ve
     if not any(tables.values()):
         return {}
     context = quiet_context()
+    from great_expectations.exceptions.exceptions import SuiteParameterError
+
     source = context.data_sources.add_spark(name="lakehouse", persist=False)
     verdicts: dict[str, list[Verdict]] = {}
     for name, parts in tables.items():
         verdicts[name] = []
         for number, part in enumerate(parts):
-            batch_name = f"{name} {number}"
-            batch = source.add_dataframe_asset(name=batch_name).add_batch_definition_whole_dataframe("whole")
+            part_name = f"{name} {number}"
+            batch = source.add_dataframe_asset(name=part_name).add_batch_definition_whole_dataframe("whole")
             with _views(part), _local_time_is_utc():
-                outcomes = _outcomes(context, batch_name, batch, part)
+                try:
+                    outcomes = _outcomes(context, part_name, batch, part)
+                except SuiteParameterError as error:
+                    raise _refused(name, error) from None
                 rows = part.rows.count() if any(rule.type == SQL_RULE for rule in part.rules) else 0
                 verdicts[name] += [
                     _verdict(rule, outcomes[rule.name], part, rows=rows) if rule.name in outcomes else _not_asked(rule)
@@ -154,7 +159,6 @@ def _outcomes(
 ) -> dict[str, ExpectationValidationResult]:
     """What Great Expectations says of every rule that is asked, by its name."""
     import great_expectations as gx
-    from great_expectations.exceptions.exceptions import SuiteParameterError
 
     asked = [rule for rule in table.rules if table.is_asked(rule)]
     if not asked:
@@ -163,14 +167,11 @@ def _outcomes(
     validation = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
     context.validation_definitions.add(validation)
     checkpoint = gx.Checkpoint(name=name, validation_definitions=[validation], result_format=_COUNTS_ONLY)
-    try:
-        (result,) = (
-            context.checkpoints.add(checkpoint)
-            .run(batch_parameters={"dataframe": table.rows}, expectation_parameters=dict(table.parameters))
-            .run_results.values()
-        )
-    except SuiteParameterError as error:
-        raise _refused(name, error) from None
+    (result,) = (
+        context.checkpoints.add(checkpoint)
+        .run(batch_parameters={"dataframe": table.rows}, expectation_parameters=dict(table.parameters))
+        .run_results.values()
+    )
     return {
         outcome.expectation_config.meta["rule"]: outcome
         for outcome in result.results

@@ -277,6 +277,15 @@ _EVERYWHERE = {
     # The plans of a batch have many conditions on the same columns: what follows from all of them together, Spark
     # would spend minutes and all its memory on.
     "spark.sql.constraintPropagation.enabled": "false",
+    # Spark takes a table for as large as its files, which are compressed: one of ten million rows would seem small
+    # enough to be sent along whole, and the driver's memory would not hold it.
+    "spark.sql.sources.fileCompressionFactor": "20",
+    # Whoever goes on for long writes a small file a batch: Delta joins them when a process has written fifty.
+    # https://docs.delta.io/latest/optimizations-oss.html#auto-compaction
+    "spark.databricks.delta.autoCompact.enabled": "true",
+    # Into files, and parts of files, that several tasks can share, and of which few are written again.
+    "spark.databricks.delta.autoCompact.maxFileSize": str(32 * 1024 * 1024),
+    "spark.hadoop.parquet.block.size": str(32 * 1024 * 1024),
 }
 _ONE_MACHINE = {
     "spark.driver.host": "127.0.0.1",

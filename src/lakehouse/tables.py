@@ -291,10 +291,11 @@ class Warehouse:
         with self._table_errors(name):
             return int(self.delta(name).history(1).select("version").collect()[0]["version"])
 
-    def written_bytes(self, name: str) -> int:
-        """How many bytes of data the table's last commit has written."""
-        metrics = self.delta(name).history(1).select("operationMetrics").collect()[0]["operationMetrics"]
-        return sum(int(metrics.get(name) or 0) for name in ("numTargetBytesAdded", "numOutputBytes"))
+    def written_bytes(self, name: str, *, after: int, to: int) -> int:
+        """How many bytes of data the table's commits behind `after` have written, up to `to`, the last one."""
+        names = ("numTargetBytesAdded", "numOutputBytes", "numAddedBytes")  # of a MERGE, a write, small files joined
+        commits = self.delta(name).history(to - after).select("operationMetrics").collect()
+        return sum(int(commit["operationMetrics"].get(name) or 0) for commit in commits for name in names)
 
     def created_and_size(self, name: str) -> tuple[int, int]:
         """When the table was created, in epoch milliseconds, and the bytes of its data files as it is now.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation, Feed
+from lakehouse.masking import has_sensitive_key
 from lakehouse.sizing import MOST_SENT_ALONG
 from lakehouse.tables import Warehouse
 from silver.changelog import judged
@@ -30,6 +31,10 @@ from silver.runs import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
+
+
+# Keys lie close together where there are so many possible ones, at most, for each record of the batch.
+FEW_FOR_ONE = 20
 
 
 @dataclass
@@ -54,7 +59,8 @@ class FeedBatch:
 
     `standing`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for. `request`: which
     one requeues its records, where one does: they were read before, and are not the last ones of their places.
-    `value_bytes`: of the values of its records; None where they were not counted.
+    `value_bytes`: of the values of its records; None where they were not counted. `table_size`: the bytes of the silver
+    table before the batch; 0 where it was not looked at.
     """
 
     warehouse: Warehouse
@@ -67,6 +73,7 @@ class FeedBatch:
     checkpoint: str
     request: str | None = None
     value_bytes: int | None = None
+    table_size: int = 0
 
     @property
     def table(self) -> str:
@@ -77,6 +84,23 @@ class FeedBatch:
         """The sum of a count over all stretches of the batch."""
         return sum(row[count] for row in self.rows)
 
+    @property
+    def key_ranges(self) -> Mapping[str, tuple[int, int]]:
+        """Between which values the keys of the batch's records lie, where they are whole numbers close together.
+
+        Said to Delta in numbers, it passes over the files that have none between: most of them, where keys are recent.
+        """
+        ranges: dict[str, tuple[int, int]] = {}
+        for row in self.rows:
+            for key, one in (row["key_ranges"] or {}).items():
+                if one["lowest"] is not None:
+                    lowest, highest = ranges.get(key, (one["lowest"], one["highest"]))
+                    ranges[key] = min(lowest, one["lowest"]), max(highest, one["highest"])
+        most = FEW_FOR_ONE * self.total("read")
+        are_close = all(highest - lowest < most for lowest, highest in ranges.values())
+        # Delta writes conditions into the history of a table.
+        return ranges if are_close and not has_sensitive_key(self.feed) else {}
+
     def read_table(self) -> DataFrame:
         """The silver table as it is now."""
         return self.warehouse.read(self.table)
@@ -86,7 +110,10 @@ class FeedBatch:
         if self.feed.append_only or self.total("read") > MOST_SENT_ALONG:
             return self.read_table()
         keys = records.select(*[F.col(f"row.{key}").alias(key) for key in self.feed.keys]).distinct()
-        return self.read_table().join(F.broadcast(keys), on=[*self.feed.keys], how="left_semi")
+        table = self.read_table()
+        for key, (lowest, highest) in self.key_ranges.items():
+            table = table.where(F.col(key).between(lowest, highest))
+        return table.join(F.broadcast(keys), on=[*self.feed.keys], how="left_semi")
 
     def bronze(self) -> DataFrame:
         """All bronze rows of the feed's source."""

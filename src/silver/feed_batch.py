@@ -7,7 +7,7 @@ can be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.held import held
 from lakehouse.masking import has_sensitive_key
+from lakehouse.merge_source import merge_source
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.sizing import MOST_BYTES_SENT_ALONG, sent_along
 from lakehouse.tables import small_table
@@ -78,7 +79,8 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
             placed = placed.withColumn("is_repeated", F.lit(False))
         tells = ("change", "truncate") if feed.append_only else ("change",)
         live = as_gone_below_floors(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
-        _merge(batch, live, past, floors, sent=number if is_light else None)
+        between = batch.key_ranges if again is None else {}
+        _merge(batch, live, past, floors, sent=number if is_light else None, between=between)
         if feed.envelope == "outbox":
             _remember_events(batch, live, records=number)
         outcome, made_anew = outcome_of(batch, placed, past, stack)
@@ -211,23 +213,34 @@ def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataF
     return batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
 
 
-def _merge(batch: FeedBatch, live: DataFrame, past: History, new_floors: Sequence[Floor], *, sent: int | None) -> None:
-    """Bring the table up to the `live` changes. `sent`: how many there are at most, where rows are light; or None."""
+def _merge(
+    batch: FeedBatch,
+    live: DataFrame,
+    past: History,
+    new_floors: Sequence[Floor],
+    *,
+    sent: int | None,
+    between: Mapping[str, tuple[int, int]],
+) -> None:
+    """Bring the table up to the `live` changes.
+
+    `sent`: how many there are at most, where rows are light; or None. `between`: where their keys lie.
+    """
     feed, table = batch.feed, batch.warehouse.delta(batch.table)
-
-    def along(rows: DataFrame) -> DataFrame:
-        return rows if sent is None else sent_along(rows, sent)
-
     if feed.append_only:
-        append_changes(table, along(list_of_changes(live, feed)))
+        rows = list_of_changes(live, feed)
+        append_changes(table, rows if sent is None else sent_along(rows, sent))
         return
     if feed.sequence_by == "kafka_offset":
         _report_strays(batch, live)
     collected = past.highest_floors(COLLECTED).get(None)
     below = None if collected is None else collected.position
     if batch.total("changes") or batch.total("tombstones") or new_floors:
-        latest = along(latest_per_key(live, feed))
-        merge_latest(table, latest, feed, floors=new_floors, unknown_below=below)
+        latest = latest_per_key(live, feed)
+        # A floor goes over all rows of the table, and between two keys there are few.
+        size = 0 if new_floors or between else batch.table_size
+        with merge_source(latest, key=feed.keys[0], count=sent, size_in_bytes=size) as source:
+            merge_latest(table, source, feed, floors=new_floors, unknown_below=below, between=between)
 
 
 def _report_strays(batch: FeedBatch, events: DataFrame) -> None:

@@ -82,8 +82,10 @@ COUNTS = f"""
     tombstones BIGINT, ignored BIGINT, quarantined BIGINT, leaving_out BIGINT,
     judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
     lowest {COORDINATES}, highest {COORDINATES}, has_end BOOLEAN, first_ms BIGINT, read_from_ms BIGINT,
-    read_to_ms BIGINT, source_names ARRAY<STRING>, highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN
+    read_to_ms BIGINT, source_names ARRAY<STRING>, highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN,
+    key_ranges MAP<STRING, STRUCT<lowest: BIGINT, highest: BIGINT>>
 """
+_WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 def job_name(source: str) -> str:
@@ -95,6 +97,7 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
     """One row (COUNTS) a STRETCH: its records by kind, how often rules failed, and what later batches need to know.
 
     `absent_columns`: how many of the judged rows had no field for a column, of the columns where some had none.
+    `key_ranges`: between which values the records' keys lie, of those that are whole numbers.
     Small: its size does not grow with the number of records.
     """
     at = coordinates(feed) if feed.sequence_by == "source_position" else F.lit(None).cast(COORDINATES)
@@ -114,6 +117,18 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
         for part in (F.lit(column), F.count_if(F.array_contains("absent", column)).cast("bigint"))
     ]
     some = F.map_filter(F.create_map(*absent).cast("map<string,bigint>"), lambda _column, times: times > 0)
+    ends = [
+        part
+        for key in feed.keys
+        if feed.columns[key].type.ddl in _WHOLE_NUMBERS
+        for part in (
+            F.lit(key),
+            F.struct(
+                F.min(f"row.{key}").cast("bigint").alias("lowest"), F.max(f"row.{key}").cast("bigint").alias("highest")
+            ),
+        )
+    ]
+    key_ranges = F.create_map(*ends).cast("map<string,struct<lowest:bigint,highest:bigint>>")
     last = F.struct(
         F.xxhash64("key").alias("key"), F.coalesce((F.col("kind") == "change") & F.col("is_delete"), F.lit(False))
     )
@@ -144,6 +159,7 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
             F.collect_set(F.when(is_full, F.col("source.name"))).alias("source_names"),
             F.max(F.unix_millis("timestamp")).alias("highest_timestamp_ms"),
             F.max_by(last, "offset").alias("last"),
+            key_ranges.alias("key_ranges"),
         )
         .withColumns({"last_key": F.col("last.key"), "last_is_delete": F.col("last.col2")})
         .select(*_names(COUNTS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,14 +85,21 @@ def merge_latest(
     *,
     floors: Sequence[Floor] = (),
     unknown_below: str | None = None,
+    between: Mapping[str, tuple[int, int]] | None = None,
 ) -> int:
     """Apply the last word on every key; the number of rows that changed.
 
     Deletes stay as rows with their position and nothing but their key: a late event finds the higher position and
     does nothing. `latest` has at most one row a key. `floors`: rows below them, which `latest` does not name, are
     deleted. `unknown_below`: a key that the table does not have is passed over below this position (JSON).
+    `between`: of keys that are whole numbers, the lowest and the highest that `latest` has.
     """
-    same_key = " AND ".join(f"target.{key} = latest.{key}" for key in feed.keys)
+    same_key = " AND ".join(
+        [
+            *[f"target.{key} = latest.{key}" for key in feed.keys],
+            *[f"target.{key} BETWEEN {lowest} AND {highest}" for key, (lowest, highest) in (between or {}).items()],
+        ]
+    )
     is_later = "latest._position > target._position"
     cells = cells_of(feed)
     plain = [column for column in feed.columns if column not in feed.keys and column not in cells]

@@ -143,14 +143,15 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     going_on = [feed for name, feed in feeds.items() if name not in {*before.stopped, *before.taken}]
     ranges = {reach.place: (reach.first, reach.last) for reach in reaches}
     arrived = Arrived(warehouse, batch, wrapped, reaches, job)
-    with prepared_for(warehouse.spark, _rows(warehouse, reaches, going_on)), ExitStack() as stack:
+    sizes = _table_sizes(warehouse, going_on)
+    with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
         judged = _judged(arrived, going_on, standing, stack)
         if before.stopped or judged.stopped:
             left = [feed for name, feed in feeds.items() if name in {*before.stopped, *judged.stopped}]
             stops.hold_back(warehouse, reaches, left, judged.stopped, batch=number.row, writer=number.writer)
             _store_stops(warehouse, judged.stopped, job)
-        _apply(arrived, judged, number)
+        _apply(arrived, judged, number, sizes)
 
 
 def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
@@ -160,21 +161,26 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
     records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
     reaches, wrapped = _reaches(records)
     arrived = Arrived(warehouse, records, wrapped, reaches, job)
-    with prepared_for(warehouse.spark, _rows(warehouse, reaches, [feed])), ExitStack() as stack:
+    sizes = _table_sizes(warehouse, [feed])
+    with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
         judged = _judged(arrived, [feed], standing, stack)
         if judged.stopped:
             _store_stops(warehouse, judged.stopped, job)
             return judged.stopped[feed.name].why
-        _apply(arrived, judged, Numbered(job, batch_id, checkpoint, part=f"resumed {feed.name}"))
+        _apply(arrived, judged, Numbered(job, batch_id, checkpoint, part=f"resumed {feed.name}"), sizes)
     stops.resumed(warehouse, job.source, checkpoint, feed.name)
     return None
 
 
-def _rows(warehouse: Warehouse, reaches: Sequence[Reach], feeds: Sequence[Feed]) -> int:
+def _table_sizes(warehouse: Warehouse, feeds: Sequence[Feed]) -> Mapping[str, int]:
+    """The bytes of each feed's table."""
+    return {feed.name: warehouse.created_and_size(f"silver.{feed.name}")[1] for feed in feeds}
+
+
+def _rows(reaches: Sequence[Reach], sizes: Mapping[str, int]) -> int:
     """About how many rows the batch is worth: its records, and a search of the tables that they are merged into."""
-    sizes = [warehouse.created_and_size(f"silver.{feed.name}")[1] for feed in feeds]
-    return sum(reach.records for reach in reaches) + rows_to_search(sum(sizes))
+    return sum(reach.records for reach in reaches) + rows_to_search(sum(sizes.values()))
 
 
 def _reaches(batch: DataFrame) -> tuple[Sequence[Reach], Mapping[str, bool]]:
@@ -261,8 +267,8 @@ def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
     return reduce(DataFrame.unionByName, parts).collect() if parts else []
 
 
-def _apply(arrived: Arrived, judged: Judged, number: Numbered) -> None:
-    """Apply what has been through gate 1, and write it down."""
+def _apply(arrived: Arrived, judged: Judged, number: Numbered, sizes: Mapping[str, int]) -> None:
+    """Apply what has been through gate 1, and write it down. `sizes`: of the tables."""
     warehouse, job, rows = arrived.warehouse, arrived.job, judged.rows
     for name in judged.records:
         feed, of_feed = job.feeds[name], [row for row in rows if row["feed"] == name]
@@ -280,6 +286,7 @@ def _apply(arrived: Arrived, judged: Judged, number: Numbered) -> None:
             standing=judged.standing,
             checkpoint=number.checkpoint,
             value_bytes=arrived.value_bytes(job.feeds[name]),
+            table_size=sizes[name],
         )
         if any(part.total(kind) for kind in ("changes", "truncates", "tombstones")):
             outcomes[name] = apply_feed(part, records.withColumn("is_read_again", F.lit(False)))

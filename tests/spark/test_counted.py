@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as F
 
 from benchmarks.load import TOPICS, Table
+from benchmarks.records import bronze_rows
+from benchmarks.tables import jobs, with_more_tables
+from lakehouse import merge_source
 from lakehouse.contracts import Contracts
+from lakehouse.sizing import MANY
 from lakehouse.tables import Warehouse
-from silver import micro_batch
+from silver import batch, micro_batch
 from silver.apply import ensure_tables
 from silver.micro_batch import Job, apply_batch
+from tests.support.counted import shuffled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,42 +56,9 @@ class Source:
     def batch(self, spark: SparkSession, records: int) -> DataFrame:
         """So many records more, as bronze rows."""
         found = list(islice(self.table.events(), records))
-        rows = [
-            (offset, key.decode(), None if value is None else value.decode())
-            for offset, (key, value) in enumerate(found, start=self.read)
-        ]
+        first = self.read
         self.read += records
-        header = F.struct(F.lit("__debezium.context.runId").alias("key"), F.lit("run").cast("binary").alias("value"))
-        return spark.createDataFrame(rows, "offset BIGINT, key STRING, value STRING").select(
-            F.lit(TOPICS["postgresql"]).alias("topic"),
-            F.lit(0).alias("partition"),
-            "offset",
-            F.timestamp_millis(F.lit(1_767_225_600_000) + F.col("offset")).alias("timestamp"),
-            F.lit(0).alias("timestamp_type"),
-            F.col("key").cast("binary").alias("key"),
-            F.col("value").cast("binary").alias("value"),
-            F.array(header).alias("headers"),
-            F.lit("id").alias("_topic_id"),
-            F.current_timestamp().alias("_ingested_at"),
-            F.lit(0).cast("bigint").alias("_batch_id"),
-        )
-
-
-@pytest.fixture(scope="module")
-def told(contracts: Contracts) -> Contracts:
-    """The packaged contracts, with decimals in the form of the load."""
-    source = contracts.topics.sources[SOURCE]
-    feed = source.feeds["postgres_orders"].model_copy(update={"decimal_handling_mode": "string"})
-    sources = {
-        **contracts.topics.sources,
-        SOURCE: source.model_copy(update={"feeds": {**source.feeds, "postgres_orders": feed}}),
-    }
-    return contracts.model_copy(update={"topics": contracts.topics.model_copy(update={"sources": sources})})
-
-
-def jobs(spark: SparkSession) -> int:
-    """How many jobs Spark has run so far."""
-    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+        return bronze_rows(spark, found, topic=TOPICS["postgresql"], first_offset=first)
 
 
 def cost_of_changes(spark: SparkSession, contracts: Contracts, folder: Path, *, keys: int) -> Cost:
@@ -119,10 +90,10 @@ def cost_of_changes(spark: SparkSession, contracts: Contracts, folder: Path, *, 
 
 
 def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
-    spark: SparkSession, told: Contracts, tmp_path: Path
+    spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path
 ) -> None:
-    small = cost_of_changes(spark, told, tmp_path / "small", keys=300)
-    large = cost_of_changes(spark, told, tmp_path / "large", keys=3000)
+    small = cost_of_changes(spark, contracts_of_load, tmp_path / "small", keys=300)
+    large = cost_of_changes(spark, contracts_of_load, tmp_path / "large", keys=3000)
     # Two of them send the keys of the changes along, so that the table is not sorted for them.
     assert small.jobs <= 49
     assert large.jobs <= small.jobs
@@ -132,31 +103,16 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
         assert cost.bytes_added < 23_000
 
 
-def with_more_tables(contracts: Contracts, number: int) -> Contracts:
-    """The contracts, with so many more tables of the source like its orders, each with a topic of its own."""
-    source, table = contracts.topics.sources[SOURCE], contracts.silver.tables["postgres_orders"]
-    names = [f"orders_of_shop_{n}" for n in range(number)]
-    orders = source.feeds["postgres_orders"]
-    more = {name: orders.model_copy(update={"topics": (f"pg.public.{name}",)}) for name in names}
-    feeds = source.model_copy(update={"feeds": {**source.feeds, **more}})
-    sources = {**contracts.topics.sources, SOURCE: feeds}
-    tables = {**contracts.silver.tables, **dict.fromkeys(names, table)}
-    return contracts.model_copy(
-        update={
-            "topics": contracts.topics.model_copy(update={"sources": sources}),
-            "silver": contracts.silver.model_copy(update={"tables": tables}),
-        }
-    )
-
-
-def test_tables_without_news_cost_a_batch_nothing(spark: SparkSession, told: Contracts, tmp_path: Path) -> None:
-    alone = cost_of_changes(spark, told, tmp_path / "alone", keys=300)
-    among_twenty = cost_of_changes(spark, with_more_tables(told, 18), tmp_path / "many", keys=300)
+def test_tables_without_news_cost_a_batch_nothing(
+    spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path
+) -> None:
+    alone = cost_of_changes(spark, contracts_of_load, tmp_path / "alone", keys=300)
+    among_twenty = cost_of_changes(spark, with_more_tables(contracts_of_load, 18), tmp_path / "many", keys=300)
     assert among_twenty.jobs == alone.jobs
 
 
 def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(
-    spark: SparkSession, told: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
 
@@ -166,7 +122,36 @@ def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(
         yield
 
     monkeypatch.setattr(micro_batch, "prepared_for", noted)
-    cost_of_changes(spark, told, tmp_path, keys=3000)
+    cost_of_changes(spark, contracts_of_load, tmp_path, keys=3000)
     filling, changing = asked
     assert filling == pytest.approx(3000, rel=0.2)
-    assert CHANGES + 100 < changing < filling
+    # A third of its rows; these have some three times the bytes that a row is taken for.
+    assert filling / 3 < changing - CHANGES < filling * 4 / 3
+
+
+def test_a_large_table_is_not_sorted_for_few_changes(
+    spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Warehouse(spark, str(tmp_path), str(tmp_path / "_checkpoints"))
+    ensure_tables(warehouse, contracts_of_load)
+    job = Job(SOURCE, contracts_of_load, warehouse.address, "counted")
+    source = Source(Table("postgresql", seed=3, keys=3000))
+    apply_batch(source.batch(spark, 3000), 0, job=job)
+    rows = source.batch(spark, CHANGES)
+    # As if it were large, and keys were no numbers; and no side small enough to be sent along by its size.
+    monkeypatch.setattr(merge_source, "MANY", 1)
+    monkeypatch.setattr(batch, "FEW_FOR_ONE", 0)
+    monkeypatch.setattr(micro_batch, "rows_to_search", lambda _size: MANY)
+    setting = "spark.sql.autoBroadcastJoinThreshold"
+    earlier = str(spark.conf.get(setting))
+    spark.conf.set(setting, "-1")
+    try:
+        before = shuffled(spark)
+        apply_batch(rows, 1, job=job)
+        assert shuffled(spark) - before < 3000
+    finally:
+        spark.conf.set(setting, earlier)
+    (merge,) = warehouse.delta(FEED).history(1).select("operationMetrics").collect()
+    metrics = merge["operationMetrics"]
+    assert int(metrics["numTargetRowsInserted"]) > 0, "a MERGE that inserts too"
+    assert int(metrics["numTargetRowsUpdated"]) > 0

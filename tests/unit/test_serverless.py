@@ -19,6 +19,7 @@ REFUSED = {
 GUARDED = {
     "lakehouse/held.py": ["_jdf", "localCheckpoint", "rdd", "unpersist"],
     "lakehouse/session.py": ["_gateway", "_jvm", "conf", "sparkContext"],
+    "lakehouse/merge_source.py": ["conf"],
     "lakehouse/sizing.py": ["conf", "conf", "conf"],
 }
 

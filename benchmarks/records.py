@@ -1,0 +1,35 @@
+"""Records of the load as rows of bronze, for benchmarks and tests that begin there: no broker, no bronze job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from benchmarks.load import BEGIN_US, Event
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def bronze_rows(spark: SparkSession, events: Sequence[Event], *, topic: str, first_offset: int) -> DataFrame:
+    """These records of one partition, in order, as bronze has them: all of one run of the connector."""
+    rows = [
+        (offset, key.decode(), None if value is None else value.decode())
+        for offset, (key, value) in enumerate(events, start=first_offset)
+    ]
+    header = F.struct(F.lit("__debezium.context.runId").alias("key"), F.lit("run").cast("binary").alias("value"))
+    return spark.createDataFrame(rows, "offset BIGINT, key STRING, value STRING").select(
+        F.lit(topic).alias("topic"),
+        F.lit(0).alias("partition"),
+        "offset",
+        F.timestamp_millis(F.lit(BEGIN_US // 1000) + F.col("offset")).alias("timestamp"),
+        F.lit(0).alias("timestamp_type"),
+        F.col("key").cast("binary").alias("key"),
+        F.col("value").cast("binary").alias("value"),
+        F.array(header).alias("headers"),
+        F.lit("id").alias("_topic_id"),
+        F.current_timestamp().alias("_ingested_at"),
+        F.lit(0).cast("bigint").alias("_batch_id"),
+    )
