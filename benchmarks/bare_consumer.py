@@ -15,6 +15,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -70,13 +71,20 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     report.add_option(parser)
     chosen = parser.parse_args(argv)
-    with TemporaryDirectory(prefix="bronze-") as folder, embedded_broker() as servers:
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="bronze-"))
+        servers = stack.enter_context(embedded_broker())
         contracts = load_contracts(write_contracts(Path(folder) / "contracts"))
         create_topics(servers, partitions=PARTITIONS)
         sent = send(servers, tables(seed=chosen.seed, keys=chosen.keys), events=chosen.events)
         print(json.dumps({"load": asdict(sent)}), flush=True)
         spark = spark_session()
-        commands: dict[str, Command] = {BRONZE: partial(of_bronze, spark, contracts), BARE: of_bare_consumer}
+        processes = stack.enter_context(ProcessPoolExecutor(len(TOPICS), mp_context=get_context("spawn")))
+        list(processes.map(time.sleep, [1.0] * len(TOPICS)))  # they have started
+        commands: dict[str, Command] = {
+            BRONZE: partial(of_bronze, spark, contracts),
+            BARE: partial(of_bare_consumer, processes),
+        }
         order = Random(chosen.seed)  # noqa: S311 - an order, no secret
         found = []
         for turn in range(chosen.turns + 1):
@@ -108,10 +116,9 @@ def of_bronze(spark: SparkSession, contracts: Contracts, servers: str, place: Pa
     return lambda: sum(warehouse.read(name).count() for name in names)
 
 
-def of_bare_consumer(servers: str, place: Path) -> Counted:
-    """A process a topic; what tells how many records they stored."""
-    with ProcessPoolExecutor(len(TOPICS), mp_context=get_context("spawn")) as processes:
-        stored = list(processes.map(partial(store, servers, place), TOPICS.values()))
+def of_bare_consumer(processes: ProcessPoolExecutor, servers: str, place: Path) -> Counted:
+    """A process a topic, of those that have started; what tells how many records they stored."""
+    stored = list(processes.map(partial(store, servers, place), TOPICS.values()))
     return lambda: sum(stored)
 
 

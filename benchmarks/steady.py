@@ -59,9 +59,11 @@ class Sample:
 class Waiting:
     """The changes that are not on the topic yet, of every order in the order of its changes; how long others took.
 
-    `said`: what a change is known by there: status and amount, or None of a delete.
+    `said`: what a change is known by there: status and amount, or None of a delete. `there`: the orders that the topic
+    has. An order that comes and goes between two passes is never there, so its changes are not waited for.
     """
 
+    there: set[str]
     by_key: dict[str, deque[tuple[Any, float]]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,12 +71,16 @@ class Waiting:
     def sent(self, key: str, said: Any) -> None:
         """A change is sent now."""
         with self.lock:
+            if said is None and key not in self.there:
+                self.by_key.pop(key, None)
+                return
             self.by_key.setdefault(key, deque()).append((said, time.monotonic()))
 
     def arrived(self, key: str, said: Any) -> None:
         """The topic has this state of the order, so all its changes up to that one."""
         now = time.monotonic()
         with self.lock:
+            (self.there.discard if said is None else self.there.add)(key)
             of_key = self.by_key.get(key)
             if of_key is None or said not in [one for one, _at in of_key]:
                 return
@@ -107,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         create_topics(servers, partitions=2)
         sources = tables(seed=chosen.seed, keys=chosen.keys)
         send(servers, sources, events=chosen.keys)
-        waiting = Waiting()
+        waiting = Waiting({key for table in sources for key, _row in table.unified()})
         with continuous_run(servers, folder, heap=chosen.heap) as process:
             wait_for_inserts(servers, process, orders=len(TOPICS) * chosen.keys)
             begun = time.monotonic()
