@@ -29,12 +29,11 @@ from confluent_kafka import Consumer, TopicPartition
 from rich.table import Table as Shown
 
 from benchmarks import report
-from benchmarks.load import TIMEOUT_SECONDS, TOPICS, create_topics, send, tables, write_contracts
+from benchmarks.load import TIMEOUT_SECONDS, TOPICS, contracts_of_load, create_topics, send, tables
 from bronze import ingest
 from bronze.events import events_table
 from demo.broker import embedded_broker
 from lakehouse.config import settings
-from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
 from lakehouse.kafka import partitions
 from lakehouse.kafka_client import KafkaConnection
@@ -74,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="bronze-"))
         servers = stack.enter_context(embedded_broker())
-        contracts = load_contracts(write_contracts(Path(folder) / "contracts"))
+        contracts = contracts_of_load()
         create_topics(servers, partitions=PARTITIONS)
         sent = send(servers, tables(seed=chosen.seed, keys=chosen.keys), events=chosen.events)
         print(json.dumps({"load": asdict(sent)}), flush=True)

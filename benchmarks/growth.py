@@ -25,12 +25,11 @@ from pyspark.sql import functions as F
 from rich.table import Table as Shown
 
 from benchmarks import report
-from benchmarks.load import BEGIN_US, NOTES, STATUSES, TOPICS, Event, Table, write_contracts
+from benchmarks.load import BEGIN_US, NOTES, STATUSES, TOPICS, Event, Table, contracts_of_load
 from benchmarks.records import bronze_rows
 from bronze.events import events_table
 from gold import build
 from lakehouse.config import Settings, settings
-from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
 from lakehouse.session import spark_session
 from lakehouse.sizing import prepared_for
@@ -70,8 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     report.add_option(parser)
     chosen = parser.parse_args(argv)
-    with TemporaryDirectory(prefix="contracts-") as folder:
-        contracts = load_contracts(write_contracts(Path(folder) / "contracts"))
+    contracts = contracts_of_load()
     spark = spark_session()
     found = []
     for rows in chosen.rows:

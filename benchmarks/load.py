@@ -16,11 +16,15 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from lakehouse.contract_files import load_contracts
+from lakehouse.contracts import Contracts
 
 TOPICS: Mapping[str, str] = {
     "postgresql": "postgres_prod_tables.public.orders",
@@ -192,6 +196,12 @@ def write_contracts(folder: Path) -> Path:
     as_text = "envelope: table\n        decimal_handling_mode: string"
     topics.write_text(topics.read_text().replace("envelope: table", as_text))
     return folder
+
+
+def contracts_of_load() -> Contracts:
+    """The same contracts, loaded."""
+    with TemporaryDirectory(prefix="contracts-") as folder:
+        return load_contracts(write_contracts(Path(folder) / "contracts"))
 
 
 def create_topics(bootstrap_servers: str, *, partitions: int) -> None:

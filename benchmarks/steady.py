@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -220,7 +220,7 @@ def reading(servers: str, waiting: Waiting) -> Iterator[None]:
 
 
 @contextmanager
-def in_thread(work: Any, ended: threading.Event) -> Iterator[None]:
+def in_thread(work: Callable[[], None], ended: threading.Event) -> Iterator[None]:
     """Inside the block `work` goes on in a thread, until `ended` is set."""
     thread = threading.Thread(target=work)
     thread.start()

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
-from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -23,11 +22,10 @@ from typing import TYPE_CHECKING
 from rich.table import Table as Shown
 
 from benchmarks import report
-from benchmarks.load import TOPICS, Event, Table, write_contracts
+from benchmarks.load import TOPICS, Event, Table, contracts_of_load
 from benchmarks.records import bronze_rows
 from bronze.events import events_table
 from lakehouse.config import settings
-from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
 from lakehouse.session import spark_session
 from lakehouse.steps import wide_console
@@ -64,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     report.add_option(parser)
     chosen = parser.parse_args(argv)
-    with TemporaryDirectory(prefix="contracts-") as folder:
-        contracts = load_contracts(write_contracts(Path(folder) / "contracts"))
+    contracts = contracts_of_load()
     spark = spark_session()
     found = []
     for tables, changed in ((chosen.changed, chosen.changed), (chosen.tables, chosen.changed)):

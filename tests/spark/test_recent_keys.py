@@ -75,8 +75,15 @@ def ranges(feed: Feed, *told: Mapping[str, tuple[int, int]], read: int) -> Mappi
         }
         for one in told
     ]
-    given = {"rules": (), "run": "run", "memory": None, "standing": None, "checkpoint": "", "warehouse": None}
-    return FeedBatch(feed=feed, rows=rows, **given).key_ranges  # type: ignore[arg-type]
+    given: dict[str, Any] = {
+        "rules": (),
+        "run": "run",
+        "memory": None,
+        "standing": None,
+        "checkpoint": "",
+        "warehouse": None,
+    }
+    return FeedBatch(feed=feed, rows=rows, **given).key_ranges
 
 
 def test_keys_are_looked_for_between_their_ends_where_they_are_close_together(contracts: Contracts) -> None:
