@@ -280,6 +280,9 @@ _EVERYWHERE = {
     # Spark takes a table for as large as its files, which are compressed: one of ten million rows would seem small
     # enough to be sent along whole, and the driver's memory would not hold it.
     "spark.sql.sources.fileCompressionFactor": "20",
+    # Java compiles no method of more than 8,000 bytes of code, so one that Spark generates would run slower than steps
+    # that are called one by one (-XX:-DontCompileHugeMethods).
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     # Whoever goes on for long writes a small file a batch: Delta joins them when a process has written fifty.
     # https://docs.delta.io/latest/optimizations-oss.html#auto-compaction
     "spark.databricks.delta.autoCompact.enabled": "true",

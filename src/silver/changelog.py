@@ -14,6 +14,7 @@ from lakehouse.contracts import Expectation, Feed
 from lakehouse.expectations import fails
 from lakehouse.rule_arguments import columns_asked, reason
 from silver.cells import cell_folds, cell_values, cells_of
+from silver.fields import present
 from silver.position import at_offset, place_of, position_type, same_place
 from silver.quarantine import DISCARDED, WAITS
 
@@ -45,29 +46,34 @@ def judged(
         untold = [F.array_contains("_record.untold", c) for c in columns_asked(rule, of_row) if c not in keys]
         return reduce(operator.and_, [asked, *[~is_untold for is_untold in untold]])
 
-    failures = [F.when(fails(rule, keys=told_by, is_judged=is_asked(rule)), rule.name) for rule in expectations]
-    names = F.array_compact(F.array(*failures)).cast("array<string>").alias("failed_rules")
-    with_rules = apart.select("_record.*", names, asked.alias("is_judged"))
-    is_change, is_truncate = F.col("kind") == "change", F.col("kind") == "truncate"
-    reasons = [
-        F.when(F.array_contains("failed_rules", rule.name), reason(rule))
-        for rule in expectations
-        if rule.on_failure != "warn"
-    ]
-    no_position = F.when((is_change | is_truncate) & ~has_position, "The record has no source position.")
+    failing = [f"fails_{number}" for number in range(len(expectations))]
+    verdicts = [fails(rule, keys=told_by, is_judged=is_asked(rule)) for rule in expectations]
+    named = [verdict.alias(name) for verdict, name in zip(verdicts, failing, strict=True)]
+    with_rules = apart.select("_record.*", asked.alias("is_judged"), *named)
+    is_failed = [(rule, F.col(name)) for rule, name in zip(expectations, failing, strict=True)]
+    is_applied = F.col("kind").isin("change", "truncate")
     is_released = F.col("decision").eqNullSafe("released")
-    stays_out = F.when(F.col("decision") == "discarded", DISCARDED).when(F.col("decision") == "waits", WAITS)
-    decided = F.when(is_change | is_truncate, stays_out)
-    by_rules = [F.when(~is_released, why) for why in reasons]
-    problems = F.concat("problems", F.array_compact(F.array(no_position, decided, *by_rules)))
-    must_wait = (F.col("kind") == "unreadable") | ((is_change | is_truncate) & (F.size("problems") > 0))
-    return with_rules.withColumn("problems", problems).withColumn(
-        "kind", F.when(must_wait, "quarantined").otherwise(F.col("kind"))
+    reasons = [
+        (is_applied & ~has_position, F.lit("The record has no source position.")),
+        (is_applied & (F.col("decision") == "discarded"), F.lit(DISCARDED)),
+        (is_applied & (F.col("decision") == "waits"), F.lit(WAITS)),
+        *[(is_failing & ~is_released, F.lit(reason(r))) for r, is_failing in is_failed if r.on_failure != "warn"],
+    ]
+    must_wait = (F.col("kind") == "unreadable") | (is_applied & (F.size("problems") > 0))
+    return (
+        with_rules.withColumns(
+            {
+                "failed_rules": present([(is_failing, F.lit(rule.name)) for rule, is_failing in is_failed]),
+                "problems": F.concat("problems", present(reasons)),
+            }
+        )
+        .withColumn("kind", F.when(must_wait, "quarantined").otherwise(F.col("kind")))
+        .drop(*failing)
     )
 
 
-def with_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: DataFrame) -> DataFrame:
-    """The records, with those tombstones as deletes that no delete of their own precedes (`is_tombstone`).
+def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: DataFrame) -> DataFrame:
+    """topic, topic_id, partition, offset and position (`deletes_at`) of tombstones that no delete precedes.
 
     Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. Such a
     delete stands right behind the highest place that an earlier record of the key has, in the batch or in the silver
@@ -82,10 +88,14 @@ def with_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: Da
     is_tombstone = F.col("kind") == "tombstone"
     is_said = F.col("kind").isin("change", "quarantined")
     keys = list(feed.keys)
-    with_key = reduce(operator.and_, [F.col(f"row.{key}").isNotNull() for key in keys])
-    tombstones = placed.where(is_tombstone & with_key).select("topic", "topic_id", "partition", "key").distinct()
+    with_key = reduce(operator.and_, [F.col(f"key_{key}").isNotNull() for key in keys])
+    of_record = ("topic", "topic_id", "partition", "offset")
+    # All records of these keys are sorted: without what is not asked for.
+    of_row = [F.col(f"row.{key}").alias(f"key_{key}") for key in keys]
+    narrow = placed.select(*of_record, "key", "kind", "is_delete", "position", *of_row)
+    tombstones = narrow.where(is_tombstone & with_key).select("topic", "topic_id", "partition", "key").distinct()
     before = (
-        placed.join(tombstones, on=["topic", "topic_id", "partition", "key"], how="left_semi")
+        narrow.join(tombstones, on=["topic", "topic_id", "partition", "key"], how="left_semi")
         .withColumns(
             {
                 "follows_delete": F.last(F.when(is_said, F.col("is_delete")), ignorenulls=True).over(of_key),
@@ -104,7 +114,7 @@ def with_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: Da
         F.col("_position").alias("table_position"),
         F.col("_is_deleted").alias("table_is_deleted"),
     )
-    same_row = reduce(operator.and_, [F.col(f"row.{key}") == F.col(f"table_{key}") for key in keys])
+    same_row = reduce(operator.and_, [F.col(f"key_{key}") == F.col(f"table_{key}") for key in keys])
     is_earlier = (
         (F.col("table_topic") == F.col("topic"))
         & (F.col("table_partition") == F.col("partition"))
@@ -117,7 +127,12 @@ def with_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: Da
     else:
         position = at_offset(F.greatest("highest_before", "table_position"), F.col("offset"), feed)
     # A batch may hold a record twice.
-    deletes = found.groupBy("topic", "topic_id", "partition", "offset").agg(F.max(position).alias("deletes_at"))
+    deletes = found.groupBy(*of_record).agg(F.max(position).alias("deletes_at"))
+    return deletes.where(F.col("deletes_at").isNotNull())
+
+
+def with_tombstones(placed: DataFrame, deletes: DataFrame) -> DataFrame:
+    """The records, with these tombstones (`deleting_tombstones`) as deletes: `is_tombstone`."""
     is_delete = F.col("deletes_at").isNotNull()
     return (
         placed.join(deletes, on=["topic", "topic_id", "partition", "offset"], how="left")

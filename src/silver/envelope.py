@@ -28,8 +28,8 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Column as Declared
 from lakehouse.contracts import Feed
-from silver.fields import unmarked
-from silver.messages import NAMES, RAW
+from silver.fields import Found, present, unmarked
+from silver.messages import RAW
 from silver.misfits import misfit
 from silver.outbox_events import outbox_events
 from silver.placeholders import placeholders
@@ -99,17 +99,19 @@ def _typed(told: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
         else typed(F.col(f"field_{name}"), declared, feed, schema=schemas[name])
         for name, declared in feed.columns.items()
     }
-    problems, absent = [], []
+    problems: list[Found] = []
+    absent: list[Found] = []
     for name, declared in feed.columns.items():
         field, value = F.col(f"field_{name}"), F.col(f"value_{name}")
         if name in feed.keys:
-            problems.append(F.when(is_change & field.isNull(), f"{name}: the record has no value for this key."))
+            problems.append((is_change & field.isNull(), F.lit(f"{name}: the record has no value for this key.")))
         elif declared.from_topic is None:
             has_field = reduce(or_, [F.map_contains_key("after", part) for part in feed.fields_of(name)])
-            absent.append(F.when(F.col("has_row") & ~has_field, name))
-        problems.append(F.when(is_change, misfit(field, value, declared, feed, name=name, schema=schemas[name])))
-    left_out = [F.when(F.col("has_row") & F.col(f"is_left_out_{name}"), name) for name in large_columns(feed)]
-    problems_of_kind = F.when(F.col("kind") == "unreadable", F.array("problem")).otherwise(_present(problems))
+            absent.append((F.col("has_row") & ~has_field, F.lit(name)))
+        does_not_fit = is_change & field.isNotNull() & value.isNull()
+        problems.append((does_not_fit, misfit(field, value, declared, feed, name=name, schema=schemas[name])))
+    left_out = [(F.col("has_row") & F.col(f"is_left_out_{name}"), F.lit(name)) for name in large_columns(feed)]
+    problems_of_kind = F.when(F.col("kind") == "unreadable", F.array("problem")).otherwise(present(problems))
     row = F.struct(*[F.col(f"value_{name}").alias(name) for name in feed.columns])
     return placed.withColumns(values).select(
         *RAW,
@@ -123,9 +125,9 @@ def _typed(told: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
         "event_id",
         "old_key",
         F.when(F.col("has_key"), row).alias("row"),
-        _present(absent).alias("absent"),
-        _present(left_out).alias("left_out"),
-        _present([*left_out, *([] if absent_is_null(feed) else absent)]).alias("untold"),
+        present(absent).alias("absent"),
+        present(left_out).alias("left_out"),
+        present([*left_out, *([] if absent_is_null(feed) else absent)]).alias("untold"),
         problems_of_kind.alias("problems"),
     )
 
@@ -194,7 +196,3 @@ def _own_fields(feed: Feed) -> list[str]:
 
 def _placeholders(feed: Feed) -> tuple[str, ...]:
     return placeholders(feed.unavailable_value_placeholder)
-
-
-def _present(names: list[Column]) -> Column:
-    return F.array_compact(F.array(*names)) if names else F.array().cast(NAMES)

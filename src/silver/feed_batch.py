@@ -22,6 +22,7 @@ from lakehouse.tables import small_table
 from silver.batch import FeedBatch, Outcome, brings_schemas, from_bronze, read_ranges
 from silver.changelog import (
     as_gone_below_floors,
+    deleting_tombstones,
     keys_across_partitions,
     latest_per_key,
     list_of_changes,
@@ -68,7 +69,9 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
         placed = with_position(everything, feed, places=places, highest_timestamps=highest).drop("value", "headers")
         placed = stack.enter_context(held(_known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))))
         if batch.total("tombstones") and not feed.append_only:
-            placed = stack.enter_context(held(_with_tombstones(batch, placed, past, is_more=again is not None)))
+            deletes = stack.enter_context(held(_deletes(batch, placed, past, is_more=again is not None)))
+            if deleting := deletes.count():
+                placed = stack.enter_context(held(with_tombstones(placed, sent_along(deletes, deleting))))
         past, floors = _with_new_floors(batch, placed, past)
         placed = with_floors(placed, past.floor())
         if feed.envelope == "outbox":
@@ -156,13 +159,12 @@ def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop("is_set_aside")
 
 
-def _with_tombstones(batch: FeedBatch, placed: DataFrame, past: History, *, is_more: bool) -> DataFrame:
-    """The placed records, with the tombstones that delete as changes. `is_more`: there are more than the batch has."""
+def _deletes(batch: FeedBatch, placed: DataFrame, past: History, *, is_more: bool) -> DataFrame:
+    """The tombstones that delete: few, most follow a delete. `is_more`: there are more records than the batch has."""
     ends = past.ends(batch.warehouse.spark)
-    placed = placed.drop("is_tombstone")
     tombstones = placed.where(F.col("kind") == "tombstone")
     table = batch.read_table() if is_more else batch.rows_of(tombstones)
-    return with_tombstones(placed, table, batch.feed, ends=ends)
+    return deleting_tombstones(placed, table, batch.feed, ends=ends)
 
 
 def _with_new_floors(batch: FeedBatch, placed: DataFrame, past: History) -> tuple[History, list[Floor]]:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Feed
 from lakehouse.held import held
 from silver.batch import FeedBatch, Outcome, entries, from_bronze, read_ranges
-from silver.changelog import outcomes, with_floors, with_tombstones
+from silver.changelog import deleting_tombstones, outcomes, with_floors, with_tombstones
 from silver.envelope import large_columns
 from silver.from_bronze import damaged, in_ranges, rows_from, without
 from silver.history import History, no_ends
@@ -142,9 +142,9 @@ def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: 
     to_quarantine = story.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
     add(batch.warehouse, entries(batch, to_quarantine), feed.source)
     # All of the keys' records are here: what a tombstone follows is among them, not in the table.
-    sound = stack.enter_context(held(without(story, broken).drop("is_tombstone")))
-    whole = with_tombstones(sound, batch.read_table().limit(0), feed, ends=no_ends(batch.warehouse.spark))
-    whole = stack.enter_context(held(with_floors(whole, past.floor())))
+    sound = stack.enter_context(held(without(story, broken)))
+    deletes = deleting_tombstones(sound, batch.read_table().limit(0), feed, ends=no_ends(batch.warehouse.spark))
+    whole = stack.enter_context(held(with_floors(with_tombstones(sound, deletes), past.floor())))
     replace_rows(batch.warehouse.delta(batch.table), rows_from(whole, feed), feed)
     counted = without(_ended(batch, placed), broken).groupBy("topic", "topic_id", "partition", "outcome").count()
     outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())

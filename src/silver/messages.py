@@ -5,27 +5,35 @@ With `schemas.enable` a value or key is `{"schema": …, "payload": …}` (Kafka
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from silver.fields import STRICT, parsed, unmarked
+from silver.fields import enclosed, parsed, read_json, readable, unmarked
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
+
+
+def struct_of(fields: Mapping[str, str]) -> str:
+    """The type of a struct of these fields."""
+    return f"STRUCT<{', '.join(f'{name}: {kind}' for name, kind in fields.items())}>"
+
 
 # A row as it came: all fields there are, so that one that is absent differs from one that is null.
 ROW = "MAP<STRING, STRING>"
-NAMES = "array<string>"
 RAW = ("topic", "topic_id", "partition", "offset", "timestamp", "key", "value", "headers")
-SOURCE = (
-    "STRUCT<name: STRING, ts_ms: BIGINT, ts_us: BIGINT, snapshot: STRING, sequence: STRING, lsn: BIGINT,"
-    " file: STRING, pos: BIGINT, row: BIGINT>"
-)
+SOURCE_FIELDS = {
+    **{"name": "STRING", "ts_ms": "BIGINT", "ts_us": "BIGINT", "snapshot": "STRING", "sequence": "STRING"},
+    **{"lsn": "BIGINT", "file": "STRING", "pos": "BIGINT", "row": "BIGINT"},
+}
+# PostgreSQL's `sequence` travels as the JSON text of an array.
+SEQUENCE = "ARRAY<STRING>"
+SOURCE = struct_of({**SOURCE_FIELDS, "sequence": SEQUENCE})
 _BEGINNING = r'^[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
-ENVELOPE = f"STRUCT<op: STRING, ts_ms: BIGINT, after: {ROW}, source: {SOURCE}>"
+ENVELOPE = f"STRUCT<op: STRING, ts_ms: BIGINT, after: {ROW}, source: {struct_of(SOURCE_FIELDS)}>"
 NOT_TEXT = "The value is not UTF-8 text."
 AVRO = "The value is in the Confluent wire format (Avro or Protobuf): Connect's JsonConverter writes what is read here."
 
@@ -62,8 +70,9 @@ def is_confluent(column: str) -> Column:
 
 def header(name: str) -> Column:
     """The text of the first header of that name; NULL without one."""
-    found = F.filter("headers", lambda one: one["key"] == name)
-    return F.get(found, F.lit(0))["value"].cast("string")
+    # Spark generates no code for F.filter.
+    place = F.array_position(F.col("headers.key"), name).cast("int")
+    return F.get(F.col("headers.value"), place - 1).cast("string")
 
 
 def run_id() -> Column:
@@ -88,17 +97,11 @@ def wrapper(of: Column) -> Column:
     return F.when(is_wrapper, fields["json"])
 
 
-def parsed_payload(of: Column, wrapped: Column | None, json_type: str) -> Column:
-    """STRUCT<json, malformed> as `parsed` gives it: of the payload where the message is wrapped, else of all of it."""
+def readable_payload(of: Column, wrapped: Column | None) -> Column:
+    """The `readable` of the payload where the message is wrapped, else of all of it."""
     if wrapped is None:
-        return parsed(of, json_type)
-    return F.when(wrapped.isNotNull(), reparsed(wrapped["payload"], json_type)).otherwise(parsed(of, json_type))
-
-
-def reparsed(marked: Column, json_type: str) -> Column:
-    """The same for JSON that `parsed` has read into a STRING: its numbers are marked already."""
-    whole = F.concat(F.lit('{"json":'), marked, F.lit("}"))
-    return F.from_json(whole, f"json {json_type}, malformed STRING", STRICT)
+        return readable(of)
+    return F.when(wrapped.isNotNull(), enclosed(wrapped["payload"])).otherwise(readable(of))
 
 
 def message_schema(wrapped: Column) -> Column:
@@ -118,27 +121,37 @@ def schemas_of(fields: Column) -> Column:
     return F.map_from_entries(named)
 
 
-def key_parts(*, wrapped: bool) -> dict[str, Column]:
-    """`key_fields` (ROW) of a key that is an object, `key_value` of one that is a single value, JSON or bare text."""
+def with_key_parts(records: DataFrame, *, wrapped: bool) -> DataFrame:
+    """The records with `key_fields` (ROW) of a key that is an object, `key_value` of one that is a single value."""
     of = F.when(is_text("key"), text("key"))
     around = wrapper(of) if wrapped else None
     is_object = of.rlike(r"^[ \t\n\r]*\{")
-    fields = F.when(is_object, parsed_payload(of, around, ROW)["json"])
+    readable_key = F.col("readable_key")
+    # Named twice, so that it stays a step of its own: Spark joins steps where the later one names a column once.
+    fields = F.when(readable_key.isNotNull(), read_json(readable_key, ROW)["json"])
     of_wrapper = []
     if around is not None:
         is_value = ~F.coalesce(around["payload"].rlike(r"^[ \t\n\r]*[{\[]"), F.lit(True))
         of_wrapper = [unmarked(F.when(is_value, around["payload"]))]
     is_bare = ~of.rlike(r'^[ \t\n\r]*[{\["]')
     value = F.when(~is_object, unmarked(parsed(of, "STRING")["json"]))
-    return {
-        "key_fields": fields,
-        "key_value": F.coalesce(*of_wrapper, value, F.when(is_bare, of)),
-    }
+    return (
+        records.withColumn("readable_key", F.when(is_object, readable_payload(of, around)))
+        .withColumns({"key_fields": fields, "key_value": F.coalesce(*of_wrapper, value, F.when(is_bare, of))})
+        .drop("readable_key")
+    )
 
 
 def key_text() -> Column:
     """The key as the headers of a changed key have it: JSON without the schema that may be around it."""
     return F.when(may_be_wrapped("key"), F.get_json_object(text("key"), "$.payload")).otherwise(text("key"))
+
+
+def with_sequence(source: Column) -> Column:
+    """The source as it came (SOURCE_FIELDS) with its sequence read: SOURCE. Positions ask for it several times."""
+    parts = {name: source[name] for name in SOURCE_FIELDS}
+    parts["sequence"] = F.from_json(source["sequence"], SEQUENCE)
+    return F.when(source.isNotNull(), F.struct(*[part.alias(name) for name, part in parts.items()]))
 
 
 def names_of_fields(feed: Feed, columns: Iterable[str]) -> list[str]:

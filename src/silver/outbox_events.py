@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from silver.fields import flaw, parsed, unmarked
+from silver.fields import flaw, parsed, read_json, unmarked
 from silver.messages import (
     AVRO,
     ENVELOPE,
@@ -26,13 +26,13 @@ from silver.messages import (
     is_confluent,
     is_null,
     is_text,
-    key_parts,
     message_schema,
     names_of_fields,
-    parsed_payload,
+    readable_payload,
     run_id,
     schemas_of,
     text,
+    with_key_parts,
     wrapper,
 )
 from silver.times import instant, timestamp
@@ -50,10 +50,12 @@ def outbox_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame
     around = wrapper(value) if wrapped else F.lit(None).cast(ROW)
 
     def payload_as(json_type: str) -> Column:
-        return parsed_payload(value, F.col("wrapped") if wrapped else None, json_type)
+        return read_json(F.col("readable"), json_type)
 
     parts = (
-        records.withColumns({"topic_id": F.coalesce("_topic_id", F.lit("")), "wrapped": around})
+        with_key_parts(records, wrapped=wrapped)
+        .withColumns({"topic_id": F.coalesce("_topic_id", F.lit("")), "wrapped": around})
+        .withColumn("readable", readable_payload(value, F.col("wrapped") if wrapped else None))
         .withColumn("schema", message_schema(F.col("wrapped")))
         # Inside of a wrapper a string is told from an object by the schema.
         .withColumn("body", F.when(F.col("wrapped").isNotNull(), F.col("wrapped")["payload"]).otherwise(value))
@@ -62,8 +64,7 @@ def outbox_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame
         .withColumns(
             {
                 "fields": F.when(F.col("is_object"), payload_as(ROW)),
-                "string": F.when(~F.col("is_object") & F.col("wrapped").isNull(), parsed(value, "STRING")),
-                **key_parts(wrapped=wrapped),
+                "string": F.when(~F.col("is_object") & F.col("wrapped").isNull(), payload_as("STRING")),
             }
         )
         .withColumn("t", F.when(_is_table_event(), payload_as(ENVELOPE)["json"]))

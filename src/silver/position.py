@@ -134,7 +134,7 @@ def with_position(
     if highest_timestamps is not None:
         of_record = ["topic", "topic_id", "partition", "offset"]
         placed = placed.drop("highest_timestamp_ms").join(highest_timestamps, on=of_record, how="left")
-    run = F.get(F.filter("runs", lambda one: one["run_id"] == F.col("run_id")), F.lit(0))
+    run = F.get("runs", F.array_position("runs.run_id", F.col("run_id")).cast("int") - 1)
     if feed.sequence_by == "kafka_offset":
         position, is_replay = kafka_position(F.col("highest_timestamp_ms")), F.lit(False)
     else:
@@ -146,12 +146,19 @@ def with_position(
 
 
 def _source_position(feed: Feed) -> Column:
+    # Spark interprets what goes through an array, so only where there is something in it.
+    has_epochs, has_snapshots = F.size("epochs") > 0, F.size("snapshots") > 0
     begun = F.filter("epochs", lambda one: one["from_offset"] <= F.col("offset"))
-    epoch = F.coalesce(F.array_max(F.transform(begun, lambda one: one["epoch"])), F.lit(0).cast("bigint"))
+
+    def last(part: str) -> Column:
+        found = F.when(has_epochs, F.array_max(F.transform(begun, lambda one: one[part])))
+        return F.coalesce(found, F.lit(0).cast("bigint"))
+
+    epoch = last("epoch")
     if feed.kind != "postgresql":
         return mysql_position(epoch=epoch)
     # Of earlier runs, those of this epoch.
-    begin = F.coalesce(F.array_max(F.transform(begun, lambda one: one["from_offset"])), F.lit(0).cast("bigint"))
+    begin = last("from_offset")
     before = F.filter(
         "snapshots",
         lambda one: (
@@ -159,7 +166,8 @@ def _source_position(feed: Feed) -> Column:
             & ((one["run_id"] == F.col("run_id")) | (_sequence(0).isNull() & (one["from_offset"] >= begin)))
         ),
     )
-    return postgres_position(epoch=epoch, snapshot_lsn=F.array_max(F.transform(before, lambda one: one["lsn"])))
+    lsn = F.when(has_snapshots, F.array_max(F.transform(before, lambda one: one["lsn"])))
+    return postgres_position(epoch=epoch, snapshot_lsn=lsn)
 
 
 def same_place(position: str, other: str, feed: Feed) -> str:
@@ -200,7 +208,7 @@ def streamed() -> Column:
 
 
 def _sequence(element: int) -> Column:
-    return F.get(F.from_json("source.sequence", "ARRAY<STRING>"), F.lit(element)).try_cast("bigint")
+    return F.get("source.sequence", F.lit(element)).try_cast("bigint")
 
 
 def _lsn() -> Column:

@@ -15,24 +15,26 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from silver.fields import flaw, unmarked
+from silver.fields import flaw, read_json, unmarked
 from silver.messages import (
     AVRO,
     ENVELOPE,
     NOT_TEXT,
     RAW,
     ROW,
+    SOURCE_FIELDS,
     header,
     is_confluent,
     is_null,
     is_text,
-    key_parts,
     message_schema,
     names_of_fields,
-    parsed_payload,
+    readable_payload,
     run_id,
     schemas_of,
     text,
+    with_key_parts,
+    with_sequence,
     wrapper,
 )
 from silver.times import instant
@@ -53,11 +55,14 @@ def table_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
     """
     value, around = text("value"), F.col("wrapped") if wrapped else None
     outer = {"wrapped": wrapper(value)} if wrapped else {}
+    readable = F.col("readable")
     parts = (
-        records.withColumns({"topic_id": F.coalesce("_topic_id", F.lit("")), **outer})
-        .withColumn("v", parsed_payload(value, around, ENVELOPE))
-        .withColumns({"is_event": _is_envelope(), **key_parts(wrapped=wrapped)})
-        .withColumn("flat", F.when(~F.col("is_event"), parsed_payload(value, around, ROW)))
+        with_key_parts(records, wrapped=wrapped)
+        .withColumns({"topic_id": F.coalesce("_topic_id", F.lit("")), **outer})
+        .withColumn("readable", readable_payload(value, around))
+        .withColumn("v", read_json(readable, ENVELOPE))
+        .withColumn("is_event", _is_envelope())
+        .withColumn("flat", F.when(~F.col("is_event"), read_json(readable, ROW)))
     )
     flat = F.col("flat.json")
     parts = parts.withColumns(
@@ -82,7 +87,7 @@ def table_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
     needs_before = (op == "d") & F.col("is_event")
     if not feed.append_only:
         needs_before = needs_before & ~_has_all(F.col("key_fields"), names_of_fields(feed, feed.keys))
-    before = F.when(needs_before, parsed_payload(value, around, BEFORE)["json"]["before"])
+    before = F.when(needs_before, read_json(readable, BEFORE)["json"]["before"])
     after = F.when(F.col("is_flat"), flat).otherwise(F.col("v.json.after"))
     parts = parts.withColumn("after", F.coalesce(after, before))
     is_known = op.isin("r", "c", "u") & F.col("v.json.after").isNotNull()
@@ -105,24 +110,28 @@ def table_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
         .otherwise(F.lit("The operation is not one of r, c, u with its row, d, t or m."))
     )
     source = F.when(F.col("is_flat"), _flat_source(flat)).otherwise(F.col("v.json.source"))
-    return parts.withColumn("source", source).select(
-        *RAW,
-        run_id(),
-        kind.alias("kind"),
-        problem.alias("problem"),
-        "op",
-        F.coalesce(op == "d", F.lit(False)).alias("is_delete"),
-        F.coalesce(
-            instant(F.col("source.ts_us"), epoch_unit="micros"), instant(F.col("source.ts_ms"), epoch_unit="millis")
-        ).alias("source_ts"),
-        F.col("v.json.ts_ms").alias("read_ms"),
-        "source",
-        F.lit(None).cast("string").alias("event_id"),
-        header("__debezium.oldkey").alias("old_key"),
-        "after",
-        "key_fields",
-        "key_value",
-        *([_schemas().alias("schemas")] if wrapped else []),
+    return (
+        parts.withColumn("source", source)
+        .withColumn("source", with_sequence(F.col("source")))
+        .select(
+            *RAW,
+            run_id(),
+            kind.alias("kind"),
+            problem.alias("problem"),
+            "op",
+            F.coalesce(op == "d", F.lit(False)).alias("is_delete"),
+            F.coalesce(
+                instant(F.col("source.ts_us"), epoch_unit="micros"), instant(F.col("source.ts_ms"), epoch_unit="millis")
+            ).alias("source_ts"),
+            F.col("v.json.ts_ms").alias("read_ms"),
+            "source",
+            F.lit(None).cast("string").alias("event_id"),
+            header("__debezium.oldkey").alias("old_key"),
+            "after",
+            "key_fields",
+            "key_value",
+            *([_schemas().alias("schemas")] if wrapped else []),
+        )
     )
 
 
@@ -166,11 +175,9 @@ def _flat_source(fields: Column) -> Column:
     def of(name: str, type_name: str) -> Column:
         places = (f"__source_{name}", f"__{name}")
         found = F.coalesce(*[part for place in places for part in (fields[place], header(place))])
-        return unmarked(found).try_cast(type_name).alias(name)
+        return unmarked(found).try_cast(type_name.lower()).alias(name)
 
-    whole = ("ts_ms", "ts_us", "lsn", "pos", "row")
-    names = ("name", "ts_ms", "ts_us", "snapshot", "sequence", "lsn", "file", "pos", "row")
-    return F.struct(*[of(name, "bigint" if name in whole else "string") for name in names])
+    return F.struct(*[of(name, kind) for name, kind in SOURCE_FIELDS.items()])
 
 
 def _schemas() -> Column:

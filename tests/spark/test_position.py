@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, SourceKind
 from lakehouse.tables import small_table
-from silver.messages import SOURCE
+from silver.messages import SOURCE_FIELDS, struct_of, with_sequence
 from silver.position import PLACES, has_position, position_type, with_position
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 CHANGES = (
     "label STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, run_id STRING,"
-    f" source {SOURCE}"
+    f" source {struct_of(SOURCE_FIELDS)}"
 )
 Change = Mapping[str, Any]
 
@@ -41,8 +41,8 @@ def positioned(
         declared = declared.model_copy(update={"kind": kind})
     defaults = {"topic": "t", "topic_id": "", "partition": 0, "offset": 0, "timestamp_ms": 0, "run_id": "run"}
     rows = [{**defaults, "label": str(number), **change} for number, change in enumerate(history)]
-    changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumn(
-        "timestamp", F.timestamp_millis("timestamp_ms")
+    changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumns(
+        {"timestamp": F.timestamp_millis("timestamp_ms"), "source": with_sequence(F.col("source"))}
     )
     none = {"topic": "t", "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
     return with_position(changes, declared, places=small_table(spark, [{**none, **one} for one in places], PLACES))

@@ -23,6 +23,7 @@ from lakehouse.ranges import overlaid
 from lakehouse.tables import small_table
 from silver import conservation as silver_accounts
 from silver.changelog import (
+    deleting_tombstones,
     judged,
     keys_across_partitions,
     latest_per_key,
@@ -77,7 +78,8 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         seen = small_table(spark, [], PLACES)
         placed = with_position(read, feed, places=seen).withColumn("is_read_again", F.lit(False))
         table = small_table(spark, [], silver_table(feed).columns)
-        told = with_tombstones(placed, table, feed, ends=small_table(spark, [], ENDS))
+        deletes = deleting_tombstones(placed, table, feed, ends=small_table(spark, [], ENDS))
+        told = with_tombstones(placed, deletes)
         known = small_table(spark, [], OUTBOX_EVENTS.columns)
         events = with_repeated_events(told.withColumn("is_below_floor", F.lit(False)), feed, known=known)
         searched = new_searches(events, table, feed, "note") if name == "postgres_orders" else table
