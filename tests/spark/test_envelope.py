@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ WIRE_FORMAT = (
     "The value is in the Confluent wire format (Avro or Protobuf): Connect's JsonConverter writes what is read here."
 )
 NO_CHANGE = "The value is not a change event: it has no op, and none of the declared fields."
+# How plans show what from_json reads: an envelope, and the fields of an object.
+EVENT = r"StructField\(json,StructType\(StructField\(op,"
+FIELDS = r"StructField\(json,MapType\("
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -91,6 +95,22 @@ def test_a_change_is_read_whole(spark: SparkSession, contracts: Contracts) -> No
     as_text = {name: None if value is None else str(value) for name, value in found["row"].asDict().items()}
     assert as_text == {name: None if value is None else str(value).replace("T", " ") for name, value in row.items()}
     assert (found["key"], bytes(found["value"])) == (KEY, change("u", source, mysql_image(row)).encode())
+
+
+def test_texts_are_made_ready_a_step_before_they_are_parsed(spark: SparkSession, contracts: Contracts) -> None:
+    """Spark interprets from_json with all that stands inside it. What stands in a column of its own, it compiles."""
+    some = F.col("id").cast("string").cast("binary")
+    columns = {
+        **{"topic": F.lit("topic"), "_topic_id": F.lit(""), "partition": F.lit(0), "offset": F.col("id")},
+        **{"timestamp": F.current_timestamp(), "key": some, "value": some},
+        "headers": F.array().cast("array<struct<key: string, value: binary>>"),
+    }
+    bronze = spark.range(1).select(*[column.alias(name) for name, column in columns.items()])
+    read = changes(bronze, contracts.feeds["postgres_orders"], wrapped=False)
+    plan = read._jdf.queryExecution().optimizedPlan().toString()
+    told = {kind: re.findall(rf"from_json\({kind}.*?malformed\), ([^,]*),", plan) for kind in (EVENT, FIELDS)}
+    assert all(told.values()), "envelopes and keys are read"
+    assert {re.sub(r"#\d+", "", text) for texts in told.values() for text in texts} == {"readable", "readable_key"}
 
 
 def test_a_delete_has_its_key_and_nothing_else(spark: SparkSession, contracts: Contracts) -> None:
