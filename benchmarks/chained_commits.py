@@ -23,6 +23,7 @@ from rich.table import Table as Shown
 
 from benchmarks import report
 from benchmarks.backlog import UNIFIED, unified_topic
+from benchmarks.load import TIMEOUT_SECONDS
 from demo.broker import embedded_broker
 from lakehouse.config import settings
 from lakehouse.held import held
@@ -34,7 +35,6 @@ from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TIMEOUT_SECONDS = 60
 COLUMNS = "order_id BIGINT, customer_id BIGINT, status STRING, total_amount DECIMAL(10,2), note STRING"
 BRONZE = TableSpec("bronze.events", COLUMNS)
 SILVER, GOLD = (TableSpec(name, COLUMNS, properties=UPSERTED) for name in ("silver.orders", "gold.orders"))

@@ -160,7 +160,7 @@ def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
 
 
 def _deletes(batch: FeedBatch, placed: DataFrame, past: History, *, is_more: bool) -> DataFrame:
-    """The tombstones that delete: few, most follow a delete. `is_more`: there are more records than the batch has."""
+    """The tombstones that delete: none where each follows a delete. `is_more`: with records of earlier batches."""
     ends = past.ends(batch.warehouse.spark)
     tombstones = placed.where(F.col("kind") == "tombstone")
     table = batch.read_table() if is_more else batch.rows_of(tombstones)

@@ -6,7 +6,7 @@ A bound is what was counted when it was set, with no room: a change that costs m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,9 +19,10 @@ from benchmarks.records import bronze_rows
 from benchmarks.tables import jobs, with_more_tables
 from lakehouse import merge_source
 from lakehouse.contracts import Contracts
+from lakehouse.held import held
 from lakehouse.sizing import MANY
 from lakehouse.tables import Warehouse
-from silver import batch, micro_batch
+from silver import batch, feed_batch, micro_batch
 from silver.apply import ensure_tables
 from silver.micro_batch import Job, apply_batch
 from tests.support.counted import last_stage, shuffled
@@ -109,6 +110,23 @@ def test_tables_without_news_cost_a_batch_nothing(
     alone = cost_of_changes(spark, contracts_of_load, tmp_path / "alone", keys=300)
     among_twenty = cost_of_changes(spark, with_more_tables(contracts_of_load, 18), tmp_path / "many", keys=300)
     assert among_twenty.jobs == alone.jobs
+
+
+def test_tombstones_that_follow_a_delete_cost_no_second_copy_of_the_records(
+    spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[bool] = []
+
+    def noted(rows: DataFrame) -> AbstractContextManager[DataFrame]:
+        copied.append({"row", "position", "problems"} <= set(rows.columns))
+        return held(rows)
+
+    monkeypatch.setattr(feed_batch, "held", noted)
+    cost_of_changes(spark, contracts_of_load, tmp_path, keys=300)
+    ledger = Warehouse(spark, str(tmp_path), "").read("ops.ledger")
+    (row,) = ledger.where("tombstone > 0").selectExpr("count(DISTINCT batch) AS batches").collect()
+    assert row["batches"] == 1
+    assert sum(copied) == 2, "one copy a batch"
 
 
 def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(
