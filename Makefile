@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-floor bench bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-floor bench bench-large bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
@@ -77,13 +77,20 @@ benchmark-steady: setup ## Freshness, memory and files with 1,000 changes a seco
 	$(BIN)/python -m benchmarks.steady --write-docs
 
 benchmark-soak: setup ## The same for half an hour
-	$(BIN)/python -m benchmarks.steady --minutes 30 --write-docs
+	$(BIN)/python -m benchmarks.steady --minutes 30 --place soak --write-docs
+
+benchmark-files: setup ## How many files tables have after a thousand batches (half an hour)
+	$(BIN)/python -m benchmarks.small_files --write-docs
 
 benchmark-floor: setup ## What one batch costs that is only written, layer after layer: the floor under freshness (a minute)
 	$(BIN)/python -m benchmarks.chained_commits --write-docs
 
 bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times (an hour)
 	$(BIN)/python -m benchmarks.backlog --write-docs
+
+bench-large: setup ## Ten million changes through this project alone, with Spark's default heap: seconds, memory (half an hour)
+	$(BIN)/python -m benchmarks.backlog --events 5000000 --keys 500000 --turns 1 --only "this project" \
+		--place "large backlog" --write-docs
 
 bench-quick: bench-setup ## The same with 20,000 changes a source, once
 	$(BIN)/python -m benchmarks.backlog --events 20000 --keys 5000 --turns 1

@@ -31,6 +31,7 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks.load import Row, create_topics, send, tables, write_contracts
+from benchmarks.memory import most_of_java
 from demo.broker import embedded_broker
 from lakehouse.contract_files import load_contracts
 from lakehouse.jars import jar_paths, load_manifest
@@ -47,7 +48,10 @@ LIMIT_SECONDS = 1800
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one contender: `wrong` is the number of keys whose last record on the topic is not the truth."""
+    """One run of one contender: `wrong` is the number of keys whose last record on the topic is not the truth.
+
+    `java_mb`: the most resident memory that its Java had.
+    """
 
     contender: str
     turn: int
@@ -55,6 +59,7 @@ class Run:
     wrong: int
     topic_records: int
     bytes_on_disk: int
+    java_mb: float
     stages: Mapping[str, float]
 
 
@@ -66,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=COMMANDS, default=list(COMMANDS))
+    parser.add_argument("--place", default="backlog", help="where in docs/benchmarks.md the table stands")
     report.add_option(parser)
     chosen = parser.parse_args(argv)
     runs = []
@@ -85,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     wide_console().print(shown)
     if chosen.write_docs:
         asked = f"{sent.records:,} records of {sent.bytes:,} bytes, {chosen.turns} turns"
-        report.write("backlog", shown, plots(runs), asked=asked)
+        report.write(chosen.place, shown, plots(runs), asked=asked)
     if any(run.wrong for run in runs):
         sys.exit(1)
 
@@ -96,21 +102,33 @@ def one_run(contender: str, turn: int, servers: str, folder: Path, truth: Mappin
     with unified_topic(servers):
         command = COMMANDS[contender](servers, folder)
         begun = time.monotonic()
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_SECONDS,
-            env={**os.environ, "PYTHONPATH": f"{HERE.parent / 'src'}:{HERE.parent}"},
-        )
+        returncode, said, java_mb = ended(command)
         seconds = time.monotonic() - begun
-        if done.returncode:
-            raise RuntimeError(f"{contender} ended with {done.returncode}: {done.stderr[-2000:]}")
+        if returncode:
+            raise RuntimeError(f"{contender} ended with {returncode}: {said[-2000:]}")
         found, records = last_values(servers)
     wrong = sum(found.get(key) != row for key, row in comparable(truth).items()) + len(found.keys() - truth.keys())
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Run(contender, turn, round(seconds, 1), wrong, records, size, stages(done.stderr))
+    return Run(contender, turn, round(seconds, 1), wrong, records, size, java_mb, stages(said))
+
+
+def ended(command: Sequence[str]) -> tuple[int, str, float]:
+    """The command, run to its end: its exit code, what it said on standard error, and the most memory its Java had."""
+    path = f"{HERE.parent / 'src'}:{HERE.parent}"
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as process:
+        try:
+            with most_of_java(process.pid) as most:
+                _nothing, said = process.communicate(timeout=LIMIT_SECONDS)
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, said, most()
 
 
 @contextmanager
@@ -181,7 +199,7 @@ def of_flink(servers: str, folder: Path) -> list[str]:
 
 def summary(runs: Sequence[Run]) -> Table:
     """The median of every contender, and how many times as long as this project's it is."""
-    table = Table("contender", "seconds", "all runs", "of this project's", "wrong keys")
+    table = Table("contender", "seconds", "all runs", "of this project's", "most MB of Java", "wrong keys")
     of: dict[str, list[Run]] = {}
     for run in runs:
         of.setdefault(run.contender, []).append(run)
@@ -190,7 +208,8 @@ def summary(runs: Sequence[Run]) -> Table:
         middle = median(run.seconds for run in its)
         ratio = f"{middle / ours:.2f}" if ours else ""
         every = ", ".join(f"{run.seconds:.1f}" for run in its)
-        table.add_row(contender, f"{middle:.1f}", every, ratio, str(max(run.wrong for run in its)))
+        most = f"{max(run.java_mb for run in its):,.0f}"
+        table.add_row(contender, f"{middle:.1f}", every, ratio, most, str(max(run.wrong for run in its)))
     return table
 
 
@@ -198,7 +217,7 @@ def plots(runs: Sequence[Run]) -> list[str]:
     """The medians of all, and where this project's go."""
     by_name = {name: [run for run in runs if run.contender == name] for name in COMMANDS}
     seconds = {name: median(run.seconds for run in of) for name, of in by_name.items() if of}
-    found = [report.bars("A backlog from Kafka to the unified topic", "seconds", seconds)]
+    found = [report.bars("A backlog from Kafka to the unified topic", "seconds", seconds)] if len(seconds) > 1 else []
     stages = by_name[OURS][0].stages if by_name[OURS] else {}
     if stages:
         middle = {stage: median(run.stages[stage] for run in by_name[OURS]) for stage in stages}

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from rich.table import Table as Shown
 from benchmarks import report
 from benchmarks.backlog import UNIFIED, comparable, last_values
 from benchmarks.load import PREFIXES, TOPICS, Table, create_topics, send, tables, write_contracts
+from benchmarks.memory import in_thread, resident_mb
 from demo.broker import embedded_broker
 from lakehouse.steps import wide_console
 
@@ -41,7 +42,6 @@ HERE = Path(__file__).parent
 SAMPLE_SECONDS = 30
 # What a pass may take, and the first one, which starts Java and reads the inserts.
 LIMIT_SECONDS = 900
-MB = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--keys", type=int, default=20_000, help="orders of each source at the beginning")
     parser.add_argument("--heap", default="2g")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--place", default="steady", help="where in docs/benchmarks.md the table stands")
     report.add_option(parser)
     chosen = parser.parse_args(argv)
     with TemporaryDirectory(prefix="steady-") as name, embedded_broker() as servers:
@@ -135,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     wide_console().print(shown)
     if chosen.write_docs:
         asked = f"{chosen.rate:,} changes a second for {chosen.minutes:g} minutes, a heap of {chosen.heap}"
-        report.write("steady", shown, plots(samples), asked=asked)
+        report.write(chosen.place, shown, plots(samples), asked=asked)
     if wrong or waiting.left():
         sys.exit(1)
 
@@ -219,18 +220,6 @@ def reading(servers: str, waiting: Waiting) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def in_thread(work: Callable[[], None], ended: threading.Event) -> Iterator[None]:
-    """Inside the block `work` goes on in a thread, until `ended` is set."""
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 def said_of(row: Mapping[str, Any] | None) -> tuple[str, float] | None:
     """What tells one state of an order from its others."""
     return None if row is None else (row["status"], float(row["total_amount"]))
@@ -271,24 +260,6 @@ def sampling(pid: int, warehouse: Path, begun: float) -> Iterator[list[Sample]]:
 
     with in_thread(sample, ended):
         yield samples
-
-
-def resident_mb(pid: int) -> tuple[float, float]:
-    """Resident memory of Java below this process, and of all the rest of its processes, in MB (Linux)."""
-    java = rest = 0.0
-    waiting = [pid]
-    while waiting:
-        one = waiting.pop()
-        try:
-            status = Path(f"/proc/{one}/status").read_text()
-            for thread in Path(f"/proc/{one}/task").iterdir():
-                waiting += [int(child) for child in (thread / "children").read_text().split()]
-        except FileNotFoundError:
-            continue
-        lines = dict(line.split(":", 1) for line in status.splitlines())
-        size = int(lines.get("VmRSS", "0 kB").split()[0]) * 1024 / MB
-        java, rest = (java + size, rest) if lines["Name"].strip() == "java" else (java, rest + size)
-    return round(java), round(rest)
 
 
 def most_files(warehouse: Path) -> tuple[str, int]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from typing import Annotated, NoReturn
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, NoReturn
 from uuid import uuid4
 
 import typer
 
 from cli import collect, connect, maintain, offsets, own_contracts, quality, quarantine, verify
+from cli.continuous import TURN_SECONDS, Broker, Known, go_on
 from cli.opening import at_work, opened
 from cli.options import (
     AcceptRejects,
@@ -34,12 +34,14 @@ from cli.options import (
 from cli.output import answer, say
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.failures import unexpected
+from lakehouse.patience import Patience
 from lakehouse.steps import Steps, wide_console
+
+if TYPE_CHECKING:
+    from lakehouse.lease import Lease
 
 Paths = Annotated[bool, typer.Option("--paths", help="Print where they are, as spark-submit --jars takes it.")]
 EVERY_JOB = ("bronze", "silver", "gold", "publish")
-
-PAUSE_SECONDS = 5.0
 
 app = typer.Typer(
     name="lakehouse",
@@ -145,8 +147,9 @@ def run(
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
     With --trigger continuous all of them again and again, until the process is ended or one of them fails: then with
-    its exit code. The warehouse is free between two passes, for maintenance and for people. Every job by itself has
-    that too; of several processes each gets its turn when they are given --wait.
+    its exit code. A pass comes as soon as there are new records, and every minute without. The warehouse is free at the
+    end of a pass, once a minute at least, for maintenance and for people. Every job by itself has that too; of several
+    processes each gets its turn when they are given --wait.
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
@@ -187,42 +190,49 @@ def _run_jobs(
         if is_asked and trigger is Trigger.continuous:
             raise SettingsError(f"A {what} has one pass.", remedy="Leave --trigger continuous out.")
     # The broker first: that it does not answer is known before Spark has started.
-    known = _known_topics(chosen, names)
+    broker = Broker(chosen.settings, chosen.contracts.topics, names)
+    known = broker.known()
     steps = Steps(wide_console(stderr=True))
     warehouse = opened(chosen, steps)
     from cli.jobs import Work, run_jobs
 
-    while True:
+    def one_pass(known: Known, lease: Lease | None) -> None:
+        """All jobs once, as a run of its own, in a turn at the warehouse."""
+        run_id = next(run_ids)
         work = Work(
             warehouse.spark,
             chosen.settings,
             chosen.contracts,
             steps,
             known,
-            chosen.run_id,
+            run_id,
             accepted,
             full_refresh=full_refresh,
             republish=republish,
         )
-        with ExitStack() as stack:
-            lease = None if dry_run else stack.enter_context(at_work(chosen, warehouse, steps))
-            outcome = run_jobs(names, work, dry_run=dry_run, before_each=lease.check if lease else None)
+        outcome = run_jobs(names, work, dry_run=dry_run, before_each=lease.check if lease else None)
         for failure in outcome.failures:
             say(failure)
         if chosen.as_json:
-            answer(chosen.command, outcome.results, outcome.failures, run=chosen.run_id, dry_run=dry_run)
+            answer(chosen.command, outcome.results, outcome.failures, run=run_id, dry_run=dry_run)
         if outcome.failures:
             raise typer.Exit(outcome.failures[0].exit_code)
-        if trigger is Trigger.available_now:
-            return
-        time.sleep(PAUSE_SECONDS)
-        chosen, known = replace(chosen, run_id=uuid4().hex), _known_topics(chosen, names)
 
-
-def _known_topics(chosen: Chosen, names: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
-    from lakehouse.kafka import partitions
-
-    return {} if {"bronze", "publish"}.isdisjoint(names) else partitions(chosen.settings.kafka())
+    run_ids = chain([chosen.run_id], iter(lambda: uuid4().hex, None))
+    if dry_run:
+        one_pass(known, None)
+    elif trigger is Trigger.available_now:
+        with at_work(chosen, warehouse, steps) as lease:
+            one_pass(known, lease)
+    else:
+        go_on(
+            one_pass,
+            turn=partial(at_work, chosen, warehouse, steps),
+            # Jobs that are processes of their own come in turn.
+            turn_seconds=TURN_SECONDS if names == EVERY_JOB else 0.0,
+            broker=broker,
+            patience=Patience(chosen.command, steps.say),
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

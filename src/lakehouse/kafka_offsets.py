@@ -48,8 +48,18 @@ def ends(connection: KafkaConnection, places: Iterable[Partition]) -> dict[Parti
 
     wanted = list(places)
     earliest = _offsets(connection, dict.fromkeys(wanted, OffsetSpec.earliest()))  # type: ignore[no-untyped-call]
-    latest = _offsets(connection, dict.fromkeys(wanted, OffsetSpec.latest()))  # type: ignore[no-untyped-call]
-    return {place: Ends(earliest[place], latest[place]) for place in wanted}
+    last = latest(connection, wanted)
+    return {place: Ends(earliest[place], last[place]) for place in wanted}
+
+
+def latest(connection: KafkaConnection, places: Iterable[Partition]) -> dict[Partition, int]:
+    """The offset that the next record of every partition will get, for a reader of committed records.
+
+    Raises KafkaError.
+    """
+    from confluent_kafka.admin import OffsetSpec
+
+    return _offsets(connection, dict.fromkeys(places, OffsetSpec.latest()))  # type: ignore[no-untyped-call]
 
 
 def offsets_at_time(

@@ -35,7 +35,7 @@ BYTES_OF_A_ROW = 30
 
 
 # So many rows of a table that is searched for a few cost what one costs that is read, judged and written.
-SEARCHED_FOR_ONE = 3
+SEARCHED_FOR_ONE = 8
 
 
 def rows_in(size_in_bytes: int) -> int:

@@ -1,65 +1,177 @@
-"""`--trigger continuous`: pass after pass, each with the warehouse to itself, until one fails."""
+"""`--trigger continuous`: pass after pass until one fails; when the next one comes, and when the warehouse is free."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
 
 import cli.jobs
-import lakehouse.kafka
-from cli import main
+from cli import continuous, main
 from cli.jobs import Outcome, Work
-from lakehouse.errors import KafkaError
+from lakehouse.errors import BrokerGoneError, KafkaError
+from lakehouse.kafka_offsets import Partition
+
+PASS_SECONDS = 25.0
+# A topic that bronze reads; of the others it does not.
+READ = "postgres_prod_tables.public.orders"
+
+
+@dataclass
+class World:
+    """No Spark, no broker: only the order of things. `told`: what happened, each with the second in which it began.
+
+    `arrivals`: in which seconds a record arrives at the broker. `last_pass`: the one that fails. `gone`: from when to
+    when the broker does not answer.
+    """
+
+    now: float = 0.0
+    told: list[tuple[float, str]] = field(default_factory=list)
+    run_ids: list[str] = field(default_factory=list)
+    arrivals: Sequence[float] = ()
+    last_pass: int = 3
+    gone: tuple[float, float] = (0.0, 0.0)
+
+    def say(self, what: str) -> None:
+        self.told.append((self.now, what))
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    @contextmanager
+    def alone(self, *_given: object) -> Iterator[SimpleNamespace]:
+        self.say("takes the warehouse")
+        yield SimpleNamespace(check=lambda: None)
+        self.say("lets it go")
+
+    def run_jobs(self, names: Sequence[str], work: Work, **_more: object) -> Outcome:
+        self.say(" ".join(names))
+        assert work.known == ({} if {"bronze", "publish"}.isdisjoint(names) else self.topics())
+        self.run_ids.append(work.run_id)
+        self.now += PASS_SECONDS
+        return Outcome({}, [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else [])
+
+    def topics(self) -> Mapping[str, tuple[int, ...]]:
+        return {READ: (0,), "others": (0, 1)}
+
+    def partitions(self, _connection: object) -> Mapping[str, tuple[int, ...]]:
+        if self.gone[0] < self.now < self.gone[1]:
+            raise BrokerGoneError("no answer", servers="there", remedy="start it")
+        return self.topics()
+
+    def latest(self, _connection: object, places: Sequence[Partition]) -> dict[Partition, int]:
+        assert [*places] == [Partition(READ, 0)]
+        return {place: sum(at <= self.now for at in self.arrivals) for place in places}
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs' ids and jobs, as they come; the third run fails. No Spark, no broker: only the order of things."""
-    seen: list[str] = []
-    at_work: list[str] = []
-
-    @contextmanager
-    def alone(chosen: object, _warehouse: object, _steps: object) -> Iterator[SimpleNamespace]:
-        assert not at_work, "the pass before has not let go of the warehouse"
-        at_work.append(str(chosen))
-        yield SimpleNamespace(check=lambda: None)
-        at_work.clear()
-
-    def run_jobs(names: Sequence[str], work: Work, **_more: object) -> Outcome:
-        assert at_work
-        if {"bronze", "publish"} & {*names}:
-            assert work.known == {"topic": (0,) * (len(seen) + 1)}, "the topics are asked for before every pass"
-        seen.append(f"{work.run_id} {' '.join(names)}")
-        return Outcome({}, [KafkaError("gone", remedy="wait")] if len(seen) == 3 else [])
-
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
     monkeypatch.setattr(main, "opened", lambda *_given: SimpleNamespace(spark=None))
-    monkeypatch.setattr(main, "at_work", alone)
-    monkeypatch.setattr(main, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(cli.jobs, "run_jobs", run_jobs)
-    monkeypatch.setattr(lakehouse.kafka, "partitions", lambda _connection: {"topic": (0,) * (len(seen) + 1)})
-    return seen
+    monkeypatch.setattr(main, "at_work", made.alone)
+    monkeypatch.setattr(cli.jobs, "run_jobs", made.run_jobs)
+    monkeypatch.setattr(continuous, "partitions", made.partitions)
+    monkeypatch.setattr(continuous, "latest", made.latest)
+    monkeypatch.setattr(continuous, "time", SimpleNamespace(monotonic=lambda: made.now, sleep=made.sleep))
+    return made
 
 
 WHERE = ["--warehouse=./w", "--bootstrap-servers=127.0.0.1:1"]
 CONTINUOUS = [*WHERE, "--trigger", "continuous"]
 
 
-@pytest.mark.parametrize("command", ["run", "bronze", "silver", "gold", "publish"])
-def test_it_goes_on_until_a_pass_fails_and_ends_with_its_exit_code(passes: list[str], command: str) -> None:
+def run_until_it_fails(command: str) -> int | str | None:
     with pytest.raises(SystemExit) as ended:
         main.main([command, *CONTINUOUS])
-    assert ended.value.code == 4
-    assert len(set(passes)) == 3
+    return ended.value.code
+
+
+@pytest.mark.parametrize("command", ["run", "bronze", "silver", "gold", "publish"])
+def test_it_goes_on_until_a_pass_fails_and_ends_with_its_exit_code(world: World, command: str) -> None:
+    assert run_until_it_fails(command) == 4
     jobs = "bronze silver gold publish" if command == "run" else command
-    assert {one.split(" ", 1)[1] for one in passes} == {jobs}
+    assert [what for _at, what in world.told if what.startswith(jobs)] == [jobs] * 3
+    assert len(set(world.run_ids)) == 3, "every pass is a run of its own"
 
 
-def test_otherwise_there_is_one_pass(passes: list[str]) -> None:
+def test_otherwise_there_is_one_pass(world: World) -> None:
     main.main(["run", *WHERE])
-    assert len(passes) == 1
+    assert [what for _at, what in world.told] == ["takes the warehouse", "bronze silver gold publish", "lets it go"]
+
+
+def test_with_news_passes_share_a_turn_of_a_minute(world: World) -> None:
+    world.arrivals, world.last_pass = range(1000), 5
+    run_until_it_fails("run")
+    passes = "bronze silver gold publish"
+    assert world.told == [
+        (0.0, "takes the warehouse"),
+        (0.0, passes),
+        (25.0, passes),
+        (50.0, passes),
+        (75.0, "lets it go"),
+        (80.0, "takes the warehouse"),
+        (80.0, passes),
+        (105.0, passes),
+    ]
+
+
+@pytest.mark.parametrize("command", ["bronze", "silver", "gold", "publish"])
+def test_jobs_that_are_processes_of_their_own_come_in_turn(world: World, command: str) -> None:
+    world.arrivals, world.last_pass = range(1000), 2
+    run_until_it_fails(command)
+    assert [what for _at, what in world.told[:4]] == [
+        "takes the warehouse",
+        command,
+        "lets it go",
+        "takes the warehouse",
+    ]
+    assert world.told[3][0] == PASS_SECONDS + continuous.PAUSE_SECONDS
+
+
+def test_without_news_the_next_pass_waits_for_them_and_the_warehouse_is_free(world: World) -> None:
+    arrival = 43.5
+    world.arrivals, world.last_pass = [arrival], 2
+    run_until_it_fails("run")
+    assert [what for _at, what in world.told[1:4]] == [
+        "bronze silver gold publish",
+        "lets it go",
+        "takes the warehouse",
+    ]
+    (let_go, _), (taken, _) = world.told[2:4]
+    assert let_go == PASS_SECONDS
+    assert arrival <= taken <= arrival + continuous.LOOK_EVERY_SECONDS
+
+
+def test_without_news_a_pass_comes_all_the_same(world: World) -> None:
+    world.last_pass = 2
+    run_until_it_fails("run")
+    waited = world.told[3][0] - PASS_SECONDS
+    longest = continuous.PAUSE_SECONDS + continuous.LONGEST_WAIT_SECONDS
+    assert longest <= waited <= longest + continuous.LOOK_EVERY_SECONDS
+
+
+def test_a_record_that_came_during_a_pass_is_news(world: World) -> None:
+    world.arrivals, world.last_pass = [10.0], 2
+    run_until_it_fails("run")
+    assert [at for at, what in world.told if what.startswith("bronze")] == [0.0, PASS_SECONDS]
+
+
+def test_a_broker_that_does_not_answer_between_passes_is_waited_for(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.gone, world.last_pass = (1.0, 30.0), 2
+    run_until_it_fails("run")
+    assert len(world.run_ids) == 2
+    assert "run: the broker at there does not answer; trying again in 2 s (1 of 5)" in capsys.readouterr().err
+
+
+def test_one_that_stays_away_ends_it(world: World) -> None:
+    world.gone = (1.0, 10_000.0)
+    assert run_until_it_fails("run") == 4
+    assert len(world.run_ids) == 1
 
 
 @pytest.mark.parametrize(
@@ -71,9 +183,9 @@ def test_otherwise_there_is_one_pass(passes: list[str]) -> None:
     ],
 )
 def test_what_is_done_once_is_refused(
-    passes: list[str], capsys: pytest.CaptureFixture[str], command: str, once: str, what: str
+    world: World, capsys: pytest.CaptureFixture[str], command: str, once: str, what: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main.main([command, *CONTINUOUS, once])
-    assert (ended.value.code, passes) == (2, [])
+    assert (ended.value.code, world.run_ids) == (2, [])
     assert f"A {what} has one pass." in capsys.readouterr().err

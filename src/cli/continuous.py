@@ -1,0 +1,118 @@
+"""`--trigger continuous`: when the next pass comes, and when the warehouse is free.
+
+A pass comes as soon as Kafka has what bronze has not; without news now and then all the same, for what people have
+asked for meanwhile, and for rules that look at the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from lakehouse.config import Settings
+from lakehouse.contracts import Topics
+from lakehouse.errors import BrokerGoneError
+from lakehouse.kafka import partitions
+from lakehouse.kafka_offsets import Partition, latest
+from lakehouse.patience import Patience
+
+if TYPE_CHECKING:
+    from lakehouse.lease import Lease
+
+# Passes of all jobs share a turn at the warehouse, and begin in so many seconds of it: to take it is a commit, and to
+# let it go another.
+TURN_SECONDS = 60.0
+# Between two turns the warehouse is free: whoever waits for it looks every five seconds.
+PAUSE_SECONDS = 5.0
+# Without news the next pass comes after so long.
+LONGEST_WAIT_SECONDS = 60.0
+LOOK_EVERY_SECONDS = 2.0
+
+# Topics of a broker, each with its partitions.
+Known = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look at the broker has found: its topics; and where the partitions end that bronze reads."""
+
+    known: Known
+    ends: Mapping[Partition, int]
+
+
+@dataclass(frozen=True)
+class Broker:
+    """The broker, as these jobs need it."""
+
+    settings: Settings
+    topics: Topics
+    names: Sequence[str]
+
+    @property
+    def brings_news(self) -> bool:
+        """Whether one of the jobs reads it."""
+        return "bronze" in self.names
+
+    def known(self) -> Known:
+        """Its topics; none where no job needs it. Raises KafkaError."""
+        return {} if {"bronze", "publish"}.isdisjoint(self.names) else partitions(self.settings.kafka())
+
+    def look(self, patience: Patience | None = None) -> Seen:
+        """What is there now. Raises KafkaError; a broker that does not answer is waited for as `patience` says."""
+        attempt = 0
+        while True:
+            try:
+                return self._seen()
+            except BrokerGoneError as gone:
+                if patience is None or attempt == len(patience.waits):
+                    raise
+                patience.announce(gone.servers, attempt)
+                time.sleep(patience.waits[attempt])
+                attempt += 1
+
+    def _seen(self) -> Seen:
+        known = self.known()
+        if not self.brings_news:
+            return Seen(known, {})
+        read = {topic for source in self.topics.sources.values() for topic in source.assigned(known)}
+        places = [Partition(topic, number) for topic in sorted(read) for number in known[topic]]
+        return Seen(known, latest(self.settings.kafka(), places))
+
+
+def go_on(
+    one_pass: Callable[[Known, Lease], None],
+    *,
+    turn: Callable[[], AbstractContextManager[Lease]],
+    turn_seconds: float,
+    broker: Broker,
+    patience: Patience,
+) -> NoReturn:
+    """Pass after pass, until one raises.
+
+    While there is news, and `turn_seconds` are not over, the next one comes in the same `turn` at the warehouse.
+    """
+    seen = broker.look(patience)
+    while True:
+        with turn() as lease:
+            ends_at = time.monotonic() + turn_seconds
+            while True:
+                one_pass(seen.known, lease)
+                before, seen = seen, broker.look(patience)
+                # What came while bronze was at it may have been read: then the next pass finds nothing.
+                is_news = seen.ends != before.ends
+                if not is_news or time.monotonic() >= ends_at:
+                    break
+        time.sleep(PAUSE_SECONDS)
+        if broker.brings_news and not is_news:
+            seen = _awaited(broker, seen, patience)
+
+
+def _awaited(broker: Broker, before: Seen, patience: Patience) -> Seen:
+    """What the broker has as soon as it is something else, or when the longest wait is over."""
+    ends_at = time.monotonic() + LONGEST_WAIT_SECONDS
+    while (seen := broker.look(patience)).ends == before.ends and time.monotonic() < ends_at:
+        time.sleep(LOOK_EVERY_SECONDS)
+    return seen
