@@ -33,7 +33,10 @@ TABLES = (BRONZE, SILVER)
 
 @dataclass(frozen=True)
 class Sample:
-    """After so many batches: the files of each table's current version, and the seconds of the last batch."""
+    """After so many batches: the files of each table's current version, and the median seconds of the last batches.
+
+    Of the last ten: Delta writes a checkpoint of a table's log with every tenth commit.
+    """
 
     batches: int
     files: dict[str, int]
@@ -53,10 +56,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         warehouse = settings(warehouse=folder, bootstrap_servers="").address.opened(spark)
         warehouse.ensure_all(TABLES)
         warehouse.append(SILVER.name, orders(warehouse, chosen.keys, chosen.keys, seed=0))
+        taken: list[dict[str, float]] = []
         for number in range(1, chosen.batches + 1):
-            seconds = batch(warehouse, chosen.rows, chosen.keys, seed=chosen.seed + number)
+            taken.append(batch(warehouse, chosen.rows, chosen.keys, seed=chosen.seed + number))
             if number % SAMPLE_EVERY == 0:
                 files = {table.name: number_of_files(warehouse, table.name) for table in TABLES}
+                seconds = {name: median(one[name] for one in taken[-SAMPLE_EVERY:]) for name in files}
                 samples.append(Sample(number, files, seconds))
                 print(json.dumps(asdict(samples[-1])), flush=True)
     shown = summary(samples)
@@ -72,10 +77,10 @@ def batch(warehouse: Warehouse, rows: int, keys: int, *, seed: int) -> dict[str,
     with held(orders(warehouse, rows, keys, seed=seed)) as new:
         begun = time.monotonic()
         warehouse.append(BRONZE.name, new)
-        seconds[BRONZE.name] = round(time.monotonic() - begun, 3)
+        seconds[BRONZE.name] = time.monotonic() - begun
         begun = time.monotonic()
         merge(warehouse, SILVER.name, new, rows)
-        seconds[SILVER.name] = round(time.monotonic() - begun, 3)
+        seconds[SILVER.name] = time.monotonic() - begun
     return seconds
 
 
