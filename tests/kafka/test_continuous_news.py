@@ -1,0 +1,72 @@
+"""Passes that go on beside a real broker: each begins with Kafka's news, and others get the warehouse in between."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from cli import continuous
+from cli.continuous import Broker, Known, go_on
+from lakehouse.contracts import Topics
+from lakehouse.lease import Lease, held_lease, this_process
+from lakehouse.patience import Patience
+from tests.support.shop import Shop
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+MOST_SECONDS = 240
+
+
+class EndedError(Exception):
+    """The last pass."""
+
+
+def test_a_pass_comes_with_news_and_the_warehouse_is_free_before_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(continuous, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(continuous, "LOOK_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(continuous, "LONGEST_WAIT_SECONDS", 2 * MOST_SECONDS)
+    took: list[list[str]] = []
+    came = threading.Event()
+
+    def one_pass(known: Known, lease: Lease) -> None:
+        lease.check()
+        assert known
+        shop.run()
+        took.append(shop.values())
+        came.set()
+        if "a-2" in took[-1]:
+            raise EndedError
+
+    def somebody() -> None:
+        """Waits for the warehouse, and brings news when it was free."""
+        came.wait(MOST_SECONDS)
+        with turn(wait=timedelta(seconds=MOST_SECONDS)):
+            free_after.append(len(took))
+        shop.produce("a-1")
+        shop.produce("a-2", partition=1)
+
+    turn = partial(held_lease, shop.warehouse, holder=this_process(run_id="one", command="run"), say=lambda _said: None)
+    monkeypatch.setattr("lakehouse.lease.LOOK_EVERY_SECONDS", 0.1)
+    free_after: list[int] = []
+    shop.produce("a-0")
+    other = threading.Thread(target=somebody)
+    other.start()
+    begun = time.monotonic()
+    with pytest.raises(EndedError):
+        go_on(
+            one_pass,
+            turn=turn,
+            turn_seconds=60.0,
+            broker=Broker(shop.chosen, Topics(sources={"shop": shop.source}), ("bronze",)),
+            patience=Patience("run", lambda _said: None),
+        )
+    other.join()
+    assert time.monotonic() - begun < MOST_SECONDS, "it came with the news, not when the longest wait was over"
+    assert (took[0], took[-1], free_after) == (["a-0"], ["a-0", "a-1", "a-2"], [1])
+    assert len(took) in (2, 3), "and without news there was none"
