@@ -88,7 +88,7 @@ benchmark-floor: setup ## What one batch costs that is only written, layer after
 bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times (an hour)
 	$(BIN)/python -m benchmarks.backlog --write-docs
 
-bench-large: setup ## Ten million changes through this project alone, with Spark's default heap: seconds, memory (half an hour)
+bench-large: setup ## Ten million changes through this project alone, with the default heap: seconds, memory (half an hour)
 	$(BIN)/python -m benchmarks.backlog --events 5000000 --keys 500000 --turns 1 --only "this project" \
 		--place "large backlog" --write-docs
 

@@ -18,8 +18,7 @@ def resident_mb(pid: int) -> tuple[float, float]:
     while waiting:
         one = Path(f"/proc/{waiting.pop()}")
         lines = dict(line.split(":", 1) for line in _text(one / "status").splitlines())
-        for thread in _text_of_all(one):
-            waiting += [int(child) for child in thread.split()]
+        waiting += _children(one)
         size = int(lines.get("VmRSS", "0 kB").split()[0]) * 1024 / MB
         is_java = lines.get("Name", "").strip() == "java"
         java, rest = (java + size, rest) if is_java else (java, rest + size)
@@ -34,13 +33,13 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _text_of_all(process: Path) -> list[str]:
-    """The children of every thread of a process: threads come and go while they are looked at."""
+def _children(process: Path) -> list[int]:
+    """The processes that its threads have started; threads come and go while they are looked at."""
     try:
         threads = [*(process / "task").iterdir()]
     except FileNotFoundError:
         return []
-    return [_text(thread / "children") for thread in threads]
+    return [int(child) for thread in threads for child in _text(thread / "children").split()]
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """`--trigger continuous`: when the next pass comes, and when the warehouse is free.
 
-A pass comes as soon as Kafka has what bronze has not; without news now and then all the same, for what people have
-asked for meanwhile, and for rules that look at the clock.
+Where bronze is among the jobs, a pass comes as soon as Kafka has what bronze has not; without news now and then all the
+same, for what people have asked for meanwhile, and for rules that look at the clock. Other jobs wait for a pause.
 """
 
 from __future__ import annotations

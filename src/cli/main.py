@@ -147,9 +147,10 @@ def run(
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
     With --trigger continuous all of them again and again, until the process is ended or one of them fails: then with
-    its exit code. A pass comes as soon as there are new records, and every minute without. The warehouse is free at the
-    end of a pass, once a minute at least, for maintenance and for people. Every job by itself has that too; of several
-    processes each gets its turn when they are given --wait.
+    its exit code. A pass comes as soon as there are new records, and every minute without. The warehouse is free for
+    maintenance and for people after a pass that leaves no news, and after the one in which a minute is over. Every job
+    by itself can go on too, and frees it after every pass; of several processes each gets its turn when they are given
+    --wait.
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """

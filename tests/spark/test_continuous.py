@@ -34,6 +34,7 @@ class World:
     arrivals: Sequence[float] = ()
     last_pass: int = 3
     gone: tuple[float, float] = (0.0, 0.0)
+    is_at_work: bool = False
 
     def say(self, what: str) -> None:
         self.told.append((self.now, what))
@@ -43,11 +44,15 @@ class World:
 
     @contextmanager
     def alone(self, *_given: object) -> Iterator[SimpleNamespace]:
+        assert not self.is_at_work, "the turn before has not let go of the warehouse"
+        self.is_at_work = True
         self.say("takes the warehouse")
         yield SimpleNamespace(check=lambda: None)
+        self.is_at_work = False
         self.say("lets it go")
 
     def run_jobs(self, names: Sequence[str], work: Work, **_more: object) -> Outcome:
+        assert self.is_at_work
         self.say(" ".join(names))
         assert work.known == ({} if {"bronze", "publish"}.isdisjoint(names) else self.topics())
         self.run_ids.append(work.run_id)
@@ -55,7 +60,8 @@ class World:
         return Outcome({}, [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else [])
 
     def topics(self) -> Mapping[str, tuple[int, ...]]:
-        return {READ: (0,), "others": (0, 1)}
+        """Others with every pass: they are asked for before each."""
+        return {READ: (0,), "others": tuple(range(len(self.run_ids) + 1))}
 
     def partitions(self, _connection: object) -> Mapping[str, tuple[int, ...]]:
         if self.gone[0] < self.now < self.gone[1]:
