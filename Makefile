@@ -85,8 +85,8 @@ benchmark-files: setup ## How many files tables have after a thousand batches (h
 benchmark-floor: setup ## What one batch costs that is only written, layer after layer: the floor under freshness (a minute)
 	$(BIN)/python -m benchmarks.chained_commits --write-docs
 
-bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times (an hour)
-	$(BIN)/python -m benchmarks.backlog --write-docs
+bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times, and where its seconds go (an hour)
+	$(BIN)/python -m benchmarks.backlog --profile --write-docs
 
 bench-large: setup ## Ten million changes through this project alone, with the default heap: seconds, memory (half an hour)
 	$(BIN)/python -m benchmarks.backlog --events 5000000 --keys 500000 --turns 1 --only "this project" \

@@ -1,10 +1,11 @@
 """A backlog of both sources through everything: this project, plain Spark and Flink SQL, on the same topics.
 
-python -m benchmarks.backlog [--events 500000] [--keys 150000] [--turns 3] [--seed 1]
+python -m benchmarks.backlog [--events 500000] [--keys 150000] [--turns 3] [--seed 1] [--profile]
 
 Each is a command of its own that begins with Java; their order is drawn anew in every turn. What a run leaves on its
 topic is compared with the truth, so a fast wrong answer is said to be wrong. Prints a line of JSON for every run, and a
-table at the end. `make bench` sets up what it needs.
+table at the end. With --profile this project runs once more, with Spark's event log, and tells where its seconds go.
+`make bench` sets up what it needs.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
+from threading import Timer
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.table import Table
 
-from benchmarks import report
+from benchmarks import profile, report
 from benchmarks.load import Row, create_topics, send, tables, write_contracts
 from benchmarks.memory import most_of_java
 from demo.broker import embedded_broker
@@ -72,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=COMMANDS, default=list(COMMANDS))
     parser.add_argument("--place", default="backlog", help="where in docs/benchmarks.md the table stands")
+    parser.add_argument("--profile", action="store_true", help="tell which of Spark's stages take longest, at the end")
     report.add_option(parser)
     chosen = parser.parse_args(argv)
     runs = []
@@ -87,11 +90,15 @@ def main(argv: Sequence[str] | None = None) -> None:
                 run = one_run(contender, turn, servers, Path(folder) / f"{turn} {contender}", truth)
                 runs.append(run)
                 print(json.dumps(asdict(run)), flush=True)
+        profiled = profile_of_this_project(servers, Path(folder) / "profile") if chosen.profile else {}
     shown = summary(runs)
-    wide_console().print(shown)
+    records = f"{sent.records:,} records of {sent.bytes:,} bytes"
+    for table in (shown, *profiled.values()):
+        wide_console().print(table)
     if chosen.write_docs:
-        asked = f"{sent.records:,} records of {sent.bytes:,} bytes, {chosen.turns} turns"
-        report.write(chosen.place, shown, plots(runs), asked=asked)
+        report.write(chosen.place, shown, plots(runs), asked=f"{records}, {chosen.turns} turns")
+        for place, table in profiled.items():
+            report.write(place, table, [], asked=f"{records}, a run with Spark's event log")
     if any(run.wrong for run in runs):
         sys.exit(1)
 
@@ -114,6 +121,14 @@ def one_run(contender: str, turn: int, servers: str, folder: Path, truth: Mappin
 
 def ended(command: Sequence[str]) -> tuple[int, str, float]:
     """The command, run to its end: its exit code, what it said on standard error, and the most memory its Java had."""
+    with started(command) as process, most_of_java(process.pid) as most:
+        _nothing, said = process.communicate(timeout=LIMIT_SECONDS)
+    return process.returncode, said, most()
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """The command, at work with this tree's code; it has ended after the block, which kills it when it raises."""
     path = f"{HERE.parent / 'src'}:{HERE.parent}"
     with subprocess.Popen(
         command,
@@ -123,12 +138,10 @@ def ended(command: Sequence[str]) -> tuple[int, str, float]:
         env={**os.environ, "PYTHONPATH": path},
     ) as process:
         try:
-            with most_of_java(process.pid) as most:
-                _nothing, said = process.communicate(timeout=LIMIT_SECONDS)
+            yield process
         except BaseException:
             process.kill()
             raise
-    return process.returncode, said, most()
 
 
 @contextmanager
@@ -175,6 +188,37 @@ def stages(said: str) -> dict[str, float]:
         if name in {"session", "bronze", "silver", "gold", "publish"} and rest.endswith(" s)"):
             found[name] = float(rest.rsplit("(", 1)[1].removesuffix(" s)"))
     return found
+
+
+def profile_of_this_project(servers: str, folder: Path) -> dict[str, Table]:
+    """Where the seconds of a run go, by the name of the place on the page. Raises RuntimeError when it fails."""
+    log = folder / "events"
+    log.mkdir(parents=True)
+    with unified_topic(servers):
+        layers = layers_of([*of_this_project(servers, folder), *profile.settings(log)])
+    of_log = profile.stages_in(log)
+    return {
+        profile.LAYERS: profile.layers_table(layers, of_log),
+        profile.STAGES: profile.stages_table(layers, of_log),
+    }
+
+
+def layers_of(command: Sequence[str]) -> list[profile.Layer]:
+    """The layers of `lakehouse run`, each from the end of the one before. Raises RuntimeError when it fails."""
+    layers: list[profile.Layer] = []
+    said = []
+    begun = time.time()
+    with started(command) as process:
+        limit = Timer(LIMIT_SECONDS, process.kill)
+        limit.start()
+        for line in process.stderr or ():
+            said.append(line)
+            for name in stages(line):
+                layers.append(profile.Layer(name, layers[-1].ended if layers else begun, time.time()))
+        limit.cancel()
+    if process.returncode:
+        raise RuntimeError(f"{OURS} ended with {process.returncode}: {''.join(said)[-2000:]}")
+    return layers
 
 
 def of_this_project(servers: str, folder: Path) -> list[str]:
