@@ -92,7 +92,7 @@ bench-large: setup ## Ten million changes through this project alone, with the d
 	$(BIN)/python -m benchmarks.backlog --events 5000000 --keys 500000 --turns 1 --only "this project" \
 		--place "large backlog" --write-docs
 
-bench-quick: bench-setup ## The same with 20,000 changes a source, once
+bench-quick: bench-setup ## The same with 20,000 changes a source, once (three minutes)
 	$(BIN)/python -m benchmarks.backlog --events 20000 --keys 5000 --turns 1
 
 bench-setup: setup $(FLINK)/.venv/.set-up ## Flink for the benchmarks, in an environment of its own

@@ -210,6 +210,7 @@ def layers_of(command: Sequence[str]) -> list[profile.Layer]:
     begun = time.time()
     with started(command) as process:
         limit = Timer(LIMIT_SECONDS, process.kill)
+        limit.daemon = True
         limit.start()
         for line in process.stderr or ():
             said.append(line)
