@@ -212,11 +212,13 @@ def layers_of(command: Sequence[str]) -> list[profile.Layer]:
         limit = Timer(LIMIT_SECONDS, process.kill)
         limit.daemon = True
         limit.start()
-        for line in process.stderr or ():
-            said.append(line)
-            for name in stages(line):
-                layers.append(profile.Layer(name, layers[-1].ended if layers else begun, time.time()))
-        limit.cancel()
+        try:
+            for line in process.stderr or ():
+                said.append(line)
+                for name in stages(line):
+                    layers.append(profile.Layer(name, layers[-1].ended if layers else begun, time.time()))
+        finally:
+            limit.cancel()
     if process.returncode:
         raise RuntimeError(f"{OURS} ended with {process.returncode}: {''.join(said)[-2000:]}")
     return layers

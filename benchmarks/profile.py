@@ -21,6 +21,8 @@ MOST_STAGES = 20
 _OF_BATCH = re.compile(r"\nid = \S+\nrunId = \S+\nbatch = \w+")
 # Of a file, or a table's folder, the last two names are enough.
 _FOLDERS = re.compile(r"(?:file:)?/\S*/(?=[^/\s]+/[^/\s]+)")
+# Scala's name of a function without a name has that of the one that it stands in.
+_NAMELESS = re.compile(r"\$anonfun\$(\w+)\$\d+")
 # What an operator reads or writes stands behind its name.
 _OPERATOR = re.compile(r"^[A-Z]\w+( parquet| json| text| ExistingRDD)?")
 
@@ -97,7 +99,8 @@ def _stage(info: Mapping[str, Any], job: int, told: str) -> Stage:
 
 def what(description: str) -> str:
     """Spark's description of a job in one line, without what differs from run to run."""
-    return " ".join(_FOLDERS.sub("", _OF_BATCH.sub("", description).replace("<br/>", " ")).split())
+    named = _NAMELESS.sub(r"\1", _OF_BATCH.sub("", description))
+    return " ".join(_FOLDERS.sub("", named.replace("<br/>", " ")).split())
 
 
 def layers_table(layers: Sequence[Layer], stages: Sequence[Stage]) -> Table:
@@ -123,7 +126,10 @@ def layers_table(layers: Sequence[Layer], stages: Sequence[Stage]) -> Table:
 
 
 def stages_table(layers: Sequence[Layer], stages: Sequence[Stage]) -> Table:
-    """The stages that took longest, the longest first."""
+    """The stages that took longest, the longest first.
+
+    A stage's seconds begin when its tasks may run: much longer than these, it has waited for a core.
+    """
     table = Table("layer", "job", "stage", "what", "operators", "tasks", "seconds", "of all tasks", "rows shuffled")
     for stage in sorted(stages, key=lambda one: one.begun - one.ended)[:MOST_STAGES]:
         table.add_row(

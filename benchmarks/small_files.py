@@ -28,6 +28,7 @@ from lakehouse.steps import wide_console
 from lakehouse.tables import Warehouse
 
 SAMPLE_EVERY = 10
+POINTS = 20
 TABLES = (BRONZE, SILVER)
 
 
@@ -101,13 +102,14 @@ def summary(samples: Sequence[Sample]) -> Shown:
 
 
 def plot(samples: Sequence[Sample]) -> str:
-    """The files of both tables, twenty points."""
-    some = samples[:: max(1, len(samples) // 20)]
+    """The files of both tables, twenty points: the most since the one before, for they rise and fall in between."""
+    size = max(1, len(samples) // POINTS)
+    parts = [samples[first : first + size] for first in range(0, len(samples), size)]
     names = [*samples[0].files]
-    title = f"Files after so many batches: {' and '.join(names)}"
-    return report.lines(
-        title, "files", [str(one.batches) for one in some], [[one.files[name] for one in some] for name in names]
-    )
+    title = f"Most files up to so many batches: {' and '.join(names)}"
+    at = [str(part[-1].batches) for part in parts]
+    most = [[max(one.files[name] for one in part) for part in parts] for name in names]
+    return report.lines(title, "files", at, most)
 
 
 if __name__ == "__main__":

@@ -46,10 +46,12 @@ EVENTS = [
     # Spark passes over a stage that it has run for an earlier job.
     job(2, stages=[2, 3], description="collect at /somewhere/src/gold/marts.py:161"),
     completed(3, 111_000, 112_000),
-    job(3, stages=[4]),
+    job(3, stages=[4], description="$anonfun$recordOperation$1 at Logging.scala:128"),
     completed(4, 113_000, 113_500),
     job(4, stages=[5], description="file:/somewhere/warehouse/bronze/mysql_events<br/>Optimizing 2 files"),
     completed(5, 114_000, 114_200),
+    job(5, stages=[6]),
+    completed(6, 114_500, 114_600),
 ]
 
 
@@ -61,20 +63,21 @@ def test_a_layer_is_told_with_its_jobs_and_the_seconds_in_which_they_were_at_wor
     stages = profile.stages(EVENTS)
     assert rows(profile.layers_table(LAYERS, stages)) == [
         ["silver", "10.0", "5.0", "1", "2", "4", "42"],
-        ["gold", "5.0", "1.7", "3", "3", "6", "0"],
+        ["gold", "5.0", "1.8", "4", "4", "8", "0"],
     ]
 
 
 def test_the_longest_stages_are_told_with_what_they_do() -> None:
     table = rows(profile.stages_table(LAYERS, profile.stages(EVENTS)))
-    assert [line[2] for line in table] == ["2", "1", "3", "4", "5"]
+    assert [line[2] for line in table] == ["2", "1", "3", "4", "5", "6"]
     assert table[1] == [
         *("silver", "1", "1", "silver postgres: Writing modified data"),
         *("Exchange, Scan parquet", "2", "2.0", "4.0", "30"),
     ]
     assert table[2][3] == "collect at gold/marts.py:161"
-    assert table[3][3] == "save at NativeMethodAccessorImpl.java:0"
+    assert table[3][3] == "recordOperation at Logging.scala:128"
     assert table[4][3] == "bronze/mysql_events Optimizing 2 files"
+    assert table[5][3] == "save at NativeMethodAccessorImpl.java:0"
 
 
 def test_a_log_is_read_from_its_folder(tmp_path: Path) -> None:
