@@ -6,7 +6,7 @@ Nothing here asks a workspace. PyYAML is all it needs: the environments of dbx a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,10 +16,13 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 USER = "DBX_USER_NAME"
+COMMIT = "BUNDLE_GIT_COMMIT"
 
 # What bundle.yaml and a target may say. Another key could change what is deployed, so it is refused until it is read.
-TOP_LEVEL = {"bundle", "include", "artifacts", "variables", "targets", "resources", "run_as", "permissions"}
-OF_A_TARGET = {"mode", "default", "variables", "run_as", "permissions", "git", "workspace"}
+TOP_LEVEL = {"bundle", "include", "sync", "artifacts", "variables", "targets", "resources", "run_as", "permissions"}
+OF_A_TARGET = {"mode", "default", "presets", "variables", "run_as", "permissions", "git", "workspace", "resources"}
+# Of presets: this one, which changes no resource.
+PRESETS = {"artifacts_dynamic_version"}
 
 # The fields that the full name of a resource is made of.
 PARTS_OF_A_NAME: Mapping[str, tuple[str, ...]] = {
@@ -30,8 +33,8 @@ PARTS_OF_A_NAME: Mapping[str, tuple[str, ...]] = {
 
 REFERENCE = re.compile(r"\$\{([^}]*)\}")
 KNOWN = (
-    "${var.<name>}, ${bundle.name}, ${bundle.target}, ${workspace.current_user.userName}, "
-    "${workspace.current_user.short_name}, ${resources.<kind>.<key>.<field>}"
+    "${var.<name>}, ${bundle.name}, ${bundle.target}, ${bundle.git.commit}, ${workspace.root_path}, "
+    "${workspace.current_user.userName}, ${workspace.current_user.short_name}, ${resources.<kind>.<key>.<field>}"
 )
 
 Yaml = dict[str, Any]
@@ -57,6 +60,21 @@ class Bundle:
         """The names of the targets, in the order of the file."""
         return tuple(self.settings["targets"])
 
+    def of_target(self, target: str) -> Bundle:
+        """The bundle with what a target says of its resources: mappings are merged, and of two values its own counts.
+
+        Raises BundleError for a resource that there is not: the target would make one of its own.
+        """
+        merged = {kind: dict(of_kind) for kind, of_kind in self.resources.items()}
+        for kind, of_kind in (self.settings["targets"][target].get("resources") or {}).items():
+            for key, own in of_kind.items():
+                if key not in merged.get(kind, {}):
+                    raise BundleError(
+                        f"bundle.yaml: targets.{target}.resources.{kind}.{key}: there is no such resource."
+                    )
+                merged[kind][key] = _merged_with(merged[kind][key], own, f"targets.{target}.resources.{kind}.{key}")
+        return Bundle(self.settings, merged)
+
 
 def read_bundle(root: Path = ROOT) -> Bundle:
     """The bundle in `root`: bundle.yaml and every file that it includes."""
@@ -64,6 +82,7 @@ def read_bundle(root: Path = ROOT) -> Bundle:
     _refuse_others(settings, TOP_LEVEL, "bundle.yaml")
     for name, target in settings["targets"].items():
         _refuse_others(target, OF_A_TARGET, f"bundle.yaml: targets.{name}")
+        _refuse_others(target.get("presets", {}), PRESETS, f"bundle.yaml: targets.{name}.presets")
     paths = sorted({path for pattern in settings.get("include", []) for path in root.glob(pattern)})
     files = {str(path.relative_to(root)): _load(root, path) for path in paths}
     for name, content in files.items():
@@ -91,6 +110,17 @@ def _refuse_others(content: Yaml, known: set[str], where: str) -> None:
     """Raises for a key that is not read."""
     for key in sorted(content.keys() - known):
         raise BundleError(f"{where}: {key} is not read. Say it in the jobs, or add it to tools/bundle.py.")
+
+
+def _merged_with(base: Yaml, own: Yaml, where: str) -> Yaml:
+    """`base` with the values of `own`. A list would be appended to that of the base, so it is refused."""
+    merged = dict(base)
+    for key, value in own.items():
+        if isinstance(value, list):
+            raise BundleError(f"bundle.yaml: {where}.{key}: a list is added to that of the file. Make it a variable.")
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merged_with(base[key], value, f"{where}.{key}") if both else value
+    return merged
 
 
 def _merged(files: Mapping[str, Yaml]) -> Mapping[str, Mapping[str, Yaml]]:
@@ -141,14 +171,16 @@ class Values:
             return _inside(self._variable(names[0], where), names[1:], reference, where)
         if kind == "resources" and len(names) > 2:
             return self._of_a_resource(reference, where)
-        if reference == "bundle.name":
-            return self.bundle.settings["bundle"]["name"]
-        if reference == "bundle.target":
-            return self.target
-        if reference == "workspace.current_user.userName":
-            return self.user_name()
-        if reference == "workspace.current_user.short_name":
-            return self.short_name()
+        known: Mapping[str, Callable[[], Any]] = {
+            "bundle.name": lambda: self.bundle.settings["bundle"]["name"],
+            "bundle.target": lambda: self.target,
+            "bundle.git.commit": lambda: self.environ.get(COMMIT),
+            "workspace.root_path": lambda: self.bundle.settings["targets"][self.target]["workspace"]["root_path"],
+            "workspace.current_user.userName": self.user_name,
+            "workspace.current_user.short_name": self.short_name,
+        }
+        if reference in known:
+            return known[reference]()
         raise BundleError(f"{where}: ${{{reference}}} is not known. Known are {KNOWN}.")
 
     def _variable(self, name: str, where: str) -> Any:
@@ -157,15 +189,12 @@ class Values:
         if name not in declared:
             meant = "".join(f' Did you mean "{other}"?' for other in get_close_matches(name, declared, n=1))
             raise BundleError(f'{where}: bundle.yaml has no variable "{name}".{meant}')
-        if f"BUNDLE_VAR_{name}" in self.environ:
-            return self.environ[f"BUNDLE_VAR_{name}"]
         of_target = self.bundle.settings["targets"][self.target].get("variables", {})
-        if name in of_target:
-            return of_target[name]
-        if "default" in declared[name]:
-            return declared[name]["default"]
-        what = " ".join(str(declared[name].get("description", "")).split())
-        raise BundleError(f'no value for the variable "{name}" in {self.target}. Set BUNDLE_VAR_{name}: {what}')
+        said = self.environ.get(f"BUNDLE_VAR_{name}", of_target.get(name, declared[name].get("default")))
+        if said is None or (said == "" and "default" not in declared[name]):
+            what = " ".join(str(declared[name].get("description", "")).split())
+            raise BundleError(f'no value for the variable "{name}" in {self.target}. Set BUNDLE_VAR_{name}: {what}')
+        return said
 
     def user_name(self) -> str:
         """Who deploys. dbx does not ask the workspace."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tools.bundle import ROOT, USER, Bundle, Values, Yaml, id_variable, read_bundle
+from tools.bundle import COMMIT, ROOT, USER, Bundle, Values, Yaml, id_variable, read_bundle
 
 BUNDLE = read_bundle(ROOT)
 TARGETS = BUNDLE.targets
@@ -17,6 +17,7 @@ _TO_SHARED = {
     **_TO_ALL,
     "notification_email": "on-call@example.com",
     "service_principal_name": "00000000-0000-0000-0000-000000000000",
+    "alert_destination": "11111111-1111-1111-1111-111111111111",
 }
 # What whoever deploys passes, for example; everything else has its value in the bundle.
 PASSED: Mapping[str, Mapping[str, str]] = {"dev": _TO_ALL, "staging": _TO_SHARED, "prod": _TO_SHARED}
@@ -30,29 +31,38 @@ _PREFIXED = {
 
 
 def resolved(target: str, passed: Mapping[str, str], *, user: str = "someone@example.com") -> Yaml:
-    """The target's settings under `target` and all `resources`, without a reference left.
+    """The target's settings under `target`, its `artifacts` and all `resources`, without a reference left.
 
-    `passed`: the values of variables that whoever deploys gives. An id that only a workspace knows is 1.
+    `passed`: the values of variables that whoever deploys gives. An id that only a workspace knows is 1,
+    and the commit is one of zeros.
     Raises BundleError for a reference to what is not there, and for a variable without a value.
     """
     ids = {id_variable(kind, key): "1" for kind, of_kind in BUNDLE.resources.items() for key in of_kind}
-    environ = {**{f"BUNDLE_VAR_{name}": value for name, value in passed.items()}, **ids, USER: user}
+    environ = {**{f"BUNDLE_VAR_{name}": value for name, value in passed.items()}, **ids, USER: user, COMMIT: "0" * 40}
     chosen = BUNDLE.settings["targets"][target]
-    bundle = BUNDLE
+    bundle = BUNDLE.of_target(target)
     if chosen.get("mode") == "development":
-        bundle = _prefixed(Values(BUNDLE, target, environ).short_name())
-    settings = {key: value for key, value in chosen.items() if key != "variables"}
+        bundle = _prefixed(bundle, Values(bundle, target, environ).short_name())
+    settings = {key: value for key, value in chosen.items() if key not in {"variables", "resources"}}
     values = Values(bundle, target, environ)
-    return {key: values.resolve(node, key) for key, node in (("target", settings), ("resources", bundle.resources))}
+    said = {"target": settings, "artifacts": _artifacts(chosen), "resources": bundle.resources}
+    return {key: values.resolve(node, key) for key, node in said.items()}
 
 
-def _prefixed(who: str) -> Bundle:
+def _artifacts(chosen: Yaml) -> Yaml:
+    """The artifacts with what a target presets for them."""
+    is_dynamic = chosen.get("presets", {}).get("artifacts_dynamic_version", False)
+    dynamic = {"dynamic_version": True} if is_dynamic else {}
+    return {key: {**artifact, **dynamic} for key, artifact in BUNDLE.settings["artifacts"].items()}
+
+
+def _prefixed(bundle: Bundle, who: str) -> Bundle:
     """The bundle with the names that development mode gives."""
-    named = {kind: {key: dict(one) for key, one in of_kind.items()} for kind, of_kind in BUNDLE.resources.items()}
+    named = {kind: {key: dict(one) for key, one in of_kind.items()} for kind, of_kind in bundle.resources.items()}
     for kind, (field, pattern) in _PREFIXED.items():
         for resource in named.get(kind, {}).values():
             resource[field] = pattern.format(who=who, name=resource[field])
-    return Bundle(BUNDLE.settings, named)
+    return Bundle(bundle.settings, named)
 
 
 def differences(passed: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehouse import errors
-from lakehouse.errors import ContractError, ContractProblem, LakehouseError, TableError
+from lakehouse.errors import ContractError, ContractProblem, InstallationError, LakehouseError, TableError
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
@@ -123,8 +123,15 @@ def place_in_code(error: BaseException) -> str | None:
 def unexpected(error: Exception, *, job: str) -> LakehouseError:
     """That an exception that nobody has thought of ended a job: its kind, Spark's name for it, and our last line.
 
-    Nothing of its text, which can quote rows. `LAKEHOUSE_TRACE=1` shows it all.
+    Nothing of its text, which can quote rows. `LAKEHOUSE_TRACE=1` shows it all. A Python package that is not there is
+    an InstallationError: the wheel leaves Spark and Delta to Databricks, and to its extra `local`.
     """
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package and not (_CODE / package).exists():
+        return InstallationError(
+            f"{job}: the Python package {package} is not installed.",
+            remedy="Off Databricks, install the wheel with its extra: orders-lakehouse[local] brings Spark and Delta.",
+        )
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(_CODE)
     ]

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lakehouse.connect.connectors import Connector
 from lakehouse.connect.files import read_file
-from lakehouse.connect.render import chosen_files, own_server_ids, rendered, resource_files
+from lakehouse.connect.render import VARIABLES_OF_COMMANDS, chosen_files, own_server_ids, rendered, resource_files
 from lakehouse.connect.together import all_findings
-from lakehouse.connect.variables import Variables, load_bundle, variables_of
+from lakehouse.connect.variables import OF_CONNECTORS, Variables, load_bundle, variables_of
 from lakehouse.contract_files import load_contracts
+from tools.bundle import read_bundle
 
 ROOT = Path(__file__).parents[2]
 BUNDLE = ROOT / "bundle.yaml"
@@ -85,6 +87,17 @@ def connector(name: str, target: str = "prod") -> Connector:
     assert read.findings == ()
     assert read.connector is not None
     return read.connector
+
+
+def test_every_variable_of_the_connectors_is_described_and_used_and_none_is_the_bundles() -> None:
+    own = yaml.safe_load((ROOT / OF_CONNECTORS).read_text(encoding="utf-8"))
+    declared = own["variables"]
+    used = {name for path in FILES.values() for name in re.findall(r"\$\{var\.(\w+)\}", path.read_text())}
+    assert used - {"bootstrap_servers"} | set(VARIABLES_OF_COMMANDS) == declared.keys()
+    assert all(variable["description"].strip() for variable in declared.values())
+    for target in own["targets"].values():
+        assert target["variables"].keys() <= declared.keys()
+    assert not declared.keys() & read_bundle(ROOT).settings["variables"].keys()
 
 
 def test_there_are_five_and_those_of_the_flow_are_deployed() -> None:

@@ -169,7 +169,9 @@ def test_the_functions_that_dbx_loads_make_the_file(monkeypatch: pytest.MonkeyPa
     functions = module_from_spec(specification)
     specification.loader.exec_module(functions)
     content = yaml.safe_load(functions.deployment(PASSED))
-    assert content["build"] == {"commands": ["uv build --wheel"]}
+    (command,) = content["build"]["commands"]
+    assert command.startswith("python3 -m tools.deployable --of=any catalog='orders_dev'")
+    assert command.endswith(" && uv build --wheel --build-isolation --clear")
     assert content["environments"] == {target: {"workflows": made(target).workflows} for target in BUNDLE.targets}
 
 

@@ -60,7 +60,7 @@ def test_the_classic_job_differs_in_its_compute_alone() -> None:
     def without_compute(job: dict[str, Any]) -> dict[str, Any]:
         of_compute = ("environment_key", "job_cluster_key", "libraries", "disable_auto_optimization")
         tasks = [{key: value for key, value in task.items() if key not in of_compute} for task in job["tasks"]]
-        own = ("name", "description", "environments", "job_clusters", "tasks")
+        own = ("name", "description", "environments", "performance_target", "job_clusters", "tasks")
         rest = {key: value for key, value in job.items() if key not in own}
         return {**rest, "schedule": {**job["schedule"], "pause_status": ""}, "tasks": tasks}
 
@@ -162,7 +162,7 @@ def test_the_command_takes_the_parameters(job: str, key: str, target: str) -> No
     where = f"/Volumes/{volume['catalog_name']}/{volume['schema_name']}/{volume['name']}"
     assert (chosen.warehouse, chosen.checkpoints) == (f"orders_{target}", where)
     assert (chosen.target, given["wait"]) == (target, 60)
-    asks_kafka = {"bronze", "publish", "verify", "run", "move"}
+    asks_kafka = {"bronze", "publish", "republish", "verify", "run", "move"}
     assert chosen.bootstrap_servers == (PASSED[target]["bootstrap_servers"] if key in asks_kafka else None)
 
 
@@ -192,11 +192,24 @@ def test_a_task_does_what_it_is_named_for() -> None:
     assert parsed(task_of("continuous", "run", "prod"))["trigger"] == "continuous"
     assert parsed(task_of("maintenance", "maintain", "prod"))["retention_hours"] == 168
     assert parsed(task_of("backfill", "gold", "prod"))["full_refresh"] is True
-    assert parsed(task_of("backfill", "publish", "prod"))["republish"] is False
+    for key in ("publish", "republish"):
+        assert parsed(task_of("backfill", key, "prod"))["republish"] is (key == "republish")
     replay = parsed(task_of("replay", "move", "prod"))
     assert (replay["source"], replay["to"], replay["yes"]) == ("postgres", "earliest", True)
     docs = parsed(task_of("quality_report", "report", "prod"))["data_docs"]
     assert str(docs) == "/Volumes/orders_prod/quality/data_docs"
+
+
+def test_a_backfill_sends_what_changed_or_every_order() -> None:
+    tasks = {task["task_key"]: task for task in JOBS["backfill"]["tasks"]}
+    (parameter,) = JOBS["backfill"]["parameters"]
+    assert parameter == {"name": "republish", "default": "false"}
+    condition = {"op": "EQUAL_TO", "left": "{{job.parameters.republish}}", "right": "true"}
+    assert tasks["is_republished"]["condition_task"] == condition
+    for key, outcome in (("publish", "false"), ("republish", "true")):
+        assert tasks[key]["depends_on"] == [{"task_key": "is_republished", "outcome": outcome}]
+    # The one that is left out has not failed.
+    assert tasks["verify"]["run_if"] == "NONE_FAILED"
 
 
 def test_job_parameters_are_used_and_exist() -> None:
@@ -215,8 +228,10 @@ def test_tasks_name_schemas_and_volumes_by_the_resource() -> None:
         (task,) = [task for task in JOBS[job]["tasks"] if task["task_key"] == key]
         if "python_wheel_task" in task:
             named = set(references(task))
-            assert {f"resources.schemas.{schema}.name" for schema in SCHEMAS} <= named
+            assert "--schemas=${var.schemas}" in task["python_wheel_task"]["parameters"]
             assert "resources.volumes.checkpoints.name" in named
+    schemas = set(references(BUNDLE.settings["variables"]["schemas"]["default"]))
+    assert schemas == {f"resources.schemas.{schema}.name" for schema in SCHEMAS}
 
 
 # Compute.
@@ -225,7 +240,7 @@ def test_tasks_name_schemas_and_volumes_by_the_resource() -> None:
 def test_serverless_is_the_default_and_the_other_cluster_is_a_variable() -> None:
     for name, job in JOBS.items():
         for task in job["tasks"]:
-            if "run_job_task" in task:
+            if "python_wheel_task" not in task:
                 continue
             if name in SERVERLESS:
                 assert task["environment_key"] in {one["environment_key"] for one in job["environments"]}
@@ -236,6 +251,16 @@ def test_serverless_is_the_default_and_the_other_cluster_is_a_variable() -> None
             assert cluster["new_cluster"] == "${var.classic_cluster}"
     cluster = BUNDLE.settings["variables"]["classic_cluster"]["default"]
     assert cluster["spark_conf"]["spark.sql.session.timeZone"] == "UTC"
+    assert cluster["data_security_mode"] == "DATA_SECURITY_MODE_DEDICATED"
+
+
+def test_serverless_says_how_fast_it_starts_and_every_job_whose_it_is() -> None:
+    nobody_waits = {"maintenance", "quality_report"}
+    for target in TARGETS:
+        for name, job in RESOLVED[target]["resources"]["jobs"].items():
+            fast = "STANDARD" if name in nobody_waits else "PERFORMANCE_OPTIMIZED"
+            assert job.get("performance_target") == (fast if name in SERVERLESS else None)
+            assert job["tags"] == {"project": "orders-lakehouse", "target": target}
 
 
 def test_only_available_now_runs_on_serverless() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bundle import ROOT, Bundle, BundleError, Values, read_bundle
+from tools.bundle import ROOT, Bundle, BundleError, Values, Yaml, read_bundle
 
 BUNDLE = read_bundle(ROOT)
 
@@ -41,7 +41,7 @@ def test_references_to_resources_have_the_names_of_their_files() -> None:
     ("reference", "says"),
     [
         ("var.bootstrap_server", 'no variable "bootstrap_server". Did you mean "bootstrap_servers"?'),
-        ("bundle.git.commit", "is not known. Known are"),
+        ("bundle.git.branch", "is not known. Known are"),
         ("workspace.file_path", "is not known. Known are"),
         ("resources.schemas.opps.name", 'no resource "opps" among schemas'),
         ("resources.jobs.orders_lakehouse.nom", 'there is no "nom"'),
@@ -66,7 +66,8 @@ def test_a_reference_alone_keeps_its_type_and_a_circle_is_refused() -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "says"),
     [
-        ("bundle.yaml", "    mode: development\n", "    mode: development\n    presets: {}\n", "presets is not read"),
+        ("bundle.yaml", "    mode: development\n", "    mode: development\n    sync: {}\n", "sync is not read"),
+        ("bundle.yaml", "    presets:\n", "    presets:\n      name_prefix: a\n", "presets: name_prefix is not read"),
         ("resources/orders-lakehouse.job.yml", "resources:\n", "sync: {}\nresources:\n", "sync is not read"),
         ("resources/orders-lakehouse.job.yml", "      name: orders", "     name: orders", "orders-lakehouse.job.yml:"),
     ],
@@ -82,3 +83,25 @@ def test_what_is_not_read_is_refused(tmp_path: Path, file: str, old: str, new: s
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(BundleError, match=says):
         read_bundle(tmp_path)
+
+
+def of_prod(resources: Yaml) -> Bundle:
+    settings = {**BUNDLE.settings, "targets": {"prod": {"resources": resources}}}
+    return Bundle(settings, {"schemas": {"ops": {"name": "ops", "lifecycle": {"a": 1}}}})
+
+
+def test_what_a_target_says_of_a_resource_is_merged_into_it() -> None:
+    merged = of_prod({"schemas": {"ops": {"name": "own", "lifecycle": {"prevent_destroy": True}}}}).of_target("prod")
+    assert merged.resources == {"schemas": {"ops": {"name": "own", "lifecycle": {"a": 1, "prevent_destroy": True}}}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "says"),
+    [
+        ({"schemas": {"opps": {}}}, "targets.prod.resources.schemas.opps: there is no such resource"),
+        ({"schemas": {"ops": {"grants": []}}}, "targets.prod.resources.schemas.ops.grants: a list is added"),
+    ],
+)
+def test_a_target_makes_no_resource_and_adds_to_no_list(resources: Yaml, says: str) -> None:
+    with pytest.raises(BundleError, match=re.escape(says)):
+        of_prod(resources).of_target("prod")

@@ -18,7 +18,7 @@ from silver.ledger import LEDGER
 from silver.stops import STOPPED
 from tests.support.deployment import RESOLVED
 from tools.bundle import ROOT
-from tools.targets import BUNDLE, TARGETS
+from tools.targets import BUNDLE, PASSED, TARGETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +74,24 @@ def test_the_packaged_kafka_file_takes_its_secrets_from_the_scope_of_the_target(
 
 
 # Alerts.
+
+
+def test_the_warehouse_of_the_alerts_stops_and_stands_most_of_the_day() -> None:
+    (warehouse,) = RESOLVED["prod"]["resources"]["sql_warehouses"].values()
+    assert warehouse["auto_stop_mins"] >= 10  # the API takes 0, which is never, or this
+    minutes = {alert["schedule"]["quartz_cron_schedule"] for alert in RESOLVED["prod"]["resources"]["alerts"].values()}
+    assert minutes == {"0 5 * * * ?"}
+    assert WRITTEN["sql_warehouses"]["alerts"]["enable_serverless_compute"] == "${var.alerts_serverless}"
+    assert warehouse["enable_serverless_compute"] is True
+
+
+def test_alerts_tell_a_destination_and_in_dev_the_engineer() -> None:
+    """The address of a mailing list is no user of the workspace, and alerts write to users alone."""
+    for target in TARGETS:
+        told = {"destination_id": PASSED["prod"]["alert_destination"]}
+        for alert in RESOLVED[target]["resources"]["alerts"].values():
+            (one,) = alert["evaluation"]["notification"]["subscriptions"]
+            assert one == ({"user_email": "someone@example.com"} if target == "dev" else told)
 
 
 def query(alert: str, warehouse: Warehouse) -> str:

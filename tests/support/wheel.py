@@ -21,7 +21,7 @@ def build(folder: Path) -> Path:
 
 def installed(wheel: Path, folder: Path) -> Path:
     """The Python of a new environment with the wheel, what it declares, its extra `local`, and nothing else."""
-    uv = _uv()
+    uv = str(pinned_uv())
     environment = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_PYTHON_DOWNLOADS": "never"}
 
     def run(*arguments: str) -> str:
@@ -41,11 +41,11 @@ def installed(wheel: Path, folder: Path) -> Path:
     return python
 
 
-def _uv() -> str:
+def pinned_uv() -> Path:
     """The pinned uv, where tools/setup.sh puts it."""
     (version,) = [
         line.split("==")[1].split()[0]
         for line in (ROOT / "tools/uv.txt").read_text().splitlines()
         if line.startswith("uv==")
     ]
-    return str(cache_dir().parent / f"uv-{version}" / "bin" / "uv")
+    return cache_dir().parent / f"uv-{version}" / "bin" / "uv"

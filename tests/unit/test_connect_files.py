@@ -161,6 +161,26 @@ def test_an_unknown_target_or_bundle_is_an_error(folder: Path) -> None:
         load_bundle(folder / "bundle.yaml")
 
 
+def test_the_connectors_have_variables_of_their_own_file(folder: Path) -> None:
+    own = folder / "resources/connect/variables.yaml"
+    own.write_text(
+        "variables: {slot: {description: '', default: a}, url: {description: '', default: '${var.host}/'}}\n"
+        "targets: {dev: {variables: {slot: b}}}\n"
+    )
+    assert [of(folder, target).value("slot") for target in ("dev", "prod")] == ["b", "a"]
+    assert of(folder).value("url") == "db.dev.shop/"
+    assert of(folder, None, BUNDLE_VAR_slot="c").value("slot") == "c"
+    assert of(folder).value("port") == "6543"
+    for text, said in (
+        ("variables: {host: {default: a}}", "has the variable host of"),
+        ("targets: {test: {}}", "has the target test, which"),
+        ("variables: [", "variables.yaml:1: not valid YAML"),
+    ):
+        own.write_text(text)
+        with pytest.raises(SettingsError, match=said):
+            of(folder)
+
+
 def test_a_connector_is_filled_in(folder: Path) -> None:
     files = resource_files(folder / "bundle.yaml")
     assert [path.stem for path in chosen_files(files, of(folder), ())] == ["one"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
+from lakehouse.failures import unexpected
 
 BY_PATH = Path(main.__file__).parents[1] / "orders_lakehouse" / "__main__.py"
 
@@ -50,6 +51,27 @@ def test_an_exception_that_nobody_thought_of_quotes_nothing(
     monkeypatch.setenv("LAKEHOUSE_TRACE", "1")
     with pytest.raises(ValueError, match="a value of a row"):
         main.main(["silver", "--warehouse=./w"])
+
+
+@pytest.mark.parametrize("command", ["silver", "gold", "verify", "collect", "maintain"])
+def test_the_wheel_without_spark_says_what_is_missing(command: str, tmp_path: Path) -> None:
+    """As it is installed off Databricks without its extra."""
+    code = "import sys; sys.modules['pyspark'] = None; from cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, command, "--warehouse", str(tmp_path)],
+        cwd=BY_PATH.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 6, done.stderr
+    assert f"lakehouse {command}: the Python package pyspark is not installed." in done.stderr
+    assert "orders-lakehouse[local]" in done.stderr
+
+
+def test_a_module_of_our_own_that_is_missing_is_no_package_to_install() -> None:
+    found = unexpected(ModuleNotFoundError("x", name="silver.gone"), job="lakehouse silver")
+    assert (found.exit_code, "not installed" in str(found)) == (1, False)
 
 
 @pytest.mark.parametrize("command", [["-m", "orders_lakehouse"], [str(BY_PATH)]])

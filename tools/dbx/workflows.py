@@ -28,7 +28,7 @@ LEFT_OUT: Mapping[str, str] = {
     "task.disable_auto_optimization": "serverless compute only; classic compute retries as max_retries says",
     "target.git": "dbx deploys from any branch",
     "target.workspace": "where the bundle keeps its files; dbx keeps its own where .dbx/project.json says",
-    "artifact.dynamic_version": "not needed: dbx uploads each wheel to a folder of its own",
+    "target.presets": "the time in the version of a wheel is not needed: dbx uploads each wheel to a folder of its own",
     "resources other than jobs": "dbx makes no schema, volume, secret scope or alert",
 }
 
@@ -58,12 +58,14 @@ def deployment(environ: Mapping[str, str], root: Path = ROOT) -> str:
     """The text of dbx's deployment file: of the environment that the running command is for, or else of all."""
     bundle = read_bundle(root)
     environments: Yaml = {}
-    for target in chosen(bundle.targets):
+    targets = chosen(bundle.targets)
+    for target in targets:
         made = environment(bundle, target, environ)
         for key, reason in made.left_out.items():
             print(f"{target}: the job {key} is left out: it {reason}", file=sys.stderr)
         environments[target] = {"workflows": made.workflows}
-    content = {"build": build(bundle), "environments": environments}
+    built = build(Values(bundle, targets[0], environ)) if targets else {}
+    content = {"build": built, "environments": environments}
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
@@ -81,14 +83,16 @@ def chosen(targets: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(target for target in targets if name in {None, target})
 
 
-def build(bundle: Bundle) -> Yaml:
-    """How dbx builds the wheel: with the command of the bundle."""
-    commands = [artifact["build"] for artifact in bundle.settings["artifacts"].values() if "build" in artifact]
-    return {"commands": commands}
+def build(values: Values) -> Yaml:
+    """How dbx builds the wheel: with the command of the bundle, and so refuses what the bundle refuses."""
+    artifacts: Yaml = values.bundle.settings["artifacts"]
+    built = {name: artifact["build"] for name, artifact in artifacts.items() if "build" in artifact}
+    return {"commands": [values.resolve(command, f"artifacts.{name}") for name, command in built.items()]}
 
 
 def environment(bundle: Bundle, target: str, environ: Mapping[str, str]) -> Environment:
     """Every job of the bundle as a workflow, with the values of a target."""
+    bundle = bundle.of_target(target)
     values = Values(bundle, target, environ)
     workflows: list[Yaml] = []
     left_out: dict[str, str] = {}

@@ -1,4 +1,6 @@
-"""The variables of the bundle, as far as connectors need them, with the values that the bundle itself would give them.
+"""The variables of the bundle and of its connectors, with the values that the bundle itself would give them.
+
+The bundle's are in bundle.yaml, the connectors' in resources/connect/variables.yaml beside it.
 
 What counts, first: `--var NAME=VALUE`, the environment's `BUNDLE_VAR_<name>`, the target, the default. Empty text is no
 value. `${var.x}`, `${bundle.name}` and `${bundle.target}` are filled in, wherever they stand; every other `${...}` is
@@ -21,9 +23,13 @@ from lakehouse.errors import SettingsError
 _PLACEHOLDER = re.compile(r"\$\{((?:var|bundle|workspace|resources)\.[\w.-]+)\}")
 
 
+# The variables that connectors alone need: no resource of Databricks does, so they are not in the bundle's file.
+OF_CONNECTORS = Path("resources/connect/variables.yaml")
+
+
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle.yaml, as text: its name, its targets, and what each says of every variable."""
+    """A bundle.yaml, as text: its name, its targets, and what each says of every variable, its connectors' too."""
 
     file: str
     name: str
@@ -59,7 +65,7 @@ class Variables:
         if not text:
             raise SettingsError(
                 f"The variable {name} has no value in target {self.target}{used}.",
-                remedy=f"Set BUNDLE_VAR_{name}, pass --var {name}=VALUE, or write it into {self.bundle.file}, "
+                remedy=f"Set BUNDLE_VAR_{name}, pass --var {name}=VALUE, or write it into the file that declares it, "
                 f"targets.{self.target}.variables.",
             )
         return self.filled(text, place=place or f"variable {name}", seen=(*seen, name))
@@ -89,15 +95,54 @@ class Variables:
     def _text(self, name: str) -> str:
         if name in self.given:
             return self.given[name]
-        of_target = self.bundle.targets[self.target].get("variables") or {}
-        value = of_target.get(name, self.bundle.declared[name].get("default"))
+        value = self.bundle.targets[self.target].get(name, self.bundle.declared[name].get("default"))
         if isinstance(value, Mapping):  # {default: ...}, or a lookup, which only Databricks can do
             value = value.get("default")
         return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def load_bundle(path: Path) -> Bundle:
-    """The bundle in a file. Raises SettingsError when there is none, or when it is not one."""
+    """The bundle in a file, with the variables of its connectors where it has that file.
+
+    Raises SettingsError when there is none, when it is not one, or when both files have a variable of one name.
+    """
+    told = _yaml(path)
+    if not isinstance(told.get("targets"), Mapping):
+        raise SettingsError(f"{path} is no bundle: it has no targets.", remedy="Pass --bundle FILE.")
+    targets = {str(name): target or {} for name, target in told["targets"].items()}
+    default = next((name for name, target in targets.items() if target.get("default")), next(iter(targets)))
+    declared = _declared(told)
+    values: dict[str, Mapping[str, Any]] = {name: target.get("variables") or {} for name, target in targets.items()}
+    beside = path.parent / OF_CONNECTORS
+    if beside.exists():
+        own = _yaml(beside)
+        _refuse_foreign(own, declared, values, beside=beside, path=path)
+        declared = {**declared, **_declared(own)}
+        for name, target in (own.get("targets") or {}).items():
+            values[name] = {**values[name], **(target.get("variables") or {})}
+    return Bundle(str(path), str((told.get("bundle") or {}).get("name", "")), default, declared, values)
+
+
+def _declared(told: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    return {str(name): variable or {} for name, variable in (told.get("variables") or {}).items()}
+
+
+def _refuse_foreign(
+    own: Mapping[str, Any], declared: Mapping[str, Any], targets: Mapping[str, Any], *, beside: Path, path: Path
+) -> None:
+    """Raises SettingsError for a variable that both files declare, and for a target that the bundle has not."""
+    for name in _declared(own):
+        if name in declared:
+            raise SettingsError(f"{beside} has the variable {name} of {path}.", remedy="Keep one of the two.")
+    for name in own.get("targets") or {}:
+        if name not in targets:
+            raise SettingsError(
+                f"{beside} has the target {name}, which {path} has not.", remedy=f"It has: {', '.join(targets)}."
+            )
+
+
+def _yaml(path: Path) -> Mapping[str, Any]:
+    """The mapping in a file. Raises SettingsError when there is none."""
     try:
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -108,12 +153,9 @@ def load_bundle(path: Path) -> Bundle:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise SettingsError(f"{path}:{line}: not valid YAML: {error.problem}.", remedy="Mend the line.") from None
-    if not isinstance(told, Mapping) or not isinstance(told.get("targets"), Mapping):
-        raise SettingsError(f"{path} is no bundle: it has no targets.", remedy="Pass --bundle FILE.")
-    targets = {str(name): target or {} for name, target in told["targets"].items()}
-    default = next((name for name, target in targets.items() if target.get("default")), next(iter(targets)))
-    declared = {str(name): variable or {} for name, variable in (told.get("variables") or {}).items()}
-    return Bundle(str(path), str((told.get("bundle") or {}).get("name", "")), default, declared, targets)
+    if not isinstance(told, Mapping):
+        raise SettingsError(f"{path} holds no mapping.", remedy="Pass --bundle FILE.")
+    return told
 
 
 def variables_of(
