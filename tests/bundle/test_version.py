@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable
@@ -128,14 +129,12 @@ def test_a_plain_clone_builds_the_wheel_of_its_tag_twice_alike_and_no_other(tmp_
     git_in(tmp_path)("clone", "--quiet", "--no-tags", str(ROOT), str(tmp_path / "clone"))
     clone, git = tmp_path / "clone", git_in(tmp_path / "clone")
     # What is not committed yet is part of the test, too.
-    changed = git_in(ROOT)("diff", "--binary", "HEAD")
-    untracked = git_in(ROOT)("ls-files", "--others", "--exclude-standard").splitlines()
-    if changed:
-        (tmp_path / "changes").write_text(changed + "\n")
-        git("apply", "--index", str(tmp_path / "changes"))
-    for name in untracked:
+    for name in git_in(ROOT)("ls-files", "--cached", "--others", "--exclude-standard").splitlines():
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
-        (clone / name).write_bytes((ROOT / name).read_bytes())
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, clone / name)
+        else:
+            (clone / name).unlink(missing_ok=True)
     git("add", "--all")
     git("commit", "--quiet", "--allow-empty", "--message", "now")
     refused = built(clone, {})

@@ -84,10 +84,11 @@ def chosen(targets: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def build(values: Values) -> Yaml:
-    """How dbx builds the wheel: with the command of the bundle, and so refuses what the bundle refuses."""
+    """How dbx builds the wheel: with the bundle's commands, and so refuses what the bundle refuses. It has no shell."""
     artifacts: Yaml = values.bundle.settings["artifacts"]
-    built = {name: artifact["build"] for name, artifact in artifacts.items() if "build" in artifact}
-    return {"commands": [values.resolve(command, f"artifacts.{name}") for name, command in built.items()]}
+    built = {name: artifact["build"].split(" && ") for name, artifact in artifacts.items() if "build" in artifact}
+    commands = [(name, command) for name, parts in built.items() for command in parts]
+    return {"commands": [values.resolve(command, f"artifacts.{name}") for name, command in commands]}
 
 
 def environment(bundle: Bundle, target: str, environ: Mapping[str, str]) -> Environment:
