@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,25 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
             found.append(of_silver.read_otherwise(rows, ranges))
         findings = _by_kind(_first_of_each_kind(joined(reduce(DataFrame.unionByName, found))).collect())
     return Account(source, _places(of_silver.totals(ledger).collect(), findings), findings)
+
+
+def skipped_topics(warehouse: Warehouse, sources: Iterable[str]) -> set[str]:
+    """The topics of these sources of which offsets were skipped, by command or by `start`, and not read since."""
+    offsets = of_bronze.skipped_ranges(_now(warehouse, OFFSETS).where(F.col("source").isin(*sources)))
+    if offsets.isEmpty():
+        return set()
+    found: set[str] = set()
+    for source in sources:
+        events = warehouse.read(events_table(source).name)
+        kinds = {
+            "stored": of_bronze.stored_ranges(events),
+            "asked": of_bronze.asked_ranges(_now(warehouse, BATCHES).where(F.col("source") == source)),
+            "skipped": offsets,
+            "counted": of_silver.counted_ranges(ledger_now(warehouse, source)),
+        }
+        skips = of_bronze.known_skips(overlaid(kinds))
+        found |= {row["topic"] for row in skips.select("topic").distinct().collect()}
+    return found
 
 
 def ledger_now(warehouse: Warehouse, source: str) -> DataFrame:

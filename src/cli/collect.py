@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from cli.accounts import skipped_topics
 from cli.opening import at_work, opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import answer
@@ -16,6 +17,9 @@ from lakehouse.steps import Steps, wide_console
 FeedName = Annotated[
     str | None, typer.Option("--feed", help="Only this silver table. [default: all]", show_default=False)
 ]
+WithoutSkipped = Annotated[
+    bool, typer.Option("--without-skipped", help="Offsets that were skipped are given up: they will never be read.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,11 +28,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 @with_job_options
-def collect(chosen: Chosen, feed: FeedName = None, dry_run: DryRun = False) -> None:
+def collect(
+    chosen: Chosen, feed: FeedName = None, without_skipped: WithoutSkipped = False, dry_run: DryRun = False
+) -> None:
     """Remove rows of the silver tables that are deleted in the source, where no event can concern them any more.
 
     Such rows stay so that late events find them. One may go when every partition was read beyond its position, and no
-    record in quarantine stands before it. Afterwards an event below that position is superseded.
+    record in quarantine stands before it. Afterwards an event below that position is superseded. Where offsets were
+    skipped nothing goes, unless you say with --without-skipped that they are given up for good.
 
     Example: lakehouse collect --dry-run --warehouse ./warehouse
     """
@@ -40,9 +47,9 @@ def collect(chosen: Chosen, feed: FeedName = None, dry_run: DryRun = False) -> N
     steps = Steps(wide_console(stderr=True))
     warehouse = opened(chosen, steps)
     with steps.step("collect", "looking for what can go") as note:
-        plans = [
-            plan(warehouse, chosen.contracts, declared) for name, declared in feeds.items() if feed in {None, name}
-        ]
+        asked = [declared for name, declared in feeds.items() if feed in {None, name}]
+        skipped = set() if without_skipped else skipped_topics(warehouse, {declared.source for declared in asked})
+        plans = [plan(warehouse, chosen.contracts, declared, skipped=skipped) for declared in asked]
         note(f"{sum(one.rows for one in plans):,} rows can go")
     if not dry_run:
         with at_work(chosen, warehouse, steps), steps.step("collect", "writing floors, deleting rows") as note:

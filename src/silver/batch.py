@@ -15,7 +15,7 @@ from lakehouse.tables import Warehouse
 from silver.changelog import judged
 from silver.envelope import changes
 from silver.history import History, Remembered
-from silver.ledger import OUTCOMES
+from silver.ledger import OUTCOMES, WHOLE_NUMBERS
 from silver.messages import may_be_wrapped
 from silver.position import has_position
 from silver.quarantine import (
@@ -100,6 +100,19 @@ class FeedBatch:
         are_close = all(highest - lowest < most for lowest, highest in ranges.values())
         # Delta writes conditions into the history of a table.
         return ranges if are_close and not has_sensitive_key(self.feed) else {}
+
+    @property
+    def has_first_key(self) -> bool:
+        """Whether the first column of the key is a whole number that may be written down elsewhere."""
+        first = self.feed.keys[:1]
+        return any(self.feed.columns[key].type.ddl in WHOLE_NUMBERS for key in first) and not has_sensitive_key(
+            self.feed
+        )
+
+    @property
+    def first_key_range(self) -> tuple[int, int] | None:
+        """Of `key_ranges` that of the first column of the key; None without."""
+        return self.key_ranges.get(self.feed.keys[0]) if self.has_first_key else None
 
     def read_table(self) -> DataFrame:
         """The silver table as it is now."""

@@ -57,12 +57,12 @@ def cell_folds(feed: Feed) -> list[Column]:
         deleted = F.coalesce(
             deleted, F.when(F.col("old_key").isNotNull(), at_offset(F.col("position"), F.lit(-1), feed))
         )
-    folds = [F.max(deleted).alias("deleted_at")]
+    folds = [F.max(deleted).alias("_deleted_at")]
     for column in cells_of(feed):
         said_at = F.when(~F.col("is_delete") & ~F.array_contains(passed_over, column), F.col("position"))
         folds += [
-            F.max(said_at).alias(f"{column}_at"),
-            F.max_by(F.struct(F.col(f"row.{column}").alias("value")), said_at).alias(f"{column}_said"),
+            F.max(said_at).alias(f"_at_{column}"),
+            F.max_by(F.struct(F.col(f"row.{column}").alias("value")), said_at).alias(f"_said_{column}"),
         ]
     return folds
 
@@ -72,13 +72,13 @@ def cell_values(feed: Feed) -> dict[str, Column]:
     cells = cells_of(feed)
     if not cells:
         return {}
-    values = {column: _if_after_delete(column, f"{column}_said.value") for column in cells}
-    values["_cell_positions"] = F.struct(*[_if_after_delete(c, f"{c}_at").alias(c) for c in cells])
-    values["_deleted_position"] = F.col("deleted_at")
+    values = {column: _if_after_delete(column, f"_said_{column}.value") for column in cells}
+    values["_cell_positions"] = F.struct(*[_if_after_delete(c, f"_at_{c}").alias(c) for c in cells])
+    values["_deleted_position"] = F.col("_deleted_at")
     if feed.payload != "partial":
-        is_unsaid = [F.when(_if_after_delete(c, f"{c}_at").isNull(), c) for c in cells]
+        is_unsaid = [F.when(_if_after_delete(c, f"_at_{c}").isNull(), c) for c in cells]
         names = F.array_compact(F.array(*is_unsaid))
-        values["_unresolved_columns"] = F.when(~F.col("last.is_delete") & (F.size(names) > 0), names)
+        values["_unresolved_columns"] = F.when(~F.col("_last.is_delete") & (F.size(names) > 0), names)
         values["_awaited"] = F.lit(None).cast(awaited_type(position_type(feed)))
     return values
 
@@ -118,7 +118,7 @@ def has_cell_news(feed: Feed) -> list[str]:
 
 
 def _if_after_delete(column: str, value: str) -> Column:
-    is_after = F.col("deleted_at").isNull() | (F.col(f"{column}_at") > F.col("deleted_at"))
+    is_after = F.col("_deleted_at").isNull() | (F.col(f"_at_{column}") > F.col("_deleted_at"))
     return F.when(is_after, F.col(value))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -88,10 +88,10 @@ def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends
     is_tombstone = F.col("kind") == "tombstone"
     is_said = F.col("kind").isin("change", "quarantined")
     keys = list(feed.keys)
-    with_key = reduce(operator.and_, [F.col(f"key_{key}").isNotNull() for key in keys])
+    with_key = reduce(operator.and_, [F.col(f"_key_{key}").isNotNull() for key in keys])
     of_record = ("topic", "topic_id", "partition", "offset")
     # All records of these keys are sorted: without what is not asked for.
-    of_row = [F.col(f"row.{key}").alias(f"key_{key}") for key in keys]
+    of_row = [F.col(f"row.{key}").alias(f"_key_{key}") for key in keys]
     narrow = placed.select(*of_record, "key", "kind", "is_delete", "position", *of_row)
     tombstones = narrow.where(is_tombstone & with_key).select("topic", "topic_id", "partition", "key").distinct()
     before = (
@@ -107,25 +107,25 @@ def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends
     )
     is_own = F.col("follows_delete").isNull() & (F.col("last_key") == F.xxhash64("key")) & F.col("last_is_delete")
     rows = table.select(
-        *[F.col(key).alias(f"table_{key}") for key in keys],
-        F.col("_topic").alias("table_topic"),
-        F.col("_partition").alias("table_partition"),
-        F.col("_offset").alias("table_offset"),
-        F.col("_position").alias("table_position"),
-        F.col("_is_deleted").alias("table_is_deleted"),
+        *[F.col(key).alias(f"_row_{key}") for key in keys],
+        F.col("_topic").alias("_table_topic"),
+        F.col("_partition").alias("_table_partition"),
+        F.col("_offset").alias("_table_offset"),
+        F.col("_position").alias("_table_position"),
+        F.col("_is_deleted").alias("_table_is_deleted"),
     )
-    same_row = reduce(operator.and_, [F.col(f"key_{key}") == F.col(f"table_{key}") for key in keys])
+    same_row = reduce(operator.and_, [F.col(f"_key_{key}") == F.col(f"_row_{key}") for key in keys])
     is_earlier = (
-        (F.col("table_topic") == F.col("topic"))
-        & (F.col("table_partition") == F.col("partition"))
-        & (F.col("table_offset") < F.col("offset"))
-        & ~F.col("table_is_deleted")
+        (F.col("_table_topic") == F.col("topic"))
+        & (F.col("_table_partition") == F.col("partition"))
+        & (F.col("_table_offset") < F.col("offset"))
+        & ~F.col("_table_is_deleted")
     )
     found = before.where(~F.coalesce(is_own, F.lit(False))).join(rows, on=same_row & is_earlier, how="left")
     if feed.sequence_by == "kafka_offset":
         position = F.col("position")
     else:
-        position = at_offset(F.greatest("highest_before", "table_position"), F.col("offset"), feed)
+        position = at_offset(F.greatest("highest_before", "_table_position"), F.col("offset"), feed)
     # A batch may hold a record twice.
     deletes = found.groupBy(*of_record).agg(F.max(position).alias("deletes_at"))
     return deletes.where(F.col("deletes_at").isNotNull())
@@ -201,9 +201,9 @@ def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
     cells = cells_of(feed)
     keys = [F.col(f"row.{key}").alias(key) for key in feed.keys]
     said = F.struct("row", "position", "is_delete", *OF_LAST_EVENT)
-    folded = changes.groupBy(*keys).agg(F.max_by(said, "position").alias("last"), *cell_folds(feed))
+    folded = changes.groupBy(*keys).agg(F.max_by(said, "position").alias("_last"), *cell_folds(feed))
     columns = [
-        F.when(~F.col("last.is_delete"), F.col(f"last.row.{column}")).alias(column)
+        F.when(~F.col("_last.is_delete"), F.col(f"_last.row.{column}")).alias(column)
         for column in feed.columns
         if column not in cells and column not in feed.keys
     ]
@@ -212,9 +212,9 @@ def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
         *feed.keys,
         *columns,
         *[values.pop(column).alias(column) for column in cells],
-        F.col("last.position").alias("_position"),
-        F.col("last.is_delete").alias("_is_deleted"),
-        *[F.col(f"last.{name}").alias(f"_{name}") for name in OF_LAST_EVENT],
+        F.col("_last.position").alias("_position"),
+        F.col("_last.is_delete").alias("_is_deleted"),
+        *[F.col(f"_last.{name}").alias(f"_{name}") for name in OF_LAST_EVENT],
         *[value.alias(name) for name, value in values.items()],
     )
 
@@ -233,13 +233,13 @@ def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
     said = F.struct("row", "position", *OF_LAST_EVENT)
     return (
         changes.groupBy(event_id.alias("_event_id"))
-        .agg(F.min_by(said, F.struct("partition", "offset")).alias("first"))
+        .agg(F.min_by(said, F.struct("partition", "offset")).alias("_first"))
         .select(
             "_event_id",
-            *[F.col(f"first.row.{column}").alias(column) for column in feed.columns],
-            F.col("first.position").alias("_position"),
+            *[F.col(f"_first.row.{column}").alias(column) for column in feed.columns],
+            F.col("_first.position").alias("_position"),
             F.lit(False).alias("_is_deleted"),
-            *[F.col(f"first.{name}").alias(f"_{name}") for name in OF_LAST_EVENT],
+            *[F.col(f"_first.{name}").alias(f"_{name}") for name in OF_LAST_EVENT],
         )
     )
 
@@ -253,7 +253,8 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     it has deleted the row itself. quarantined: it is known to be damaged.
     """
     cells = cells_of(feed)
-    of_row = ["_position", "_topic", "_partition", "_offset", *(["_cell_positions"] if cells else [])]
+    of_row = ["_position", "_topic", "_partition", "_offset"]
+    of_row += ["_cell_positions", "_deleted_position"] if cells else []
     of_table = F.struct(*of_row).alias("now")
     if feed.append_only:
         rows = table.select(F.col("_topic").alias("table_topic"), of_table)
@@ -288,28 +289,22 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     return told.join(rows, on=has_row & same_row, how="left").withColumn("outcome", outcome)
 
 
-def rows_of_other_partitions(table: DataFrame, places: Iterable[tuple[str, int]]) -> DataFrame:
-    """The rows of a silver table whose last change came from none of these topic-partitions."""
-    is_of_one = [(F.col("_topic") == topic) & (F.col("_partition") == partition) for topic, partition in places]
-    return table.where(~reduce(operator.or_, is_of_one, F.lit(False)))
-
-
 def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     """The keys whose events came from more than one topic-partition, where only timestamps can tell their order.
 
-    `table`: the feed's silver table before these events.
+    `table`: the rows of their keys in the feed's silver table before these events.
     """
     place = F.struct(F.col("topic").alias("topic"), F.col("partition").alias("partition"))
     keys = list(feed.keys)
-    of_events = events.select(*[F.col(f"row.{key}").alias(key) for key in keys], place.alias("place")).distinct()
+    of_events = events.select(*[F.col(f"row.{key}").alias(key) for key in keys], place.alias("_place")).distinct()
     of_table = table.join(of_events.select(*keys).distinct(), on=keys, how="left_semi").select(
-        *keys, F.struct(F.col("_topic").alias("topic"), F.col("_partition").alias("partition")).alias("place")
+        *keys, F.struct(F.col("_topic").alias("topic"), F.col("_partition").alias("partition")).alias("_place")
     )
     return (
         of_events.unionByName(of_table)
         .groupBy(*keys)
-        .agg(F.count_distinct("place").alias("places"))
-        .where(F.col("places") > 1)
+        .agg(F.count_distinct("_place").alias("_places"))
+        .where(F.col("_places") > 1)
         .select(*keys)
     )
 

@@ -1,13 +1,15 @@
 """Collecting deleted rows: those that no event can concern any more, by source position, never by a clock.
 
 A deleted row stays so that a late event finds it. It may go once everything below it was read: its position lies below
-what every partition has reached, and below every record in quarantine. The floor that is written down then stands in
-for the rows: below it, an event of an unknown key is superseded, so nothing can rise from the dead.
+what every partition has reached, and below every record in quarantine, and no offsets were skipped. The floor that is
+written down then stands in for the rows: below it, an event of an unknown key is superseded, so nothing can rise from
+the dead. It holds for this silver alone: one that is rebuilt reads the deletes again.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ from silver.ledger import FLOORS
 from silver.merge import Floor
 from silver.position import with_position
 from silver.quarantine import QUARANTINE, as_bronze, waits
+from silver.state import checkpoint_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,12 +41,16 @@ class Plan:
     why_not: str | None = None
 
 
-def plan(warehouse: Warehouse, contracts: Contracts, feed: Feed) -> Plan:
-    """What could be collected of this feed now. Changes nothing."""
-    why_not = _never(contracts, feed)
+def plan(warehouse: Warehouse, contracts: Contracts, feed: Feed, *, skipped: Collection[str] = ()) -> Plan:
+    """What could be collected of this feed now. Changes nothing.
+
+    `skipped`: the topics of which offsets were skipped that may be read later.
+    """
+    why_not = _never(contracts, feed) or _skipped(feed, skipped)
     if why_not is not None:
         return Plan(feed.name, None, 0, why_not)
-    past = history(feed, [], remembered(warehouse, feed.source, []))
+    checkpoint = checkpoint_of(warehouse, feed.source)
+    past = history(feed, [], remembered(warehouse, feed.source, checkpoint=checkpoint))
     horizon = _horizon(past)
     if horizon is None:
         return Plan(feed.name, None, 0, "nothing was read yet, or no partition says how far it is")
@@ -65,7 +72,8 @@ def carry_out(warehouse: Warehouse, feed: Feed, chosen: Plan) -> None:
     if chosen.horizon is None or not chosen.rows:
         return
     floor = Floor(COLLECTED, chosen.horizon, None, "", -1, -1)
-    rows = small_table(warehouse.spark, floor_rows(feed, [floor]), FLOORS.columns)
+    of_silver = floor_rows(feed, [floor], checkpoint=checkpoint_of(warehouse, feed.source))
+    rows = small_table(warehouse.spark, of_silver, FLOORS.columns)
     warehouse.append(FLOORS.name, rows.withColumn("written_at", F.current_timestamp()))
     is_below = F.col("_position") < position_from(chosen.horizon, feed)
     warehouse.delta(f"silver.{feed.name}").delete(F.col("_is_deleted") & is_below)
@@ -81,6 +89,14 @@ def _never(contracts: Contracts, feed: Feed) -> str | None:
             lower = ", ".join(source.feeds[source.feeds.index(feed.name) + 1 :])
             return f"gold would take an order that is deleted here from {lower}, which may still have it"
     return None
+
+
+def _skipped(feed: Feed, skipped: Collection[str]) -> str | None:
+    topics = sorted(topic for topic in skipped if feed.has_topic(topic))
+    if not topics:
+        return None
+    remedy = f"lakehouse offsets set {feed.source} reads them; --without-skipped says that they are given up"
+    return f"offsets of {', '.join(topics)} were skipped, and what may be read later could concern any row: {remedy}"
 
 
 def _horizon(past: History) -> str | None:
@@ -121,9 +137,10 @@ def _ordered(position: str) -> tuple[Any, ...]:
 
 
 def _quarantined(warehouse: Warehouse, feed: Feed, past: History) -> DataFrame:
-    """The positions of the feed's records that wait in quarantine."""
+    """`position` of the feed's records that wait in quarantine, or were discarded: they may be asked for yet."""
     is_of_feed = (F.col("source") == feed.source) & (F.col("feed") == feed.name)
-    records = judged_records(as_bronze(warehouse.read(QUARANTINE.name).where(is_of_feed & waits())), feed, [])
+    may_come = waits() | (F.col("state") == "discarded")
+    records = judged_records(as_bronze(warehouse.read(QUARANTINE.name).where(is_of_feed & may_come)), feed, [])
     highest = None
     if feed.sequence_by == "kafka_offset":
         highest = highest_timestamps(warehouse.read(f"bronze.{feed.source}_events"), records)

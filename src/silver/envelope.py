@@ -12,8 +12,8 @@ Columns of the result: the Kafka coordinates, `run_id` (one run of the connector
 `source_ts`, `read_ms` (when the connector read it), `row` (the contract's columns, typed; only the keys of a delete),
 `absent` (the columns that the event has no field for), `left_out` (the columns whose large value it does not repeat),
 `untold` (the columns of which it does not say what they are: left out, or not there at the time),
-`old_key` (of a changed key: the JSON text of the one before), `source` (what positions are made of), `event_id`,
-`problems` (sentences), and the raw `key`, `value` and `headers`.
+`old_key`, `new_key` (of a changed key: the JSON text of the one before, and after), `source` (what a position is made
+of), `event_id`, `problems` (sentences), and the raw `key`, `value` and `headers`.
 
 How a table's changes are read is in table_events, how an outbox's are in outbox_events.
 """
@@ -124,6 +124,7 @@ def _typed(told: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
         "source",
         "event_id",
         "old_key",
+        "new_key",
         F.when(F.col("has_key"), row).alias("row"),
         present(absent).alias("absent"),
         present(left_out).alias("left_out"),

@@ -26,7 +26,6 @@ from silver.changelog import (
     keys_across_partitions,
     latest_per_key,
     list_of_changes,
-    rows_of_other_partitions,
     with_floors,
     with_repeated_events,
     with_tombstones,
@@ -65,7 +64,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
         # A value may be as large as Kafka lets it be.
         is_light = again is None and batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_SENT_ALONG
         places = past.places(batch.warehouse.spark, runs=None if again is not None else runs)
-        highest = _highest_timestamps(batch, records)
+        highest = _highest_timestamps(batch, records, past)
         placed = with_position(everything, feed, places=places, highest_timestamps=highest).drop("value", "headers")
         placed = stack.enter_context(held(_known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))))
         if batch.total("tombstones") and not feed.append_only:
@@ -86,19 +85,21 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
         _merge(batch, live, past, floors, sent=number if is_light else None, between=between)
         if feed.envelope == "outbox":
             _remember_events(batch, live, records=number)
-        outcome, made_anew = outcome_of(batch, placed, past, stack)
+        outcome, made_anew, comes_late = outcome_of(batch, placed, past, stack)
         if past.has_left_out and large_columns(feed):
             if made_anew is not None:
                 resolve_older_keys(batch, made_anew, past)
-            resolve_older_keys(batch, placed, past)
+            # What an older key has told is news where a key is changed, and where it comes behind the key's end.
+            if made_anew is not None or comes_late or batch.total("key_changes") or again is not None:
+                resolve_older_keys(batch, placed, past)
         # Last: a batch that is repeated after a crash finds them again.
         _write_history(batch, past, openings, floors)
         return outcome
 
 
-def _highest_timestamps(batch: FeedBatch, records: DataFrame) -> DataFrame | None:
+def _highest_timestamps(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame | None:
     """What positions by Kafka's offsets need of bronze, where the records are not the last ones of their places."""
-    is_needed = batch.request is not None and batch.feed.sequence_by == "kafka_offset"
+    is_needed = (batch.request is not None or past.reads_back) and batch.feed.sequence_by == "kafka_offset"
     return highest_timestamps(batch.bronze(), records) if is_needed else None
 
 
@@ -211,6 +212,8 @@ def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Floor]:
 def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataFrame:
     """The events of earlier batches that these records may be; `records`: how many these are at most."""
     is_own = (F.col("source") == batch.feed.source) & (F.col("feed") == batch.feed.name)
+    if between := batch.first_key_range:
+        is_own &= F.col("first_key").between(*between)
     ids = sent_along(placed.select("event_id").distinct(), records)
     return batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
 
@@ -234,9 +237,10 @@ def _merge(
         append_changes(table, rows if sent is None else sent_along(rows, sent))
         return
     if feed.sequence_by == "kafka_offset":
-        _report_strays(batch, live)
+        _report_strays(batch, live, past)
     collected = past.highest_floors(COLLECTED).get(None)
-    below = None if collected is None else collected.position
+    # With what is asked for come all records of its keys: what was collected is among them.
+    below = None if collected is None or batch.request is not None else collected.position
     if batch.total("changes") or batch.total("tombstones") or new_floors:
         latest = latest_per_key(live, feed)
         # A floor goes over all rows of the table, and between two keys there are few.
@@ -245,14 +249,12 @@ def _merge(
             merge_latest(table, source, feed, floors=new_floors, unknown_below=below, between=between)
 
 
-def _report_strays(batch: FeedBatch, events: DataFrame) -> None:
+def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
     """Keys whose events came over several partitions go into the results: only timestamps could order them."""
-    places = {(row["topic"], row["partition"]) for row in batch.rows if row["changes"]}
-    table = batch.read_table()
-    # Most have one partition; then there is nothing to look for key by key.
-    if len(places) == 1 and rows_of_other_partitions(table, places).isEmpty():
+    # With one partition there is nothing to look for key by key.
+    if len({(one.topic, one.partition) for one in past.known}) == 1:
         return
-    strays = keys_across_partitions(events, table, batch.feed)
+    strays = keys_across_partitions(events, batch.rows_of(events), batch.feed)
     sample = strays.limit(SAMPLE_KEYS).collect()
     if not sample:
         return
@@ -277,11 +279,17 @@ def _report_strays(batch: FeedBatch, events: DataFrame) -> None:
 
 def _remember_events(batch: FeedBatch, events: DataFrame, *, records: int) -> None:
     feed = batch.feed
+    first_key = F.col(f"row.{feed.keys[0]}") if batch.has_first_key else F.lit(None)
     rows = events.where(F.col("event_id").isNotNull()).select(
-        F.lit(feed.source).alias("source"), F.lit(feed.name).alias("feed"), "event_id", "topic", "partition", "offset"
+        F.lit(feed.source).alias("source"),
+        F.lit(feed.name).alias("feed"),
+        *("event_id", "topic", "partition", "offset"),
+        first_key.cast("bigint").alias("first_key"),
     )
     rows = rows.distinct()  # a batch may hold a record twice
     is_known = f"known.source = '{feed.source}' AND known.feed = '{feed.name}' AND known.event_id = new.event_id"
     is_known += " AND known.topic = new.topic" if feed.is_sharded else ""
+    if between := batch.first_key_range:
+        is_known += f" AND known.first_key BETWEEN {between[0]} AND {between[1]}"
     table = batch.warehouse.delta(OUTBOX_EVENTS.name).alias("known")
     table.merge(sent_along(rows, records).alias("new"), is_known).whenNotMatchedInsertAll().execute()

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.tables import Warehouse, small_table
-from silver.ledger import CONNECTOR_RUNS, EPOCHS, FLOORS, STRETCH
+from silver.ledger import EPOCHS, FLOORS
 from silver.merge import Floor, floor_type
 from silver.position import PLACES
 from silver.runs import (
@@ -21,14 +21,19 @@ from silver.runs import (
     Place,
     SnapshotFloor,
     Stretch,
+    brought_about,
+    epoch_at,
     epochs,
+    epochs_of_runs,
     falls,
     opening,
     read_again,
     replays_below,
     snapshot_floors,
     stretches,
+    together,
 )
+from silver.state import State, Stored, read_state
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -61,17 +66,20 @@ class History:
     """A feed's history up to the end of a batch, and what is known to follow from it.
 
     `has_left_out`: whether any change has ever left out a large value. `read_to`: of every place the highest offset of
-    earlier batches.
+    earlier batches. `own`: the stretches of the batch alone. `judged`: the falls that earlier batches brought about.
+    `reads_back`: whether the batch has records that stand before others that were read.
     """
 
     feed: Feed
     known: Sequence[Stretch]
     before: Mapping[Place, Before]
-    new: Collection[Place]
+    own: Sequence[Stretch]
     openings: Sequence[Opening]
     floors: Sequence[Floor]
     has_left_out: bool = False
     read_to: Mapping[Place, int] = field(default_factory=dict)
+    judged: Sequence[Fall] = ()
+    reads_back: bool = False
 
     def shards(self) -> list[Shard]:
         """What shares its coordinates: every topic of a sharded feed by itself, else all of it."""
@@ -86,8 +94,10 @@ class History:
         ]
 
     def falls(self) -> list[Fall]:
-        """The runs of the batch whose coordinates fall behind."""
-        return [fall for shard in self.shards() for fall in falls(shard.known, shard.openings, new=self.new)]
+        """The runs whose coordinates fall behind, as this batch shows."""
+        new = {one.place for one in self.own}
+        found = [fall for shard in self.shards() for fall in falls(shard.known, shard.openings, new=new)]
+        return brought_about(found, own=self.own, before=self.judged)
 
     def opening(self, fall: Fall) -> Opening:
         """The epoch that begins with the run of this fall."""
@@ -124,8 +134,8 @@ class History:
         written = {(floor.reason, floor.at_topic, floor.at_partition, floor.at_offset) for floor in self.floors}
         found = []
         for shard in self.shards():
-            begins = epochs(shard.known, shard.openings)
-            found += [_floor(self.feed, one, shard.topic) for one in snapshot_floors(shard.known, begins)]
+            completed = snapshot_floors(shard.known, shard.openings)
+            found += [_floor(self.feed, one, shard.topic) for one in completed]
         return [one for one in found if (one.reason, one.at_topic, one.at_partition, one.at_offset) not in written]
 
     def highest_floors(self, *reasons: str) -> dict[str | None, Floor]:
@@ -141,8 +151,11 @@ class History:
         """PLACES: what the positions of records depend on; of `runs` alone, where only their records are placed."""
         begins = self.epochs()
         repeats: dict[tuple[Place, str], Coordinates] = {}
+        of_runs: dict[tuple[Place, str], int] = {}
         for shard in self.shards():
             repeats |= replays_below(shard.known, shard.openings)
+            by_run = epochs_of_runs(shard.known, shard.openings)
+            of_runs |= {(one.place, one.run_id): by_run[one.run_id] for one in shard.known if one.run_id}
         rows: dict[Place, dict[str, Any]] = {}
         for one in self.known:
             topic, topic_id, partition = one.place
@@ -160,13 +173,15 @@ class History:
                 },
             )
             if one.snapshot_at is not None and self.feed.kind == "postgresql":
-                lsn = one.snapshot_at[-1]
-                row["snapshots"].append({"run_id": one.run_id, "from_offset": one.first_offset, "lsn": lsn})
+                epoch = of_runs.get((one.place, one.run_id), epoch_at(begins, one.place, one.first_offset))
+                snapshot = {"run_id": one.run_id, "epoch": epoch, "from_offset": one.first_offset}
+                row["snapshots"].append({**snapshot, "lsn": one.snapshot_at[-1], "read_from_ms": one.read_from_ms})
             if runs is not None and one.run_id not in runs:
                 continue
             run = row["runs"].setdefault(one.run_id, {"run_id": one.run_id, "from_offset": one.first_offset})
             run["from_offset"] = min(run["from_offset"], one.first_offset)
             run["repeats_to"] = repeats.get((one.place, one.run_id))
+            run["epoch"] = of_runs.get((one.place, one.run_id))
         return small_table(spark, [{**row, "runs": list(row["runs"].values())} for row in rows.values()], PLACES)
 
     def ends(self, spark: SparkSession) -> DataFrame:
@@ -194,15 +209,20 @@ class History:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What the `ops` tables have of a source, by feed: one read for a whole batch."""
+    """What the `ops` tables have of a source before a batch: one read for a whole batch."""
 
-    stored: Mapping[str, Sequence[Row]]
+    state: State
     openings: Mapping[str, Sequence[Row]]
     floors: Mapping[str, Sequence[Row]]
 
 
-def remembered(warehouse: Warehouse, source: str, rows: Sequence[Row]) -> Remembered:
-    """What is known of all feeds of a source. `rows`: the counts (COUNTS) of the batch."""
+def remembered(
+    warehouse: Warehouse, source: str, *, checkpoint: str, writer: str | None = None, number: int | None = None
+) -> Remembered:
+    """What is known of all feeds of a source; for a batch (`writer`, `number`) what was known before it.
+
+    Of collected rows, what the silver of this checkpoint has collected: one that is rebuilt knows no key yet.
+    """
     of_source = F.col("source") == source
     epochs_of_runs = (
         warehouse.read(EPOCHS.name)
@@ -214,10 +234,13 @@ def remembered(warehouse: Warehouse, source: str, rows: Sequence[Row]) -> Rememb
     names = ("reason", "position", "topic", "at_topic", "at_partition", "at_offset")
     last = F.max_by(F.struct(*names), "written_at").alias("last")
     floors = (
-        warehouse.read(FLOORS.name).where(of_source).groupBy("feed", "topic", F.col("reason") == COLLECTED).agg(last)
+        warehouse.read(FLOORS.name)
+        .where(of_source & (F.col("checkpoint").isNull() | (F.col("checkpoint") == checkpoint)))
+        .groupBy("feed", "topic", F.col("reason") == COLLECTED)
+        .agg(last)
     )
     return Remembered(
-        _by_feed(_stored(warehouse, of_source, _starts(rows))),
+        read_state(warehouse, source, checkpoint=checkpoint, writer=writer, number=number),
         _by_feed(epochs_of_runs.collect()),
         _by_feed(floors.select("feed", "last.*").collect()),
     )
@@ -225,25 +248,31 @@ def remembered(warehouse: Warehouse, source: str, rows: Sequence[Row]) -> Rememb
 
 def history(feed: Feed, rows: Sequence[Row], memory: Remembered) -> History:
     """The feed's history with the counts (`rows`, COUNTS) of its part of a batch."""
-    stored = memory.stored.get(feed.name, ())
+    stored = memory.state.of_feed(feed.name)
+    read_to = _read_to(stored)
+    starts = _starts(rows)
     openings = {
         (row["run_id"], row["topic"] if feed.is_sharded else None): row["epoch"]
         for row in memory.openings.get(feed.name, ())
     }
     floors = [{name: row[name] for name in Floor.__dataclass_fields__} for row in memory.floors.get(feed.name, ())]
-    return History(
+    counted = [row.asDict() for row in rows]
+    own = stretches(counted)
+    past = History(
         feed=feed,
-        known=stretches([*[row.asDict() for row in stored], *[row.asDict() for row in rows]]),
-        before=_before(stored),
-        new=set(_starts(rows)),
+        known=stretches(stored),
+        before=_before(stored, starts),
+        own=own,
         openings=[Opening(run_id, epoch, shard) for (run_id, shard), epoch in openings.items()],
         floors=[Floor(**floor) for floor in floors],
-        read_to=_read_to(stored),
-        has_left_out=any(row["leaving_out"] for row in (*stored, *rows)),
+        read_to=read_to,
+        reads_back=any(read_to.get(place, -1) >= start for place, start in starts.items()),
+        has_left_out=any(row["leaving_out"] for row in (*stored, *counted)),
     )
+    return replace(past, known=together([*past.known, *own]), judged=past.falls())
 
 
-def _read_to(stored: Sequence[Row]) -> dict[Place, int]:
+def _read_to(stored: Sequence[Stored]) -> dict[Place, int]:
     highest: dict[Place, int] = {}
     for row in stored:
         place = (row["topic"], row["topic_id"], row["partition"])
@@ -266,52 +295,19 @@ def _starts(rows: Sequence[Row]) -> dict[Place, int]:
     return starts
 
 
-def _stored(warehouse: Warehouse, of_source: Column, starts: Mapping[Place, int]) -> list[Row]:
-    """One row a stretch: merged over all batches, and as it was before this batch."""
-    of_batch = small_table(
-        warehouse.spark,
-        [
-            {"topic": topic, "topic_id": topic_id, "partition": partition, "start": start}
-            for (topic, topic_id, partition), start in starts.items()
-        ],
-        "topic STRING, topic_id STRING, partition INT, start BIGINT",
-    )
-    is_before = F.coalesce(F.col("last_offset") < F.col("start"), F.lit(True))
-    last = F.struct("last_offset", "last_key", "last_is_delete")
-    lowest = ("first_offset", "lowest", "first_ms", "read_from_ms")
-    highest = ("last_offset", "highest", "read_to_ms", "highest_timestamp_ms", "leaving_out")
-    return (
-        warehouse.read(CONNECTOR_RUNS.name)
-        .where(of_source)
-        .join(F.broadcast(of_batch), on=["topic", "topic_id", "partition"], how="left")
-        .groupBy("feed", *STRETCH)
-        .agg(
-            *[F.min(name).alias(name) for name in lowest],
-            *[F.max(name).alias(name) for name in highest],
-            F.bool_or("has_end").alias("has_end"),
-            F.array_distinct(F.flatten(F.collect_list("source_names"))).alias("source_names"),
-            F.max(F.when(is_before, last)).alias("before"),
-            F.max(F.when(is_before, F.col("highest_timestamp_ms"))).alias("timestamp_before"),
-        )
-        .collect()
-    )
-
-
-def _before(stored: Sequence[Row]) -> dict[Place, Before]:
+def _before(stored: Sequence[Stored], starts: Mapping[Place, int]) -> dict[Place, Before]:
+    """Of every place the record before the batch; not of those where the batch stands before others that were read."""
     found: dict[Place, Before] = {}
     for row in stored:
-        if row["before"] is None:
-            continue
         place = (row["topic"], row["topic_id"], row["partition"])
         other = found.get(place)
-        last = row["before"] if other is None or row["before"]["last_offset"] > other.last_offset else None
-        times = [row["timestamp_before"], other and other.highest_timestamp_ms]
+        times = [row["highest_timestamp_ms"], other and other.highest_timestamp_ms]
         highest = max((time for time in times if time is not None), default=None)
-        if last is not None:
-            found[place] = Before(last["last_offset"], highest, last["last_key"], last["last_is_delete"])
-        elif other is not None:
+        if other is None or row["last_offset"] > other.last_offset:
+            found[place] = Before(row["last_offset"], highest, row["last_key"], row["last_is_delete"])
+        else:
             found[place] = replace(other, highest_timestamp_ms=highest)
-    return found
+    return {place: one for place, one in found.items() if one.last_offset < starts.get(place, one.last_offset + 1)}
 
 
 def no_ends(spark: SparkSession) -> DataFrame:
@@ -337,9 +333,10 @@ def epoch_rows(history: History, new: Sequence[Opening]) -> list[dict[str, Any]]
     ]
 
 
-def floor_rows(feed: Feed, floors: Sequence[Floor]) -> list[dict[str, Any]]:
-    """Rows of `ops.floors`, without `written_at`."""
-    return [{"source": feed.source, "feed": feed.name, **vars(floor)} for floor in floors]
+def floor_rows(feed: Feed, floors: Sequence[Floor], *, checkpoint: str | None = None) -> list[dict[str, Any]]:
+    """Rows of `ops.floors`, without `written_at`. `checkpoint`: where they hold for one silver alone."""
+    of_feed = {"source": feed.source, "feed": feed.name, "checkpoint": checkpoint}
+    return [{**of_feed, **vars(floor)} for floor in floors]
 
 
 def _floor(feed: Feed, snapshot: SnapshotFloor, shard: str | None) -> Floor:

@@ -34,16 +34,22 @@ LEDGER = TableSpec(
     """,
 )
 
-# What positions, epochs and floors depend on: the stretches of every connector run (see silver.runs).
+# What positions, epochs and floors depend on: one row a stretch of a connector run (see silver.runs), over all that
+# silver has read. Every batch puts its own in the place of the source's rows, so the table does not grow with batches:
+# the rows as they were before it, and as they are after it (the highest `generation`). A batch that is repeated
+# (`writer`, `number`) begins with those before it.
+STRETCHES = f"""
+    feed STRING, topic STRING, topic_id STRING, partition INT, run_id STRING,
+    snapshot_at {COORDINATES}, first_offset BIGINT, last_offset BIGINT, lowest {COORDINATES},
+    highest {COORDINATES}, has_end BOOLEAN,
+    first_ms BIGINT, read_from_ms BIGINT, read_to_ms BIGINT, source_names ARRAY<STRING>,
+    highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN, leaving_out BIGINT,
+    judged BIGINT, absent_columns MAP<STRING, BIGINT>
+"""
 CONNECTOR_RUNS = TableSpec(
     name="ops.connector_runs",
-    columns=f"""
-        source STRING, feed STRING, topic STRING, topic_id STRING, partition INT, run_id STRING,
-        snapshot_at {COORDINATES}, first_offset BIGINT, last_offset BIGINT, lowest {COORDINATES},
-        highest {COORDINATES}, has_end BOOLEAN,
-        first_ms BIGINT, read_from_ms BIGINT, read_to_ms BIGINT, source_names ARRAY<STRING>,
-        highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN, leaving_out BIGINT
-    """,
+    columns=f"source STRING, checkpoint STRING, generation BIGINT, writer STRING, number BIGINT, {STRETCHES}",
+    partition_by=("source",),
 )
 
 # The connector runs with which a source's coordinates have started again, in every partition.
@@ -56,19 +62,24 @@ EPOCHS = TableSpec(
 )
 
 # Below which position a change is superseded, whatever its key: truncates, completed snapshots; and, for keys that the
-# table does not know, what was collected. `topic`: of a sharded feed the shard, else NULL.
+# table does not know, what was collected. `topic`: of a sharded feed the shard, else NULL. `checkpoint`: the silver of
+# which deleted rows were collected, since one that is rebuilt knows no key yet; NULL where the events say it.
 FLOORS = TableSpec(
     name="ops.floors",
     columns="""
         source STRING, feed STRING, reason STRING, topic STRING, at_topic STRING, at_partition INT, at_offset BIGINT,
-        position STRING, written_at TIMESTAMP
+        position STRING, checkpoint STRING, written_at TIMESTAMP
     """,
 )
 
-# Where every event of an outbox was first seen: a connector that replays sends it again under a new offset.
+# Where every event of an outbox was first seen: a connector that replays sends it again under a new offset, and with
+# the same key. `first_key`: the first column of the row's key, where it is a whole number and not sensitive: files with
+# other keys are passed over.
 OUTBOX_EVENTS = TableSpec(
     name="ops.outbox_events",
-    columns="source STRING, feed STRING, event_id STRING, topic STRING, partition INT, offset BIGINT",
+    columns="""
+        source STRING, feed STRING, event_id STRING, topic STRING, partition INT, offset BIGINT, first_key BIGINT
+    """,
     partition_by=("source",),
 )
 
@@ -79,13 +90,13 @@ STRETCH = ("topic", "topic_id", "partition", "run_id", "snapshot_at")
 COUNTS = f"""
     feed STRING, topic STRING, topic_id STRING, partition INT, run_id STRING, snapshot_at {COORDINATES},
     first_offset BIGINT, last_offset BIGINT, read BIGINT, changes BIGINT, deletes BIGINT, truncates BIGINT,
-    tombstones BIGINT, ignored BIGINT, quarantined BIGINT, leaving_out BIGINT,
+    tombstones BIGINT, ignored BIGINT, quarantined BIGINT, leaving_out BIGINT, key_changes BIGINT,
     judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
     lowest {COORDINATES}, highest {COORDINATES}, has_end BOOLEAN, first_ms BIGINT, read_from_ms BIGINT,
     read_to_ms BIGINT, source_names ARRAY<STRING>, highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN,
     key_ranges MAP<STRING, STRUCT<lowest: BIGINT, highest: BIGINT>>
 """
-_WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 def job_name(source: str) -> str:
@@ -105,6 +116,8 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
     is_full = is_full_snapshot() & at.isNotNull()
     is_streamed = (streamed() == 1) & F.col("kind").isin("change", "truncate", "quarantined")
     is_end = is_full & F.col("source.snapshot").isin(*END_OF_SNAPSHOT)
+    # What a row's older key has told may be asked for, or be known only now.
+    is_key_change = (F.col("old_key").isNotNull() & (F.size("left_out") > 0)) | F.col("new_key").isNotNull()
     was_read = F.when(at.isNotNull(), F.col("read_ms"))
     failed = [
         part
@@ -120,7 +133,7 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
     ends = [
         part
         for key in feed.keys
-        if feed.columns[key].type.ddl in _WHOLE_NUMBERS
+        if feed.columns[key].type.ddl in WHOLE_NUMBERS
         for part in (
             F.lit(key),
             F.struct(
@@ -147,6 +160,7 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
             _of_kind("ignored").alias("ignored"),
             _of_kind("quarantined").alias("quarantined"),
             F.count_if(F.size("left_out") > 0).alias("leaving_out"),
+            F.count_if(is_key_change).alias("key_changes"),
             F.count_if("is_judged").alias("judged"),
             F.create_map(*failed).cast("map<string,bigint>").alias("failed_rules"),
             some.alias("absent_columns"),
@@ -162,7 +176,7 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
             key_ranges.alias("key_ranges"),
         )
         .withColumns({"last_key": F.col("last.key"), "last_is_delete": F.col("last.col2")})
-        .select(*_names(COUNTS))
+        .select(*column_names(COUNTS))
     )
 
 
@@ -177,12 +191,12 @@ def ignored_counts(records: DataFrame) -> DataFrame:
     )
     no_numbers = F.create_map().cast("map<string,bigint>")
     given = {"ignored": F.col("read"), "run_id": F.lit(""), "failed_rules": no_numbers, "absent_columns": no_numbers}
-    zeros = ("changes", "deletes", "truncates", "tombstones", "quarantined", "leaving_out", "judged")
+    zeros = ("changes", "deletes", "truncates", "tombstones", "quarantined", "leaving_out", "key_changes", "judged")
     filled = read.withColumns({**dict.fromkeys(zeros, zero), **given})
     others = {
         name: none.cast(kind) for name, kind in _fields(COUNTS).items() if name not in (*filled.columns, "has_end")
     }
-    return filled.withColumns({**others, "has_end": F.lit(False)}).select(*_names(COUNTS))
+    return filled.withColumns({**others, "has_end": F.lit(False)}).select(*column_names(COUNTS))
 
 
 def ledger_rows(
@@ -239,25 +253,6 @@ def offset_gaps(records: DataFrame) -> DataFrame:
     )
 
 
-def connector_run_rows(counted: Iterable[Mapping[str, Any]], *, source: str) -> list[dict[str, Any]]:
-    """Rows of `ops.connector_runs` for one batch."""
-    names = [name for name in _names(CONNECTOR_RUNS.columns) if name != "source"]
-    return [{"source": source, **{name: one[name] for name in names}} for one in counted if one["feed"] is not None]
-
-
-def ever_present(ledger: DataFrame, *, feed: str, columns: Sequence[str]) -> DataFrame:
-    """One row: `judged`, the rows of the feed so far, and of each column how many of them had a field for it."""
-    present = [
-        F.coalesce(
-            F.sum(F.col("judged") - F.coalesce(F.try_element_at("absent_columns", F.lit(c)), F.lit(0))), F.lit(0)
-        )
-        for c in columns
-    ]
-    judged = F.coalesce(F.sum("judged"), F.lit(0)).alias("judged")
-    named = [count.alias(column) for column, count in zip(columns, present, strict=True)]
-    return ledger.where(F.col("feed") == feed).agg(judged, *named)
-
-
 def rule_counts(ledger: DataFrame, *, run: str) -> DataFrame:
     """source, feed, rule, evaluated, failed: how every row rule came out over all batches of a run."""
     return (
@@ -278,5 +273,6 @@ def _fields(ddl: str) -> dict[str, str]:
     return {name: declared.strip() for name, declared in columns}
 
 
-def _names(ddl: str) -> list[str]:
+def column_names(ddl: str) -> list[str]:
+    """The names of the columns of a declaration in SQL."""
     return list(_fields(ddl))

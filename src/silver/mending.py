@@ -29,21 +29,27 @@ if TYPE_CHECKING:
 
 def outcome_of(
     batch: FeedBatch, placed: DataFrame, past: History, stack: ExitStack
-) -> tuple[Outcome, DataFrame | None]:
-    """What became of the batch's changes and tombstones. Where some show that a record is damaged, it is set aside, and
-    its key's row made anew: then also the placed records of these keys, held by `stack`.
+) -> tuple[Outcome, DataFrame | None, bool]:
+    """What became of the batch's changes and tombstones; and whether some come behind the end of their key.
+
+    Where some show that a record is damaged, it is set aside, and its key's row made anew: then also the placed records
+    of these keys, held by `stack`.
     """
     counted = (
         _ended(batch, placed)
         .groupBy("topic", "topic_id", "partition", "outcome")
-        .agg(F.count(F.lit(1)).alias("records"), F.bool_or(_shows_damage(batch.feed)).alias("shows_damage"))
+        .agg(
+            F.count(F.lit(1)).alias("records"),
+            F.bool_or(_shows_damage(batch.feed)).alias("shows_damage"),
+            F.bool_or(_comes_late(batch.feed)).alias("comes_late"),
+        )
     )
     rows = counted.collect()
     # A record that comes late may itself be the damaged one: then those show it that were read before.
     suspects = _suspects(batch, placed) if batch.request is not None else None
     if any(row["shows_damage"] for row in rows) or (suspects is not None and not suspects.isEmpty()):
-        return _without_damaged(batch, placed, past, stack)
-    return _as_outcome(rows), None
+        return *_without_damaged(batch, placed, past, stack), True
+    return _as_outcome(rows), None, any(row["comes_late"] for row in rows)
 
 
 def resolve_older_keys(batch: FeedBatch, placed: DataFrame, past: History) -> None:
@@ -76,7 +82,7 @@ def _search(batch: FeedBatch, searches: DataFrame, past: History, column: str) -
         for _hop in range(MOST_KEY_CHANGES):
             if searches.isEmpty():
                 break
-            keys = searches.select(F.col("key").alias("key_text")).distinct()
+            keys = searches.select(F.col("_asked").alias("key_text")).distinct()
             of_feed = in_ranges(batch.bronze(), read_ranges(past)).withColumn("key_text", key_text())
             of_keys = of_feed.join(F.broadcast(keys), on="key_text", how="left_semi").drop("key_text")
             records = stack.enter_context(held(from_bronze(batch, of_keys)))
@@ -106,6 +112,14 @@ def _suspects(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     own = _ended(batch, placed)
     told = own if batch.request is None else outcomes(placed, batch.read_table(), batch.feed)
     return told.where(_shows_damage(batch.feed)).select("topic", "key").distinct()
+
+
+def _comes_late(feed: Feed) -> Column:
+    """Whether the change says what the row was before it was deleted, or got another key."""
+    if not large_columns(feed):
+        return F.lit(False)
+    is_over = F.coalesce(F.col("position") <= F.col("now._deleted_position"), F.lit(False))
+    return (F.col("kind") == "change") & ~F.col("is_delete") & is_over
 
 
 def _shows_damage(feed: Feed) -> Column:

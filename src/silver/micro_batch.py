@@ -26,9 +26,7 @@ from silver.feed_batch import apply_feed
 from silver.from_bronze import in_ranges
 from silver.history import remembered
 from silver.ledger import (
-    CONNECTOR_RUNS,
     LEDGER,
-    connector_run_rows,
     counts,
     ignored_counts,
     job_name,
@@ -39,6 +37,7 @@ from silver.messages import may_be_wrapped
 from silver.quarantine import Standing
 from silver.required_fields import require_fields
 from silver.runs import Place
+from silver.state import State, write_state
 from silver.stops import Reach, Stop
 
 if TYPE_CHECKING:
@@ -224,8 +223,8 @@ def _judged(arrived: Arrived, feeds: Sequence[Feed], standing: Standing, stack: 
         told = judged_records(of_feed, feed, rules, wrapped=arrived.brings_schemas(feed), decisions=decisions)
         try:
             records[feed.name] = stack.enter_context(held(told))
-        except Exception:
-            stop = _raising(of_feed, feed, rules)
+        except Exception as error:
+            stop = _raising(of_feed, feed, rules) if _is_about_values(error) else None
             if stop is None:
                 raise
             stopped[feed.name] = stop
@@ -245,13 +244,22 @@ def _raising(records: DataFrame, feed: Feed, rules: Sequence[Expectation]) -> St
             with held(judged_records(records, feed, asked)):
                 pass
         except Exception as again:
-            if not asked:
+            if not asked or not _is_about_values(again):
                 return None
             # The condition alone: the message has the value.
             condition = getattr(again, "getCondition", lambda: None)() or type(again).__name__
             why = f"the rule {asked[0].name} cannot be asked: Spark raises {condition}"
             return Stop(asked[0].name, asked[0].description, why)
     return None
+
+
+def _is_about_values(error: Exception) -> bool:
+    """Whether values made Spark raise, by the class of its SQLSTATE: 22 is a data exception (ISO/IEC 9075-2).
+
+    Anything else (a full disk, no memory, a lost executor) says nothing of the rule that was being asked.
+    """
+    state = getattr(error, "getSqlState", lambda: None)()
+    return (state or "").startswith("22")
 
 
 def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
@@ -270,10 +278,12 @@ def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
 def _apply(arrived: Arrived, judged: Judged, number: Numbered, sizes: Mapping[str, int]) -> None:
     """Apply what has been through gate 1, and write it down. `sizes`: of the tables."""
     warehouse, job, rows = arrived.warehouse, arrived.job, judged.rows
+    memory = remembered(
+        warehouse, job.source, checkpoint=number.checkpoint, writer=number.writer, number=number.batch_id
+    )
     for name in judged.records:
         feed, of_feed = job.feeds[name], [row for row in rows if row["feed"] == name]
-        require_fields(warehouse, arrived.of_feed(feed), feed, of_feed)
-    memory = remembered(warehouse, job.source, rows)
+        require_fields(arrived.of_feed(feed), feed, of_feed, before=memory.state.of_feed(name))
     outcomes = {}
     for name, records in judged.records.items():
         part = FeedBatch(
@@ -294,15 +304,24 @@ def _apply(arrived: Arrived, judged: Judged, number: Numbered, sizes: Mapping[st
             quarantine.add(warehouse, entries(part, records), job.source)
         if name in judged.standing.met_again:
             quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
-    _write_down(arrived, rows, outcomes, number)
+    _write_down(arrived, rows, outcomes, number, memory.state)
 
 
-def _write_down(arrived: Arrived, rows: Sequence[Row], outcomes: Mapping[str, Outcome], number: Numbered) -> None:
+def _write_down(
+    arrived: Arrived, rows: Sequence[Row], outcomes: Mapping[str, Outcome], number: Numbered, state: State
+) -> None:
     """What later batches need to know of this one, then the ledger: a batch in the ledger is done."""
     warehouse = arrived.warehouse
     counted = [row.asDict() for row in rows]
-    seen = small_table(warehouse.spark, connector_run_rows(counted, source=number.job.source), CONNECTOR_RUNS.columns)
-    warehouse.append_once(CONNECTOR_RUNS.name, seen, writer=number.writer, number=number.batch_id)
+    write_state(
+        warehouse,
+        state,
+        counted,
+        number.job.source,
+        checkpoint=number.checkpoint,
+        writer=number.writer,
+        number=number.batch_id,
+    )
     ended = {place: counts for outcome in outcomes.values() for place, counts in outcome.counts.items()}
     written = ledger_rows(counted, ended, _gaps(arrived.records, rows), batch=number.row)
     for feed, outcome in outcomes.items():

@@ -136,6 +136,7 @@ def outbox_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame
         F.lit(None).cast(SOURCE).alias("source"),
         F.coalesce(unmarked(row_of_table["id"]), header("id")).alias("event_id"),
         F.lit(None).cast("string").alias("old_key"),
+        F.lit(None).cast("string").alias("new_key"),
         row.alias("after"),
         F.lit(None).cast(ROW).alias("key_fields"),
         aggregate_id.alias("key_value"),

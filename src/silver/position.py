@@ -32,11 +32,13 @@ END_OF_SNAPSHOT = ("last", "last_in_data_collection")
 COORDINATES = "ARRAY<BIGINT>"
 
 # What is known of the partitions of a feed when a batch is placed; see silver.runs.
-# `runs`: from which offset on a run has the place, and up to which coordinates it repeats what earlier ones told.
+# `runs`: from which offset on a run has the place, its epoch, and up to which coordinates it repeats what earlier ones
+# told. Without a name (run_id is empty) a record is of the epoch that its offset lies in.
 PLACES = f"""
     topic STRING, topic_id STRING, partition INT, epochs ARRAY<STRUCT<from_offset: BIGINT, epoch: BIGINT>>,
-    snapshots ARRAY<STRUCT<run_id: STRING, from_offset: BIGINT, lsn: BIGINT>>,
-    runs ARRAY<STRUCT<run_id: STRING, from_offset: BIGINT, repeats_to: {COORDINATES}>>, highest_timestamp_ms BIGINT
+    snapshots ARRAY<STRUCT<run_id: STRING, epoch: BIGINT, from_offset: BIGINT, lsn: BIGINT, read_from_ms: BIGINT>>,
+    runs ARRAY<STRUCT<run_id: STRING, epoch: BIGINT, from_offset: BIGINT, repeats_to: {COORDINATES}>>,
+    highest_timestamp_ms BIGINT
 """
 
 
@@ -138,32 +140,40 @@ def with_position(
     if feed.sequence_by == "kafka_offset":
         position, is_replay = kafka_position(F.col("highest_timestamp_ms")), F.lit(False)
     else:
-        position = _source_position(feed)
+        position = _source_position(feed, run)
         is_replay = F.coalesce((streamed() == 1) & (coordinates(feed) <= run["repeats_to"]), F.lit(False))
     return placed.withColumns({"position": position, "is_replay": is_replay, "run_from": run["from_offset"]}).drop(
         "epochs", "snapshots", "runs", "highest_timestamp_ms"
     )
 
 
-def _source_position(feed: Feed) -> Column:
+def _source_position(feed: Feed, run: Column) -> Column:
     # Spark interprets what goes through an array, so only where there is something in it.
     has_epochs, has_snapshots = F.size("epochs") > 0, F.size("snapshots") > 0
     begun = F.filter("epochs", lambda one: one["from_offset"] <= F.col("offset"))
-
-    def last(part: str) -> Column:
-        found = F.when(has_epochs, F.array_max(F.transform(begun, lambda one: one[part])))
-        return F.coalesce(found, F.lit(0).cast("bigint"))
-
-    epoch = last("epoch")
+    by_offset = F.when(has_epochs, F.array_max(F.transform(begun, lambda one: one["epoch"])))
+    epoch = F.coalesce(run["epoch"], by_offset, F.lit(0).cast("bigint"))
     if feed.kind != "postgresql":
         return mysql_position(epoch=epoch)
-    # Of earlier runs, those of this epoch.
-    begin = last("from_offset")
+    # A record may be sent again much later. So of earlier runs, those before the record's own, in its epoch; and of
+    # snapshots in the middle of its run, those that the connector took before it read the record.
+    run_begins = F.when(F.col("run_id") == "", F.col("offset")).otherwise(run["from_offset"])
+    asks_earlier_runs = _sequence(0).isNull()
+
+    def opens_run(one: Column) -> Column:
+        return (F.col("run_id") != "") & (one["from_offset"] == run["from_offset"])
+
+    def was_read_later(one: Column) -> Column:
+        return F.coalesce(F.col("read_ms") >= one["read_from_ms"], F.lit(True))
+
+    def is_of_run(one: Column) -> Column:
+        return (one["run_id"] == F.col("run_id")) & (one["from_offset"] < F.col("offset"))
+
     before = F.filter(
         "snapshots",
         lambda one: (
-            (one["from_offset"] < F.col("offset"))
-            & ((one["run_id"] == F.col("run_id")) | (_sequence(0).isNull() & (one["from_offset"] >= begin)))
+            (is_of_run(one) & (opens_run(one) | was_read_later(one)))
+            | (asks_earlier_runs & (one["epoch"] == epoch) & (one["from_offset"] < run_begins))
         ),
     )
     lsn = F.when(has_snapshots, F.array_max(F.transform(before, lambda one: one["lsn"])))

@@ -31,10 +31,11 @@ from silver.batch import (
 from silver.feed_batch import apply_feed
 from silver.from_bronze import in_ranges, stories
 from silver.history import history, remembered
-from silver.ledger import CONNECTOR_RUNS, LEDGER, OUTCOMES, connector_run_rows, counts
+from silver.ledger import LEDGER, OUTCOMES, counts
 from silver.micro_batch import Job
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, as_bronze, decided_or_waiting
 from silver.runs import Place
+from silver.state import write_state
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -141,7 +142,8 @@ def _read_again(
     """The wanted records, and with `is_read_again` all others of their keys that silver has read, through gate 1."""
     feed, rules = asked.feed, job.rules(asked.feed.name)
     standing = quarantine.standing(warehouse, job.source, {})
-    ranges = read_ranges(history(feed, [], remembered(warehouse, job.source, [])))
+    known = remembered(warehouse, job.source, checkpoint=asked.checkpoint, writer=_writer(feed, asked), number=0)
+    ranges = read_ranges(history(feed, [], known))
     story = stories(in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges), wanted)
     decisions = decided_or_waiting(warehouse.read(QUARANTINE.name), feed, asked=asked.request)
     told = judged_records(story, feed, rules, wrapped=brings_schemas(story), decisions=decisions)
@@ -149,14 +151,13 @@ def _read_again(
     marked = stack.enter_context(held(told)).join(F.broadcast(marks), on=OF_RECORD, how="left")
     records = marked.withColumn("is_read_again", F.coalesce("is_read_again", F.lit(True)))
     rows = counts(records, feed=feed, rules=[rule.name for rule in rules]).collect()
-    memory = remembered(warehouse, job.source, rows)
     batch = FeedBatch(
         warehouse=warehouse,
         feed=feed,
         rules=rules,
         rows=rows,
         run=job.run,
-        memory=memory,
+        memory=known,
         standing=standing,
         checkpoint=asked.checkpoint,
         request=asked.request,
@@ -164,15 +165,21 @@ def _read_again(
     return batch, records
 
 
+def _writer(feed: Feed, asked: _Asked) -> str:
+    """Under which name what was asked is written down, once."""
+    return f"silver/{feed.source}/{asked.checkpoint}/{asked.request}/{feed.name}"
+
+
 def _write_down(
     batch: FeedBatch, asked: _Asked, passing: Mapping[Place, Mapping[str, int]], outcome: Outcome
 ) -> Sequence[Mapping[str, Any]]:
     """What silver has learned, and the rows of the ledger: once for a request. Returns those of its own records."""
     warehouse, feed = batch.warehouse, batch.feed
-    writer = f"silver/{feed.source}/{asked.checkpoint}/{asked.request}/{feed.name}"
-    learned = connector_run_rows([row.asDict() for row in batch.rows], source=feed.source)
-    seen = small_table(warehouse.spark, learned, CONNECTOR_RUNS.columns)
-    warehouse.append_once(CONNECTOR_RUNS.name, seen, writer=writer, number=0)
+    writer = _writer(feed, asked)
+    # What the records say of columns was counted when they were read first.
+    learned = [{**row.asDict(), "judged": 0, "absent_columns": {}} for row in batch.rows]
+    state = batch.memory.state
+    write_state(warehouse, state, learned, feed.source, checkpoint=asked.checkpoint, writer=writer, number=0)
     of_ledger = {"run": batch.run, "source": feed.source, "checkpoint": asked.checkpoint, "feed": feed.name}
     requeued = requeued_rows(passing, outcome, batch=of_ledger)
     moved = [*requeued, *moved_rows(outcome, batch=of_ledger)]

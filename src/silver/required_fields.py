@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts import Feed
 from lakehouse.errors import ContractError, ContractProblem
-from lakehouse.tables import Warehouse
 from silver.envelope import fields_of_events
-from silver.ledger import LEDGER, ever_present
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -19,11 +17,12 @@ MOST_FIELDS = 200
 EVENTS_THAT_TELL = 100
 
 
-def require_fields(warehouse: Warehouse, records: DataFrame, feed: Feed, rows: Sequence[Row]) -> None:
+def require_fields(records: DataFrame, feed: Feed, rows: Sequence[Row], *, before: Sequence[Mapping[str, Any]]) -> None:
     """Raise ContractError when a column that is not `optional` has never had a field in any event of the feed.
 
-    `rows`: the counts of these records. Debezium's rows have all fields. The payloads of an outbox may leave out what
-    is null: there it takes EVENTS_THAT_TELL of them; partial payloads tell nothing.
+    `rows`: the counts of these records; `before`: of those before them (silver.state). Debezium's rows have all fields.
+    The payloads of an outbox may leave out what is null: there it takes EVENTS_THAT_TELL of them; partial payloads tell
+    nothing.
     """
     judged = sum(row["judged"] for row in rows)
     lacking = [
@@ -36,9 +35,11 @@ def require_fields(warehouse: Warehouse, records: DataFrame, feed: Feed, rows: S
     ]
     if not lacking or feed.payload == "partial":
         return
-    before = ever_present(warehouse.read(LEDGER.name), feed=feed.name, columns=lacking).collect()[0]
-    never = [column for column in lacking if not before[column]]
-    judged += before["judged"]
+    judged_before = sum(row["judged"] for row in before)
+    never = [
+        column for column in lacking if judged_before == sum(row["absent_columns"].get(column, 0) for row in before)
+    ]
+    judged += judged_before
     if not never or (feed.envelope == "outbox" and judged < EVENTS_THAT_TELL):
         return
     fields = sorted(row["field"] for row in fields_of_events(records, feed).limit(MOST_FIELDS).collect())

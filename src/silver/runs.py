@@ -98,15 +98,13 @@ class SnapshotFloor:
 
 def stretches(rows: Iterable[Mapping[str, Any]]) -> list[Stretch]:
     """Rows of `ops.connector_runs`, or of one batch, as stretches: one a partition, run and snapshot."""
-    merged: dict[tuple[Any, ...], Stretch] = {}
-    for row in rows:
-        at = row["snapshot_at"]
-        new = Stretch(
+    return together(
+        Stretch(
             topic=row["topic"],
             topic_id=row["topic_id"],
             partition=row["partition"],
             run_id=row["run_id"],
-            snapshot_at=None if at is None else tuple(at),
+            snapshot_at=None if row["snapshot_at"] is None else tuple(row["snapshot_at"]),
             first_offset=row["first_offset"],
             last_offset=row["last_offset"],
             lowest=None if row["lowest"] is None else tuple(row["lowest"]),
@@ -118,6 +116,14 @@ def stretches(rows: Iterable[Mapping[str, Any]]) -> list[Stretch]:
             source_names=tuple(row["source_names"] or ()),
             highest_timestamp_ms=row["highest_timestamp_ms"],
         )
+        for row in rows
+    )
+
+
+def together(parts: Iterable[Stretch]) -> list[Stretch]:
+    """Those of the same partition, run and snapshot as one; by partition and offset."""
+    merged: dict[tuple[Any, ...], Stretch] = {}
+    for new in parts:
         identity = (new.place, new.run_id, new.snapshot_at)
         merged[identity] = _together(merged[identity], new) if identity in merged else new
     return sorted(merged.values(), key=lambda one: (one.place, one.first_offset))
@@ -186,6 +192,24 @@ def falls(known: Sequence[Stretch], openings: Collection[Opening], *, new: Colle
             for part in of_run:
                 high = _most(high, part.high)
     return found
+
+
+def brought_about(found: Iterable[Fall], *, own: Iterable[Stretch], before: Iterable[Fall]) -> list[Fall]:
+    """Of the falls that are found, those that this batch brings about; the others were judged when they came.
+
+    A batch does if it has a part of the run (`own`: its own stretches) that lies behind, or if the run was not known
+    (`before`: the falls without this batch) to fall behind these coordinates.
+    """
+    judged = {(one.place, one.run_id, one.below) for one in before}
+    lows: dict[tuple[Place, str], Coordinates] = {}
+    for part in own:
+        if part.low is not None:
+            lows[part.place, part.run_id] = min(part.low, lows.get((part.place, part.run_id), part.low))
+    return [
+        one
+        for one in found
+        if (one.place, one.run_id, one.below) not in judged or lows.get((one.place, one.run_id), one.below) < one.below
+    ]
 
 
 def replays_below(known: Sequence[Stretch], openings: Collection[Opening]) -> dict[tuple[Place, str], Coordinates]:
@@ -266,7 +290,17 @@ def read_again(known: Sequence[Stretch], new: Opening, *, before: Mapping[Place,
     return ranges
 
 
-def snapshot_floors(known: Sequence[Stretch], begins: Mapping[Place, Sequence[tuple[int, int]]]) -> list[SnapshotFloor]:
+def epochs_of_runs(known: Sequence[Stretch], openings: Collection[Opening]) -> dict[str, int]:
+    """Of every run that has a name its epoch: a record that is sent again later stays in that of its run."""
+    order = run_order(known)
+    begun = sorted((order[one.run_id], one.epoch) for one in openings if one.run_id in order)
+    return {
+        run_id: max((epoch for begin, epoch in begun if begin <= started), default=0)
+        for run_id, started in order.items()
+    }
+
+
+def snapshot_floors(known: Sequence[Stretch], openings: Collection[Opening]) -> list[SnapshotFloor]:
     """The floors of completed full snapshots: of those that open a run that is not the first, of one source, whose
     last row was read, and of which no partition can hold back a row.
     """
@@ -274,20 +308,24 @@ def snapshot_floors(known: Sequence[Stretch], begins: Mapping[Place, Sequence[tu
     has_nameless = any(not one.run_id for one in known)
     if not order or (len(order) == 1 and not has_nameless):
         return []
-    first_run = min(order.values())
+    epochs_by_run = epochs_of_runs(known, openings)
+    parts_of: dict[str, list[Stretch]] = defaultdict(list)
+    for one in known:
+        parts_of[one.run_id].append(one)
+    places = {one.place for one in known}
     found = []
-    for run_id, started in order.items():
-        parts = [one for one in known if one.run_id == run_id]
-        if started == first_run and not has_nameless:
-            continue
-        floor = _floor(parts, begins)
-        later = {one.place for one in known if one.run_id and order[one.run_id] > started}
-        if floor is not None and all(_is_through(one.place, parts, later, floor) for one in known):
+    later: set[Place] = set()  # the places of the runs after this one
+    for run_id in sorted(order, key=lambda run: order[run], reverse=True):
+        parts = parts_of[run_id]
+        is_first = order[run_id] == min(order.values()) and not has_nameless
+        floor = None if is_first else _floor(parts, epochs_by_run[run_id])
+        if floor is not None and all(_is_through(place, parts, later, floor) for place in places):
             found.append(floor)
-    return found
+        later |= {part.place for part in parts}
+    return found[::-1]
 
 
-def _floor(parts: Sequence[Stretch], begins: Mapping[Place, Sequence[tuple[int, int]]]) -> SnapshotFloor | None:
+def _floor(parts: Sequence[Stretch], epoch: int) -> SnapshotFloor | None:
     """The floor of the snapshot with which this run opened, once its last row was read."""
     snapshots = [one for one in parts if one.snapshot_at is not None]
     streamed = [one for one in parts if one.snapshot_at is None and one.lowest is not None]
@@ -305,7 +343,7 @@ def _floor(parts: Sequence[Stretch], begins: Mapping[Place, Sequence[tuple[int, 
     if not ends or len(names) > 1 or not opens_partitions or not opens_run:
         return None
     end = ends[-1]
-    return SnapshotFloor(end.place, end.last_offset, end.run_id, epoch_at(begins, end.place, end.last_offset), at)
+    return SnapshotFloor(end.place, end.last_offset, end.run_id, epoch, at)
 
 
 def _least_of(values: Iterable[int | None]) -> int | None:

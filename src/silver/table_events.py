@@ -127,6 +127,7 @@ def table_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
             "source",
             F.lit(None).cast("string").alias("event_id"),
             header("__debezium.oldkey").alias("old_key"),
+            header("__debezium.newkey").alias("new_key"),
             "after",
             "key_fields",
             "key_value",

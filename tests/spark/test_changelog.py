@@ -27,7 +27,7 @@ from silver.apply import ensure_tables
 from silver.ledger import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
-from tests.support.model.batches import Batches, doubled, in_any_order, in_offset_order, in_one
+from tests.support.model.batches import Batches, doubled, in_any_order, in_offset_order, in_one, sent_again
 from tests.support.model.history import History
 from tests.support.model.stories import random_history
 from tests.support.sharded import CASE, sharded, topic_of
@@ -64,7 +64,20 @@ def every_record_twice(history: History, random: Random) -> Batches:
     return doubled(in_offset_order(history.records, random, count=BATCHES), random)
 
 
-WAYS: Sequence[Way] = (one_batch, batches_with_lagging_partitions, batches_in_any_order, every_record_twice)
+def every_record_sent_again(history: History, random: Random) -> Batches:
+    """Of a history in which it is (`sent_again`): in one batch, or cut anywhere."""
+    if random.random() < 0.3:
+        return in_one(history.records)
+    return in_offset_order(history.records, random, count=BATCHES)
+
+
+WAYS: Sequence[Way] = (
+    one_batch,
+    batches_with_lagging_partitions,
+    batches_in_any_order,
+    every_record_twice,
+    every_record_sent_again,
+)
 
 
 @dataclass(frozen=True)
@@ -118,6 +131,8 @@ def told_of(source: str, warehouse: Warehouse, cases: Contracts, *, seed: int, f
         way = WAYS[number % len(WAYS)]
         kind = random.choice(SOURCES[source])
         history = random_history(kind, random, topic=topic_of(f"{source}{number}", feed.name), features=None)
+        if way is every_record_sent_again:
+            history = sent_again(history, random)
         histories[f"{source}{number}"] = history, way
         for batch, records in enumerate(way(history, random)):
             batches[batch] += records

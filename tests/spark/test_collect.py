@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
@@ -90,6 +92,40 @@ def test_a_record_in_quarantine_holds_what_stands_behind_it(told: Collected) -> 
     unreadable = {**bad, "offset": 6, "value": "not JSON"}
     told.tell(unreadable)
     assert "1 records in quarantine have no position" in (told.plan().why_not or "")
+
+
+def test_a_silver_that_is_rebuilt_has_the_rows_below_what_was_collected(told: Collected) -> None:
+    records = deleted_and_others()
+    told.tell(*records, event("u", 2, 50, 5))
+    assert told.collect().rows == 2
+    told.warehouse.spark.sql(f"DELETE FROM delta.`{told.warehouse.path(f'silver.{FEED}')}`")
+    begin_anew(told.warehouse)
+    # One batch a record: the live row's only change lies below what the silver before has collected.
+    told.tell(event("c", 5, 150, 6), *records)
+    assert told.keys() == {1: True, 2: True, 3: False, 5: False}
+
+
+def test_a_discarded_record_holds_what_stands_behind_it_and_may_be_asked_for_later(told: Collected) -> None:
+    told.tell(*deleted_and_others(), event("c", 7, 350, 5, total_amount="-1.00"))
+    told.decide("discarded", 5)
+    assert told.collect().rows == 1
+    told.decide("released", 5)
+    assert told.keys() == {2: True, 3: False, 7: False}
+
+
+def test_nothing_goes_where_offsets_were_skipped_that_may_be_read_later(told: Collected) -> None:
+    told.tell(*deleted_and_others())
+    chosen = plan(told.warehouse, told.contracts, told.contracts.feeds[FEED], skipped={TOPIC})
+    assert (chosen.rows, chosen.horizon) == (0, None)
+    assert f"offsets of {TOPIC} were skipped" in (chosen.why_not or "")
+    assert plan(told.warehouse, told.contracts, told.contracts.feeds[FEED], skipped={"another"}).rows == 2
+
+
+def begin_anew(warehouse: Warehouse) -> None:
+    """A new checkpoint for silver, as Structured Streaming makes one."""
+    folder = Path(warehouse.checkpoint("silver/mysql"))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metadata").write_text(json.dumps({"id": uuid4().hex}), encoding="utf-8")
 
 
 def test_rows_stay_where_gold_would_take_the_order_from_a_lower_feed(

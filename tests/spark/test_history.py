@@ -21,5 +21,5 @@ SNAPSHOT = Stretch("shop.things", "id", 0, "second", (500, 500), 10, 19, has_end
 def test_snapshots_that_may_leave_out_rows_write_no_floor(
     snapshots: Literal["full", "partial"], floors: list[int]
 ) -> None:
-    past = History(feed(snapshots=snapshots), [RUN, SNAPSHOT], before={}, new=[], openings=[], floors=[])
+    past = History(feed(snapshots=snapshots), [RUN, SNAPSHOT], before={}, own=[], openings=[], floors=[])
     assert [json.loads(floor.position)["lsn"] for floor in past.snapshot_floors()] == floors

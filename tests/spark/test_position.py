@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 CHANGES = (
     "label STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, run_id STRING,"
-    f" source {struct_of(SOURCE_FIELDS)}"
+    f" read_ms BIGINT, source {struct_of(SOURCE_FIELDS)}"
 )
 Change = Mapping[str, Any]
 
@@ -40,6 +40,7 @@ def positioned(
     if kind is not None:
         declared = declared.model_copy(update={"kind": kind})
     defaults = {"topic": "t", "topic_id": "", "partition": 0, "offset": 0, "timestamp_ms": 0, "run_id": "run"}
+    defaults |= {"read_ms": None}
     rows = [{**defaults, "label": str(number), **change} for number, change in enumerate(history)]
     changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumns(
         {"timestamp": F.timestamp_millis("timestamp_ms"), "source": with_sequence(F.col("source"))}
@@ -55,10 +56,12 @@ def order(changes: DataFrame) -> list[str]:
     return [row["label"] for row in rows]
 
 
-def postgres(lsn: int, *, commit: int | None, offset: int, snapshot: str = "false", run: str = "run") -> Change:
+def postgres(
+    lsn: int, *, commit: int | None, offset: int, snapshot: str = "false", run: str = "run", read_ms: int | None = None
+) -> Change:
     sequence = json.dumps([None if commit is None else str(commit), str(lsn)])
     source = {"lsn": lsn, "sequence": sequence, "snapshot": snapshot}
-    return {"offset": offset, "run_id": run, "source": source}
+    return {"offset": offset, "run_id": run, "source": source, "read_ms": read_ms}
 
 
 def mysql(number: int, pos: int, *, offset: int, row: int | None = 0, snapshot: str = "false") -> Change:
@@ -91,9 +94,14 @@ def test_postgres_goes_by_commit_then_lsn_and_streamed_changes_stand_behind_thei
     places: list[Change] = [
         {
             "snapshots": [
-                {"run_id": "run", "from_offset": 10, "lsn": 1000},
-                {"run_id": "run", "from_offset": 50, "lsn": 9},
-            ]
+                {"run_id": "run", "epoch": 0, "from_offset": 10, "lsn": 1000},
+                {"run_id": "run", "epoch": 0, "from_offset": 50, "lsn": 9},
+            ],
+            "runs": [
+                {"run_id": "run", "epoch": 0, "from_offset": 5},
+                {"run_id": "a run without a snapshot", "epoch": 0, "from_offset": 40},
+                {"run_id": "the run after", "epoch": 0, "from_offset": 41},
+            ],
         },
         {"partition": 1, **elsewhere},
         {"topic": "u", **elsewhere},
@@ -109,18 +117,45 @@ def test_an_epoch_comes_before_all_coordinates_and_a_later_snapshot_concerns_onl
     history = [
         postgres(500, commit=500, offset=1),
         postgres(900, commit=900, offset=3),
+        postgres(900, commit=900, offset=20, read_ms=10),  # sent again when the log had begun again
         postgres(2000, commit=None, offset=4, snapshot="last"),
         postgres(950, commit=940, offset=5),
         postgres(1, commit=1, offset=6, run="new"),  # the log has begun again
         postgres(2, commit=2, offset=7, run="new"),
+        postgres(2, commit=None, offset=21, run="new"),  # sent again behind the next run's snapshot
         postgres(1, commit=1, offset=9, run="newest"),  # and again
     ]
     places = [
         {
             "epochs": [{"from_offset": 6, "epoch": 70}, {"from_offset": 9, "epoch": 80}],
-            "snapshots": [{"run_id": "run", "from_offset": 4, "lsn": 2000}],
+            "snapshots": [
+                {"run_id": "run", "epoch": 0, "from_offset": 4, "lsn": 2000, "read_from_ms": 50},
+                {"run_id": "newest", "epoch": 80, "from_offset": 9, "lsn": 0},
+                {"run_id": "another", "epoch": 70, "from_offset": 12, "lsn": 3000},
+            ],
+            "runs": [
+                {"run_id": "run", "epoch": 0, "from_offset": 1},
+                {"run_id": "new", "epoch": 70, "from_offset": 6},
+                {"run_id": "newest", "epoch": 80, "from_offset": 9},
+            ],
         }
     ]
+    changes = positioned(spark, contracts, "postgres_orders", history, places=places)
+    assert order(changes) == [str(number) for number in range(len(history))]
+
+
+def test_a_change_that_is_sent_again_behind_a_snapshot_in_the_middle_of_its_run_stays_before_it(
+    spark: SparkSession, contracts: Contracts
+) -> None:
+    history = [
+        postgres(300, commit=300, offset=5, read_ms=50),
+        postgres(300, commit=300, offset=60, read_ms=50),
+        postgres(400, commit=400, offset=8, read_ms=60),
+        postgres(1000, commit=None, offset=20, snapshot="true", read_ms=100),
+        postgres(900, commit=900, offset=21, read_ms=120),  # open while the snapshot was taken
+    ]
+    snapshot = {"run_id": "run", "epoch": 0, "from_offset": 20, "lsn": 1000, "read_from_ms": 100}
+    places = [{"snapshots": [snapshot], "runs": [{"run_id": "run", "epoch": 0, "from_offset": 5}]}]
     changes = positioned(spark, contracts, "postgres_orders", history, places=places)
     assert order(changes) == [str(number) for number in range(len(history))]
 

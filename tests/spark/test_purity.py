@@ -29,7 +29,6 @@ from silver.changelog import (
     latest_per_key,
     list_of_changes,
     outcomes,
-    rows_of_other_partitions,
     with_repeated_events,
     with_tombstones,
 )
@@ -89,7 +88,6 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             rule_counts(small_table(spark, [], LEDGER.columns), run="run"),
             quarantine_rows(read, feed, contract="of a test", checkpoint=""),
             offset_gaps(read),
-            rows_of_other_partitions(table, [(feed.topics[0], 0)]),
             keys_across_partitions(events, table, feed),
             latest_per_key(events, feed),
             list_of_changes(events, feed),

@@ -11,14 +11,17 @@ import pytest
 from silver.runs import (
     Opening,
     Stretch,
+    brought_about,
     epoch_at,
     epochs,
+    epochs_of_runs,
     falls,
     opening,
     read_again,
     replays_below,
     snapshot_floors,
     stretches,
+    together,
 )
 
 PLACE = ("t", "id", 0)
@@ -62,6 +65,28 @@ def test_a_snapshot_behind_what_was_streamed_falls_too() -> None:
     known = [stretch("a", 0, 9, 100, 200), snapshot("b", 10, 12, 50), stretch("b", 13, 19, 60, 70)]
     (fall,) = falls(known, [], new={PLACE})
     assert fall.is_snapshot
+
+
+def test_a_run_that_falls_behind_is_judged_once() -> None:
+    first, replay = stretch("a", 0, 9, 100, 200), stretch("b", 10, 19, 150, 300)
+    later = stretch("b", 20, 29, 310, 320)
+    found = falls([first, replay], [], new={PLACE})
+    assert brought_about(found, own=[replay], before=[]) == found
+    after = falls([first, together([replay, later])[0]], [], new={PLACE})
+    assert after == found
+    assert brought_about(after, own=[later], before=found) == []
+    # Once more a part that lies behind; and a fall that is known only now, since what is before it came late.
+    assert brought_about(after, own=[stretch("b", 30, 39, 199, 200)], before=found) == found
+    assert brought_about(found, own=[first], before=[]) == found
+
+
+def test_a_run_stays_in_its_epoch_wherever_its_records_are_sent_again() -> None:
+    again = [
+        stretch("a", 0, 99, 100, 200, ms=1),
+        stretch("b", 10, 19, 50, 60, ms=5),
+        stretch("c", 20, 29, 70, 80, ms=9),
+    ]
+    assert epochs_of_runs(again, [Opening("b", 5)]) == {"a": 0, "b": 5, "c": 5}
 
 
 def test_records_without_a_run_never_fall() -> None:
@@ -108,7 +133,7 @@ def test_a_replay_repeats_what_earlier_runs_of_its_epoch_have_told() -> None:
 
 
 def floors_of(*known: Stretch) -> list[tuple[str, int, tuple[int, ...]]]:
-    return [(one.run_id, one.offset, one.at) for one in snapshot_floors(known, {})]
+    return [(one.run_id, one.offset, one.at) for one in snapshot_floors(known, [])]
 
 
 FIRST = stretch("a", 0, 9, 100, 200)

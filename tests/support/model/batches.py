@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 from tests.support.events import Record
+from tests.support.model.history import History
 
 Batches = Sequence[Sequence[Record]]
 
@@ -39,6 +41,30 @@ def doubled(batches: Batches, random: Random) -> Batches:
         for record in batch:
             again[random.randrange(number, len(batches))].append(record)
     return again
+
+
+def sent_again(history: History, random: Random) -> History:
+    """The same history from a producer that sends every record twice: each at once, or a partition's records so far
+    again after any of them. Copies have offsets of their own and the same headers; a key's order stays.
+
+    Not of compacted topics: a tombstone alone that comes again behind a later change of its key is another delete.
+    """
+    if "compacted" in history.features:
+        return history
+    at_once = random.random() < 0.4
+    records, is_bad = [], set()
+    for partition in sorted({record["partition"] for record in history.records}):
+        told = sorted((one for one in history.records if one["partition"] == partition), key=lambda one: one["offset"])
+        if at_once:
+            order = [record for record in told for _ in range(2)]
+        else:
+            cut = random.randint(0, len(told))
+            order = [*told[:cut], *told[:cut], *told[cut:], *told[cut:]]
+        for offset, record in enumerate(order):
+            records.append({**record, "offset": offset})
+            if (partition, record["offset"]) in history.bad_offsets:
+                is_bad.add((partition, offset))
+    return replace(history, records=records, bad_offsets=frozenset(is_bad), shufflable=False)
 
 
 def _collected(records: Sequence[Record], number: Callable[[Record], int], count: int) -> Batches:
