@@ -43,6 +43,7 @@ def _compiles(pattern: str) -> str:
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 Pattern = Annotated[str, AfterValidator(_compiles)]
+TableName = Annotated[str, StringConstraints(pattern=r"^[^.\x00-\x1f]+\..+$")]
 SourceKind = Literal["postgresql", "mysql", "mariadb"]
 
 
@@ -71,6 +72,12 @@ class FeedTopics(Model):
     """More topics, as regular expressions that match whole names. Each must match a topic of the broker."""
     envelope: Literal["table", "outbox"]
     """table: changes of a table's rows. outbox: events of an outbox table. Their shape each record tells itself."""
+    tables: tuple[TableName, ...] = Field(default=(), strict=False)
+    """The tables that the records may be of, as Debezium's `table.include.list` names them: `schema.table` of
+    PostgreSQL, `database.table` of MySQL and MariaDB. A record whose source block names another one waits in
+    quarantine. Without these and `table_patterns`, no table is looked at."""
+    table_patterns: tuple[Pattern, ...] = Field(default=(), strict=False)
+    """More tables, as regular expressions that match whole names: for a feed that is sharded."""
     aggregate_types: tuple[str, ...] = Field(default=(), strict=False)
     """Of an outbox whose table is read without the EventRouter: the `aggregatetype`s of this feed; default: all."""
     snapshots: Literal["full", "partial"] = "full"

@@ -28,6 +28,7 @@ RAW = ("topic", "topic_id", "partition", "offset", "timestamp", "key", "value", 
 SOURCE_FIELDS = {
     **{"name": "STRING", "ts_ms": "BIGINT", "ts_us": "BIGINT", "snapshot": "STRING", "sequence": "STRING"},
     **{"lsn": "BIGINT", "file": "STRING", "pos": "BIGINT", "row": "BIGINT"},
+    **{"db": "STRING", "schema": "STRING", "table": "STRING"},
 }
 # PostgreSQL's `sequence` travels as the JSON text of an array.
 SEQUENCE = "ARRAY<STRING>"
@@ -35,7 +36,11 @@ SOURCE = struct_of({**SOURCE_FIELDS, "sequence": SEQUENCE})
 _BEGINNING = r'^[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
 ENVELOPE = f"STRUCT<op: STRING, ts_ms: BIGINT, after: {ROW}, source: {struct_of(SOURCE_FIELDS)}>"
 NOT_TEXT = "The value is not UTF-8 text."
+OTHER_TABLE = "The source block names another table than the contract of this feed (tables, table_patterns)."
 AVRO = "The value is in the Confluent wire format (Avro or Protobuf): Connect's JsonConverter writes what is read here."
+
+# White space around a null has an end: of longer values none is looked at.
+_LONGEST_NULL = 64
 
 _TYPE = "type: STRING, name: STRING, parameters: MAP<STRING, STRING>"
 _FIELD = f"field: STRING, {_TYPE}, items: STRUCT<{_TYPE}>"
@@ -53,9 +58,27 @@ def is_empty(column: str) -> Column:
 
 
 def is_null(wrapped: Column | None) -> Column:
-    """Whether the record has no value: none at all, or none in its wrapper."""
-    empty = is_empty("value")
+    """Whether the record has no value: none at all, JSON's null, or none in its wrapper."""
+    is_json_null = (F.length("value") <= _LONGEST_NULL) & text("value").rlike(r"^[ \t\n\r]*null[ \t\n\r]*\z")
+    empty = is_empty("value") | F.coalesce(is_json_null, F.lit(False))
     return empty if wrapped is None else empty | (wrapped.isNotNull() & wrapped["payload"].isNull())
+
+
+def is_null_payload() -> Column:
+    """Whether the value is a wrapper without a schema, and nothing in it."""
+    shape = r'^[ \t\n\r]*\{[ \t\n\r]*"payload"[ \t\n\r]*:[ \t\n\r]*null[ \t\n\r]*\}[ \t\n\r]*\z'
+    return F.coalesce((F.length("value") <= _LONGEST_NULL) & text("value").rlike(shape), F.lit(False))
+
+
+def is_of_other_table(source: Column, feed: Feed) -> Column:
+    """Whether the source block names a table that is not one of the feed's; never where the contract names none."""
+    if not feed.tables and not feed.table_patterns:
+        return F.lit(False)
+    name = F.concat_ws(".", source["schema"] if feed.kind == "postgresql" else source["db"], source["table"])
+    is_own = name.isin(*feed.tables)
+    for pattern in feed.table_patterns:
+        is_own = is_own | name.rlike(rf"\A(?:{pattern})\z")
+    return F.coalesce(source["table"].isNotNull() & ~is_own, F.lit(False))
 
 
 def is_text(column: str) -> Column:

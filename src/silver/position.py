@@ -61,7 +61,16 @@ def coordinates(feed: Feed) -> Column:
     present = parts[0].isNotNull()
     for part in parts[1:]:
         present = present & part.isNotNull()
-    return F.when(present, F.array(*parts))
+    return F.when(present & ~is_negative(feed), F.array(*parts))
+
+
+def is_negative(feed: Feed) -> Column:
+    """Whether the source block names a place before the beginning of every log."""
+    parts = [_lsn(), _sequence(0)] if feed.kind == "postgresql" else [F.col("source.pos"), F.col("source.row")]
+    found = F.lit(False)
+    for part in parts:
+        found = found | F.coalesce(part < 0, F.lit(False))
+    return found
 
 
 def log_place(feed: Feed) -> Column:

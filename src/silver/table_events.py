@@ -9,7 +9,8 @@ Debezium documentation: "Data change events" of the connectors, "New Record Stat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -20,12 +21,15 @@ from silver.messages import (
     AVRO,
     ENVELOPE,
     NOT_TEXT,
+    OTHER_TABLE,
     RAW,
     ROW,
     SOURCE_FIELDS,
     header,
     is_confluent,
     is_null,
+    is_null_payload,
+    is_of_other_table,
     is_text,
     message_schema,
     names_of_fields,
@@ -37,12 +41,18 @@ from silver.messages import (
     with_sequence,
     wrapper,
 )
+from silver.position import is_negative
 from silver.times import instant
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_BEFORE_OBJECT = r'"before"[ \t\n\r]*:[ \t\n\r]*\{'
 BEFORE = f"STRUCT<before: {ROW}>"
+TWO_OPS = "The value has the field op more than once."
+KEY_CHANGED = "The update has another key before than after: Debezium sends a delete and a create for that."
+KEYS_DIFFER = "The record's key and its row have different values for a column of the key."
+NEGATIVE = "The source position is negative."
 NOT_OF_SHAPE = "The value is not JSON of the declared shape."
 # What a transaction topic's records may have; data_collections is there in each.
 TRANSACTION = ("status", "id", "event_count", "data_collections", "ts_ms")
@@ -87,14 +97,32 @@ def table_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
     needs_before = (op == "d") & F.col("is_event")
     if not feed.append_only:
         needs_before = needs_before & ~_has_all(F.col("key_fields"), names_of_fields(feed, feed.keys))
-    before = F.when(needs_before, read_json(readable, BEFORE)["json"]["before"])
+    # Elsewhere its key alone is looked at.
+    has_before = F.col("is_event") & op.isin("u", "d") & F.lit(bool(feed.keys)) & value.rlike(_BEFORE_OBJECT)
+    before = F.when(needs_before | has_before, read_json(readable, BEFORE)["json"]["before"])
+    parts = parts.withColumn("before", before)
     after = F.when(F.col("is_flat"), flat).otherwise(F.col("v.json.after"))
-    parts = parts.withColumn("after", F.coalesce(after, before))
+    parts = parts.withColumn("after", F.coalesce(after, F.when(needs_before, F.col("before"))))
+    source = F.when(F.col("is_flat"), _flat_source(flat)).otherwise(F.col("v.json.source"))
+    parts = parts.withColumn("source", source).withColumn("source", with_sequence(F.col("source")))
+    body = value if around is None else F.coalesce(around["payload"], value)
+    flaw_of_event = (
+        F.when(F.col("is_event") & _has_two_ops(body), TWO_OPS)
+        .when(is_of_other_table(F.col("source"), feed), OTHER_TABLE)
+        .when(F.lit(feed.sequence_by == "source_position") & is_negative(feed), NEGATIVE)
+        .when(
+            F.col("is_event") & (op == "u") & _differ(feed, partial(_of_row, feed, F.col("before")), F.col("after")),
+            KEY_CHANGED,
+        )
+        .when(_differ(feed, partial(_own_key, feed), F.coalesce("after", "before")), KEYS_DIFFER)
+    )
+    parts = parts.withColumn("flaw", flaw_of_event)
     is_known = op.isin("r", "c", "u") & F.col("v.json.after").isNotNull()
     kind = (
-        F.when(is_null(around), "tombstone")
+        F.when(is_null(around) | is_null_payload(), "tombstone")
         .when(~is_text("value"), "unreadable")
         .when(F.col("is_ignored"), "ignored")
+        .when(F.col("flaw").isNotNull(), "unreadable")
         .when(F.col("is_flat"), "change")
         .when(F.col("v.malformed").isNotNull() | ~F.col("is_event"), "unreadable")
         .when(is_known | (op == "d"), "change")
@@ -105,35 +133,61 @@ def table_events(records: DataFrame, feed: Feed, *, wrapped: bool) -> DataFrame:
     problem = (
         F.when(is_confluent("value"), AVRO)
         .when(~is_text("value"), NOT_TEXT)
+        .when(F.col("flaw").isNotNull(), F.col("flaw"))
         .when(F.col("v.malformed").isNotNull(), F.coalesce(flaw(value, name="The value"), F.lit(NOT_OF_SHAPE)))
         .when(~F.col("is_event"), "The value is not a change event: it has no op, and none of the declared fields.")
         .otherwise(F.lit("The operation is not one of r, c, u with its row, d, t or m."))
     )
-    source = F.when(F.col("is_flat"), _flat_source(flat)).otherwise(F.col("v.json.source"))
-    return (
-        parts.withColumn("source", source)
-        .withColumn("source", with_sequence(F.col("source")))
-        .select(
-            *RAW,
-            run_id(),
-            kind.alias("kind"),
-            problem.alias("problem"),
-            "op",
-            F.coalesce(op == "d", F.lit(False)).alias("is_delete"),
-            F.coalesce(
-                instant(F.col("source.ts_us"), epoch_unit="micros"), instant(F.col("source.ts_ms"), epoch_unit="millis")
-            ).alias("source_ts"),
-            F.col("v.json.ts_ms").alias("read_ms"),
-            "source",
-            F.lit(None).cast("string").alias("event_id"),
-            header("__debezium.oldkey").alias("old_key"),
-            header("__debezium.newkey").alias("new_key"),
-            "after",
-            "key_fields",
-            "key_value",
-            *([_schemas().alias("schemas")] if wrapped else []),
-        )
+    return parts.select(
+        *RAW,
+        run_id(),
+        kind.alias("kind"),
+        problem.alias("problem"),
+        "op",
+        F.coalesce(op == "d", F.lit(False)).alias("is_delete"),
+        F.coalesce(
+            instant(F.col("source.ts_us"), epoch_unit="micros"), instant(F.col("source.ts_ms"), epoch_unit="millis")
+        ).alias("source_ts"),
+        F.col("v.json.ts_ms").alias("read_ms"),
+        # What is of another table says nothing of this one's runs and snapshots.
+        F.when(~F.coalesce(F.col("flaw") == OTHER_TABLE, F.lit(False)), F.col("source")).alias("source"),
+        F.lit(None).cast("string").alias("event_id"),
+        header("__debezium.oldkey").alias("old_key"),
+        header("__debezium.newkey").alias("new_key"),
+        "after",
+        "key_fields",
+        "key_value",
+        *([_schemas().alias("schemas")] if wrapped else []),
     )
+
+
+def _has_two_ops(body: Column) -> Column:
+    """Whether the object has two fields `op`; looked into only where the name stands twice."""
+    has_more = F.length(body) - F.length(F.replace(body, F.lit('"op"'), F.lit(""))) > len('"op"')
+    names = F.when(has_more, F.json_object_keys(body))
+    return F.coalesce(F.size(names) - F.size(F.array_remove(names, "op")) > 1, F.lit(False))
+
+
+def _of_row(feed: Feed, fields: Column, column: str) -> Column:
+    """The text of a column of the key in these fields of a row."""
+    return F.coalesce(*[fields[part] for part in feed.fields_of(column)])
+
+
+def _own_key(feed: Feed, column: str) -> Column:
+    """The text of a column of the key in the record's own key."""
+    found = _of_row(feed, F.col("key_fields"), column)
+    is_only_one = [key for key in feed.keys if feed.columns[key].from_topic is None] == [column]
+    return F.coalesce(found, F.col("key_value")) if is_only_one else found
+
+
+def _differ(feed: Feed, key_of: Callable[[str], Column], row: Column) -> Column:
+    """Whether a column of the key that both have has another value here than in the row."""
+    found = F.lit(False)
+    for column in feed.keys:
+        if feed.columns[column].from_topic is None:
+            here, there = unmarked(key_of(column)), unmarked(_of_row(feed, row, column))
+            found = found | F.coalesce(here != there, F.lit(False))
+    return found
 
 
 def _is_envelope() -> Column:

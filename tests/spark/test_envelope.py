@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Contracts
 from lakehouse.tables import small_table
 from silver.envelope import changes
+from silver.messages import OTHER_TABLE
+from silver.table_events import KEY_CHANGED, KEYS_DIFFER, NEGATIVE, TWO_OPS
 from tests.support.events import change, compact, mysql_image, mysql_source, order, postgres_image, postgres_source
 from tests.support.processor import at_most
 
@@ -278,3 +280,55 @@ def test_a_vast_number_anywhere_holds_nobody_up(
         ("change", []),
     ]
     assert found[3]["row"]["note"] == number
+
+
+def test_a_record_of_another_table_waits(spark: SparkSession, contracts: Contracts) -> None:
+    for name, source, own, other in (
+        ("postgres_orders", postgres_source(100, last_commit=100), "public.orders", {"schema": "archive"}),
+        ("mysql_orders", mysql_source(100), "ecommerce.orders", {"db": "archive"}),
+    ):
+        feed = contracts.feeds[name].model_copy(update={"tables": (own,)})
+        bare = {part: value for part, value in source.items() if part not in ("db", "schema", "table")}
+        made = postgres_image if name == "postgres_orders" else mysql_image
+        events = [
+            *[change("c", one, made(order(1))) for one in (source, bare, {**source, **other})],
+            change("t", {**source, "table": "customers"}, None),
+            change("r", {**source, "table": "customers", "snapshot": "true"}, made(order(1))),
+        ]
+        records = [(KEY, event.encode()) for event in events]
+        waits = ("unreadable", [OTHER_TABLE])
+        rows = read(spark, feed, *records)
+        assert [said(row) for row in rows] == [("change", [])] * 2 + [waits] * 3
+        # Nor does it say anything of this table's runs and snapshots.
+        assert [row["source"] is None for row in rows][2:] == [True] * 3
+        several = feed.model_copy(update={"tables": (own, "public.customers"), "table_patterns": (r"ecommerce\..*",)})
+        kinds = [row["kind"] for row in read(spark, several, *records)]
+        assert kinds == ["change", "change", "unreadable", "truncate", "change"]
+        assert [row["kind"] for row in read(spark, contracts.feeds[name], *records)].count("unreadable") == 0
+
+
+def test_records_that_contradict_themselves_wait(spark: SparkSession, contracts: Contracts) -> None:
+    feed = contracts.feeds["postgres_orders"]
+    one, two = postgres_image(order(1)), postgres_image(order(2))
+    good = change("u", SOURCE, one, before=one).encode()
+    negative = [{**SOURCE, "sequence": None, "lsn": -1}, {**SOURCE, "sequence": '["-5","100"]'}]
+    expected = [
+        (KEY, good, "change", []),
+        (KEY, change("u", SOURCE, one, before=two).encode(), "unreadable", [KEY_CHANGED]),
+        (KEY, change("c", SOURCE, two).encode(), "unreadable", [KEYS_DIFFER]),
+        (KEY, change("d", SOURCE, None, before=two).encode(), "unreadable", [KEYS_DIFFER]),
+        (b'{"customer_id":7}', good, "change", []),  # message.key.columns: no column of the key is in both
+        (KEY, good[:-1] + b',"op":"d"}', "unreadable", [TWO_OPS]),
+        (KEY, good.replace(b'"note":null', b'"op":"x"'), "change", []),
+        *[(KEY, change("c", source, one).encode(), "unreadable", [NEGATIVE]) for source in negative],
+    ]
+    found = read(spark, feed, *[(key, value) for key, value, _kind, _problems in expected])
+    assert [said(row) for row in found] == [(kind, problems) for _key, _value, kind, problems in expected]
+
+
+def test_a_null_in_json_is_a_tombstone(spark: SparkSession, contracts: Contracts) -> None:
+    feed = contracts.feeds["postgres_orders"]
+    values = (b"null", b" null\n", b'{"payload": null}', b'{"schema":null,"payload":null}')
+    assert [row["kind"] for row in read(spark, feed, *[(KEY, value) for value in values])] == ["tombstone"] * 4
+    (event,) = read(spark, contracts.feeds["postgres_outbox_orders"], (b'"1"', b"null"))
+    assert event["kind"] == "tombstone"

@@ -21,11 +21,6 @@ def shuffled(spark: SparkSession, *, after: int) -> int:
     return sum(stage.shuffleWriteRecords() for stage in _stages(spark) if stage.stageId() > after)
 
 
-def bytes_read(spark: SparkSession, *, after: int) -> int:
-    """How many bytes the stages after this one have read from files and from rows that are held."""
-    return sum(stage.inputBytes() for stage in _stages(spark) if stage.stageId() > after)
-
-
 def _stages(spark: SparkSession) -> list[Any]:
     store = spark.sparkContext._jsc.sc().statusStore()
     gateway = spark.sparkContext._gateway
