@@ -110,7 +110,7 @@ def truncate(past: Past) -> None:
 
 @dataclass(frozen=True)
 class Costs:
-    """How many jobs a batch takes: after a few earlier ones, after three times as many, and after what happened then."""
+    """The jobs of a batch: after a few earlier ones, after three times as many, and after what happened then."""
 
     few: int
     many: int
