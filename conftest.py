@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """With TESTS_UNTIL, a time in seconds since 1970, no test begins after it: what was left out is in the summary."""
+    """With TESTS_UNTIL, a time in seconds since 1970, no test begins after it.
+
+    What was left out is in the summary, and by name in the file TESTS_LEFT_OUT, to which several processes may write.
+    """
     until = os.environ.get("TESTS_UNTIL")
     if until and time.time() > float(until):
+        if left_out := os.environ.get("TESTS_LEFT_OUT"):
+            with Path(left_out).open("a", encoding="utf-8") as names:
+                names.write(f"{item.nodeid}\n")
         pytest.skip("out of time: `make test` and `make test-slow` without TESTS_UNTIL run it")
 
 

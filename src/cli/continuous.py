@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from lakehouse.config import Settings
 from lakehouse.contracts import Topics
-from lakehouse.errors import BrokerGoneError
-from lakehouse.kafka import partitions
+from lakehouse.errors import BrokerGoneError, KafkaError
+from lakehouse.kafka import Admin, partitions
 from lakehouse.kafka_offsets import Partition, latest
 from lakehouse.patience import Patience
 
@@ -43,13 +43,14 @@ class Seen:
     ends: Mapping[Partition, int]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Broker:
-    """The broker, as these jobs need it."""
+    """The broker, as these jobs need it. One client is kept for all looks: `close` ends it."""
 
     settings: Settings
     topics: Topics
     names: Sequence[str]
+    _kept: Admin | None = field(default=None, init=False)
 
     @property
     def brings_news(self) -> bool:
@@ -58,7 +59,7 @@ class Broker:
 
     def known(self) -> Known:
         """Its topics; none where no job needs it. Raises KafkaError."""
-        return {} if {"bronze", "publish"}.isdisjoint(self.names) else partitions(self.settings.kafka())
+        return partitions(self.settings.kafka()) if self._is_needed else {}
 
     def look(self, patience: Patience | None = None) -> Seen:
         """What is there now. Raises KafkaError; a broker that does not answer is waited for as `patience` says."""
@@ -73,13 +74,35 @@ class Broker:
                 time.sleep(patience.waits[attempt])
                 attempt += 1
 
+    def close(self) -> None:
+        """End the client that was kept. The next look makes another."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    @property
+    def _is_needed(self) -> bool:
+        return not {"bronze", "publish"}.isdisjoint(self.names)
+
     def _seen(self) -> Seen:
-        known = self.known()
+        if not self._is_needed:
+            return Seen({}, {})
+        if self._kept is None:
+            self._kept = Admin(self.settings.kafka())
+        try:
+            return self._asked(self._kept)
+        except KafkaError:
+            # The next one reads its secrets anew: they may have been exchanged.
+            self.close()
+            raise
+
+    def _asked(self, kept: Admin) -> Seen:
+        known = partitions(self.settings.kafka(), kept=kept)
         if not self.brings_news:
             return Seen(known, {})
         read = {topic for source in self.topics.sources.values() for topic in source.assigned(known)}
         places = [Partition(topic, number) for topic in sorted(read) for number in known[topic]]
-        return Seen(known, latest(self.settings.kafka(), places))
+        return Seen(known, latest(self.settings.kafka(), places, kept=kept))
 
 
 def go_on(
@@ -94,6 +117,18 @@ def go_on(
 
     While there is news, and `turn_seconds` are not over, the next one comes in the same `turn` at the warehouse.
     """
+    with closing(broker):
+        _go_on(one_pass, turn=turn, turn_seconds=turn_seconds, broker=broker, patience=patience)
+
+
+def _go_on(
+    one_pass: Callable[[Known, Lease], None],
+    *,
+    turn: Callable[[], AbstractContextManager[Lease]],
+    turn_seconds: float,
+    broker: Broker,
+    patience: Patience,
+) -> NoReturn:
     seen = broker.look(patience)
     while True:
         with turn() as lease:

@@ -57,7 +57,7 @@ def maintain(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
                 lease.check()
                 note.now(name)
                 done.append(carried_out(warehouse, name, retention_hours=retention_hours))
-            forget_held_rows(warehouse.checkpoints)
+            forget_held_rows(warehouse.spark, warehouse.checkpoints)
             forget_old_rows(warehouse)
             files = sum(one.files_before for one in done), sum(one.files_after for one in done)
             note(f"{files[0]:,} files before, {files[1]:,} after")

@@ -112,7 +112,8 @@ def list_entries(
     from pyspark.sql import functions as F
 
     number = entries.count()
-    rows = entries.orderBy(F.col("last_seen").desc(), "topic", "partition", "offset").limit(limit).collect()
+    last = entries.orderBy(F.col("last_seen").desc(), "topic", "partition", "offset").limit(limit)
+    rows = _with_times_as_text(last).collect()
     told = [_told(row, chosen.contracts.feeds) for row in rows]
     if chosen.as_json:
         answer(chosen.command, {"number": number, "entries": told})
@@ -139,7 +140,8 @@ def show(
     """
     _place(entry)
     warehouse = opened(chosen, Steps(wide_console(stderr=True)))
-    rows = _entries(warehouse, chosen, Filter((entry,), state="all")).orderBy("first_seen").collect()
+    entries = _entries(warehouse, chosen, Filter((entry,), state="all"))
+    rows = _with_times_as_text(entries.orderBy("first_seen")).collect()
     if not rows:
         raise SettingsError(f"{entry} is not in quarantine.", remedy="See `lakehouse quarantine list --state all`.")
     feeds = chosen.contracts.feeds
@@ -326,7 +328,6 @@ def _place(entry: str) -> tuple[str, int, int]:
 def _told(row: Row, feeds: Mapping[str, Feed]) -> dict[str, Any]:
     """What is said of an entry, without what the record says."""
     feed = feeds[row["feed"]]
-    times = {name: None if row[name] is None else f"{row[name]:%Y-%m-%d %H:%M:%S}" for name in _TIMES}
     return {
         "record": f"{row['topic']}/{row['partition']}/{row['offset']}",
         "feed": row["feed"],
@@ -335,13 +336,20 @@ def _told(row: Row, feeds: Mapping[str, Feed]) -> dict[str, Any]:
         "reasons": list(row["reasons"]),
         "rules": list(row["rules"]),
         "contract": row["contract"],
-        **times,
+        **{name: row[name] for name in _TIMES},
         "state_by": row["state_by"],
         "state_why": row["state_why"],
     }
 
 
 _TIMES = ("first_seen", "last_seen", "state_at", "finished_at")
+
+
+def _with_times_as_text(entries: DataFrame) -> DataFrame:
+    """The same entries, their times written by Spark, whose session is in UTC: Python would take the machine's zone."""
+    from pyspark.sql import functions as F
+
+    return entries.withColumns({name: F.date_format(name, "yyyy-MM-dd HH:mm:ss") for name in _TIMES})
 
 
 def _content(row: Row, feed: Feed) -> dict[str, Any]:

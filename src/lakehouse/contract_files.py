@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from lakehouse.contract_checks import Mistake, mistakes
 from lakehouse.contracts import Contracts, Gate, GoldTables, Model, SilverTables, TableGate, Topics
 from lakehouse.errors import ContractError, ContractProblem, SettingsError
+from lakehouse.yaml_errors import place_and_reason
 
 # The files of a folder of contracts, in the order of the flow; the packaged ones lie beside the code.
 MODELS: Mapping[str, type[Model]] = {
@@ -108,9 +109,9 @@ def read_document(path: Traversable, model: type[Model], *, name: str) -> Docume
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         raw = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        return Document(name, None, None, (ContractProblem(name, line, "(file)", f"not valid YAML: {error.problem}"),))
+    except yaml.YAMLError as error:
+        line, why = place_and_reason(error, text)
+        return Document(name, None, None, (ContractProblem(name, line, "(file)", f"not valid YAML: {why}"),))
     document = Document(name, root, None, ())
     problems = [document.problem(path, what) for path, what in _repeated_keys(root)]
     contract = None

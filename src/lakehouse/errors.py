@@ -21,6 +21,10 @@ class LakehouseError(Exception):
         self.remedy = remedy
 
 
+class JavaGoneError(LakehouseError):
+    """The Java that Spark runs in has ended under the command: out of memory, or killed."""
+
+
 class SettingsError(LakehouseError):
     """A parameter of the command is missing or cannot be used."""
 

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehouse import errors
-from lakehouse.errors import ContractError, ContractProblem, InstallationError, LakehouseError, TableError
+from lakehouse.errors import (
+    ContractError,
+    ContractProblem,
+    InstallationError,
+    JavaGoneError,
+    LakehouseError,
+    TableError,
+)
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
@@ -59,6 +66,8 @@ _IS_NOT_CREATED = tuple(
 )
 # A line of Python's trace, as Spark quotes it when the body of a stream's batch fails.
 _IN_PYTHON = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in ', re.MULTILINE)
+# What py4j says of a call whose connection was lost: of an error of Java's there would be more.
+_UNANSWERED = re.compile(r"An error occurred while calling \S+")
 _CODE = Path(__file__).parent.parent
 _PACKAGES = ("bronze", "silver", "gold", "lakehouse")
 # A disk with less is full: a folder cannot be created there.
@@ -132,6 +141,9 @@ def unexpected(error: Exception, *, job: str) -> LakehouseError:
             f"{job}: the Python package {package} is not installed.",
             remedy="Off Databricks, install the wheel with its extra: orders-lakehouse[local] brings Spark and Delta.",
         )
+    gone = java_gone(error, job=job)
+    if gone is not None:
+        return gone
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(_CODE)
     ]
@@ -142,6 +154,24 @@ def unexpected(error: Exception, *, job: str) -> LakehouseError:
         f"{job}: stopped by an unexpected {named}{at}.",
         remedy="Run it again: it goes on. If it comes back, LAKEHOUSE_TRACE=1 shows the trace, which can quote rows.",
     )
+
+
+def java_gone(error: BaseException, *, job: str) -> JavaGoneError | None:
+    """That Spark's Java has ended under the job, when that is what the exception, or one that led to it, comes from."""
+    for led in _chain(error):
+        # By name: without Spark, and over Spark Connect, py4j need not be installed. What Python raises of a connection
+        # counts when it was py4j's: others are to Kafka or to a store.
+        frames = traceback.extract_tb(led.__traceback__)
+        is_py4j = any("py4j" in Path(frame.filename).parts for frame in frames)
+        is_network = type(led).__name__ == "Py4JNetworkError" or (isinstance(led, ConnectionError) and is_py4j)
+        is_unanswered = type(led).__name__ == "Py4JError" and _UNANSWERED.fullmatch(str(led))
+        if is_network or is_unanswered:
+            return JavaGoneError(
+                f"{job}: Spark's Java has ended in the middle of it.",
+                remedy="Run it again: it goes on where it stopped. If it comes back, the heap is too small: pass "
+                "--spark-conf spark.driver.memory=4g (2g is the default here; spark-submit: --driver-memory).",
+            )
+    return None
 
 
 @contextmanager
@@ -194,14 +224,20 @@ def _path(patterns: Sequence[re.Pattern[str]], text: str, *, otherwise: str) -> 
 
 def _said(error: BaseException) -> Iterator[tuple[int | None, str, str]]:
     """Of the exception and all that led to it: the number and path of an OSError, and the text with Java's trace."""
-    led: BaseException | None = error
-    seen = set()
-    while led is not None and id(led) not in seen:
-        seen.add(id(led))
+    for led in _chain(error):
         number, filename = (led.errno, str(led.filename or "")) if isinstance(led, OSError) else (None, "")
         # Spark shows the trace only where a setting says so; it is there in any case.
         trace = getattr(led, "_stackTrace", None) or getattr(led, "_stacktrace", None) or ""
         yield number, filename, f"{led}\n{trace}"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, and all that led to it."""
+    led: BaseException | None = error
+    seen = set()
+    while led is not None and id(led) not in seen:
+        seen.add(id(led))
+        yield led
         led = led.__cause__ or led.__context__
 
 

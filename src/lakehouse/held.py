@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +18,12 @@ from uuid import uuid4
 from lakehouse.session import allow_deep_plans
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 # The folder that `held` writes rows to, where the compute keeps none itself: serverless. Also in processes of batches.
 HELD_ROWS = "LAKEHOUSE_HELD_ROWS"
+# What a run wrote so long ago is of a run that died.
+_OLD = timedelta(days=1)
 
 
 def hold_rows_in(checkpoints: str, *, run_id: str) -> None:
@@ -30,13 +32,50 @@ def hold_rows_in(checkpoints: str, *, run_id: str) -> None:
         os.environ[HELD_ROWS] = f"{checkpoints}/_held_rows/{run_id}"
 
 
-def forget_held_rows(checkpoints: str) -> int:
+def forget_held_rows(spark: SparkSession, checkpoints: str) -> int:
     """Remove what runs that died have left of held rows: folders a day old or older. How many there were."""
-    day_ago = time.time() - timedelta(days=1).total_seconds()
-    folders = [folder for folder in Path(checkpoints).glob("_held_rows/*") if folder.stat().st_mtime < day_ago]
+    place = f"{checkpoints}/_held_rows"
+    folders = _old_at_uri(spark, place) if _is_uri(place) else _old_on_disk(place)
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(spark, folder)
     return len(folders)
+
+
+def _old_on_disk(place: str) -> list[str]:
+    day_ago = time.time() - _OLD.total_seconds()
+    return [str(folder) for folder in Path(place).glob("*") if folder.stat().st_mtime < day_ago]
+
+
+def _old_at_uri(spark: SparkSession, place: str) -> list[str]:
+    """The folders of runs that wrote rows last a day ago or earlier, listed by Spark, which reaches every store."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    try:
+        files = spark.read.format("binaryFile").load(f"{place}/*/*/*.parquet")
+        run = F.regexp_extract("path", "^(.*)/[^/]+/[^/]+$", 1).alias("run")
+        last = files.groupBy(run).agg(F.max("modificationTime").alias("last"))
+        return [row["run"] for row in last.where(F.col("last") < F.current_timestamp() - F.lit(_OLD)).collect()]
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return []  # nothing was ever kept there
+
+
+def _is_uri(place: str) -> bool:
+    return ":" in place
+
+
+def _remove(spark: SparkSession, folder: str) -> None:
+    """Remove the rows of a folder. At a URI, files without rows stay.
+
+    There only Spark's writer reaches the store, and over Spark Connect nothing else of Spark does: what it overwrites,
+    it deletes.
+    """
+    if _is_uri(folder):
+        spark.range(0).write.mode("overwrite").parquet(folder)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def in_batch(*, held_rows: str) -> None:
@@ -73,8 +112,12 @@ def held(rows: DataFrame) -> Iterator[DataFrame]:
 @contextmanager
 def _in_files(rows: DataFrame, place: str) -> Iterator[DataFrame]:
     """The rows as they are in Parquet files of their own, which go at the end of the block."""
-    rows.write.parquet(place)
+    spark = rows.sparkSession
     try:
-        yield rows.sparkSession.read.schema(rows.schema).parquet(place)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+        rows.write.parquet(place)
+        yield spark.read.schema(rows.schema).parquet(place)
+    except BaseException:
+        with suppress(Exception):  # what ended the block is what counts; `forget_held_rows` finds what stays
+            _remove(spark, place)
+        raise
+    _remove(spark, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -36,26 +37,46 @@ def client_config(connection: KafkaConnection) -> dict[str, Any]:
     }
 
 
-def partitions(connection: KafkaConnection) -> Mapping[str, tuple[int, ...]]:
-    """Every topic that this client may see, with its partitions.
+class Admin:
+    """An admin client that is kept for many questions: each has threads and connections of its own, until `close`.
+
+    `troubles`: what it has heard of its connections since the last question that was answered.
+    """
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self.troubles: list[ClientError] = []
+        config: dict[str, Any] = {**client_config(connection), "error_cb": self.troubles.append}
+        self.client = AdminClient(config)
+
+    def close(self) -> None:
+        """End it: it can be asked nothing more."""
+        with self.client:  # the one way that it has
+            pass
+
+
+def partitions(connection: KafkaConnection, *, kept: Admin | None = None) -> Mapping[str, tuple[int, ...]]:
+    """Every topic that this client may see, with its partitions. Asks by the client that is `kept`, else by its own.
 
     Raises KafkaError when the broker does not let this client in or its certificates do not fit, BrokerGoneError when
     it does not answer in 10 s.
     """
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
 
-    troubles: list[ClientError] = []
-    config: dict[str, Any] = {**client_config(connection), "error_cb": troubles.append}
-    admin = AdminClient(config)
+    if kept is None:
+        with closing(Admin(connection)) as own:
+            return partitions(connection, kept=own)
     for seconds in (FIRST_LOOK_SECONDS, TIMEOUT_SECONDS - FIRST_LOOK_SECONDS):
         try:
-            topics = admin.list_topics(timeout=seconds).topics
+            topics = kept.client.list_topics(timeout=seconds).topics
         except KafkaException:
-            admin.poll(0)  # hands over what went wrong
-            for trouble in troubles:
+            kept.client.poll(0)  # hands over what went wrong
+            for trouble in kept.troubles:
                 raise_if_refused(connection, trouble)
         else:
+            kept.client.poll(0)
+            kept.troubles.clear()  # it is over, and explains no later failure
             return {name: tuple(sorted(topic.partitions)) for name, topic in topics.items()}
     raise BrokerGoneError(
         f"No Kafka broker answers at {connection.bootstrap_servers} (waited {TIMEOUT_SECONDS:.0f} s).",

@@ -20,6 +20,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from lakehouse.contracts import Model
 from lakehouse.errors import SettingsError
 from lakehouse.secrets import REFERENCE_FORMS, FromDatabricks, FromEnvironment, FromFile, SecretReference, Text, resolve
+from lakehouse.yaml_errors import place_and_reason
 
 Reference = FromEnvironment | FromFile | FromDatabricks
 
@@ -125,11 +126,10 @@ def load_connection(
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:  # its own sentences can quote the file
-        mark = getattr(error, "problem_mark", None)
-        where = f"{file}:{mark.line + 1}" if mark is not None else str(file)
+    except yaml.YAMLError as error:
+        line, _why = place_and_reason(error, text)  # the reason can quote the file
         raise SettingsError(
-            f"{where}: not valid YAML.", remedy="Mend the syntax; text with signs needs quotes."
+            f"{file}:{line}: not valid YAML.", remedy="Mend the syntax; text with signs needs quotes."
         ) from None
     if not isinstance(raw, dict):
         raise SettingsError(f"{file}: not a map of settings.", remedy=f"It may have: {', '.join(_fields())}.")

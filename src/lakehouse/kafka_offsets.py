@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lakehouse.kafka import TIMEOUT_SECONDS, client_config, not_granted
+from lakehouse.kafka import TIMEOUT_SECONDS, Admin, client_config, not_granted
 from lakehouse.kafka_client import KafkaConnection
 
 if TYPE_CHECKING:
@@ -52,14 +52,17 @@ def ends(connection: KafkaConnection, places: Iterable[Partition]) -> dict[Parti
     return {place: Ends(earliest[place], last[place]) for place in wanted}
 
 
-def latest(connection: KafkaConnection, places: Iterable[Partition]) -> dict[Partition, int]:
+def latest(
+    connection: KafkaConnection, places: Iterable[Partition], *, kept: Admin | None = None
+) -> dict[Partition, int]:
     """The offset that the next record of every partition will get, for a reader of committed records.
 
-    Raises KafkaError.
+    Asks by the client that is `kept`, else by its own. Raises KafkaError.
     """
     from confluent_kafka.admin import OffsetSpec
 
-    return _offsets(connection, dict.fromkeys(places, OffsetSpec.latest()))  # type: ignore[no-untyped-call]
+    wanted = dict.fromkeys(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    return _offsets(connection, wanted, kept)
 
 
 def offsets_at_time(
@@ -72,13 +75,15 @@ def offsets_at_time(
     return {place: offset if offset >= 0 else None for place, offset in found.items()}
 
 
-def _offsets(connection: KafkaConnection, wanted: Mapping[Partition, Any]) -> dict[Partition, int]:
+def _offsets(
+    connection: KafkaConnection, wanted: Mapping[Partition, Any], kept: Admin | None = None
+) -> dict[Partition, int]:
     from confluent_kafka import IsolationLevel, TopicPartition
 
     if not wanted:
         return {}
     with _errors(connection, "tell its offsets"):
-        admin = _admin(connection)
+        admin = kept.client if kept else _admin(connection)
         listed = admin.list_offsets(
             {TopicPartition(place.topic, place.number): spec for place, spec in wanted.items()},
             isolation_level=IsolationLevel.READ_COMMITTED,

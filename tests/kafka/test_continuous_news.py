@@ -6,15 +6,17 @@ import threading
 import time
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from cli import continuous
 from cli.continuous import Broker, Known, go_on
 from lakehouse.contracts import Topics
+from lakehouse.kafka_offsets import Partition
 from lakehouse.lease import Lease, held_lease, this_process
 from lakehouse.patience import Patience
-from tests.support.shop import Shop
+from tests.support.shop import OTHER, TOPIC, Shop, create
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -70,3 +72,24 @@ def test_a_pass_comes_with_news_and_the_warehouse_is_free_before_it(
     assert time.monotonic() - begun < MOST_SECONDS, "it came with the news, not when the longest wait was over"
     assert (took[0], took[-1], free_after) == (["a-0"], ["a-0", "a-1", "a-2"], [1])
     assert len(took) in (2, 3), "and without news there was none"
+
+
+def test_looks_at_the_broker_share_a_client_and_see_what_is_new(shop: Shop) -> None:
+    broker = Broker(shop.chosen, Topics(sources={"shop": shop.source}), ("bronze",))
+    threads_before = threads()
+    seen = [broker.look()]
+    while_looking = threads()
+    assert while_looking > threads_before
+    shop.produce("a-0")
+    seen.append(broker.look())
+    create(shop.kafka, OTHER)
+    seen.append(broker.look())
+    assert [look.ends[Partition(TOPIC, 0)] for look in seen] == [0, 1, 1]
+    assert [OTHER in look.known for look in seen] == [False, False, True]
+    broker.close()
+    assert threads() < while_looking
+
+
+def threads() -> int:
+    """Of this process, librdkafka's too."""
+    return len(list(Path("/proc/self/task").iterdir()))

@@ -35,6 +35,8 @@ class World:
     last_pass: int = 3
     gone: tuple[float, float] = (0.0, 0.0)
     is_at_work: bool = False
+    clients_made: int = 0
+    open_clients: list[SimpleNamespace] = field(default_factory=list)
 
     def say(self, what: str) -> None:
         self.told.append((self.now, what))
@@ -59,16 +61,27 @@ class World:
         self.now += PASS_SECONDS
         return Outcome({}, [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else [])
 
+    def client(self, _connection: object) -> SimpleNamespace:
+        made = SimpleNamespace(number=self.clients_made)
+        made.close = lambda: self.open_clients.remove(made)
+        self.clients_made += 1
+        self.open_clients.append(made)
+        return made
+
     def topics(self) -> Mapping[str, tuple[int, ...]]:
         """Others with every pass: they are asked for before each."""
         return {READ: (0,), "others": tuple(range(len(self.run_ids) + 1))}
 
-    def partitions(self, _connection: object) -> Mapping[str, tuple[int, ...]]:
+    def partitions(self, _connection: object, *, kept: SimpleNamespace | None = None) -> Mapping[str, tuple[int, ...]]:
+        assert kept is None or kept in self.open_clients
         if self.gone[0] < self.now < self.gone[1]:
             raise BrokerGoneError("no answer", servers="there", remedy="start it")
         return self.topics()
 
-    def latest(self, _connection: object, places: Sequence[Partition]) -> dict[Partition, int]:
+    def latest(
+        self, _connection: object, places: Sequence[Partition], *, kept: SimpleNamespace
+    ) -> dict[Partition, int]:
+        assert kept in self.open_clients
         assert [*places] == [Partition(READ, 0)]
         return {place: sum(at <= self.now for at in self.arrivals) for place in places}
 
@@ -79,6 +92,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(main, "opened", lambda *_given: SimpleNamespace(spark=None))
     monkeypatch.setattr(main, "at_work", made.alone)
     monkeypatch.setattr(cli.jobs, "run_jobs", made.run_jobs)
+    monkeypatch.setattr(continuous, "Admin", made.client)
     monkeypatch.setattr(continuous, "partitions", made.partitions)
     monkeypatch.setattr(continuous, "latest", made.latest)
     monkeypatch.setattr(continuous, "time", SimpleNamespace(monotonic=lambda: made.now, sleep=made.sleep))
@@ -178,6 +192,23 @@ def test_one_that_stays_away_ends_it(world: World) -> None:
     world.gone = (1.0, 10_000.0)
     assert run_until_it_fails("run") == 4
     assert len(world.run_ids) == 1
+
+
+def test_one_client_looks_at_the_broker_and_is_closed_at_the_end(world: World) -> None:
+    run_until_it_fails("run")
+    assert len(world.run_ids) == 3
+    assert (world.clients_made, world.open_clients) == (1, [])
+
+
+def test_after_a_look_that_failed_there_is_another_client(world: World) -> None:
+    world.gone, world.last_pass = (1.0, 26.0), 2
+    run_until_it_fails("run")
+    assert (world.clients_made, world.open_clients) == (2, [])
+
+
+def test_jobs_that_need_no_broker_have_no_client(world: World) -> None:
+    run_until_it_fails("silver")
+    assert world.clients_made == 0
 
 
 @pytest.mark.parametrize(

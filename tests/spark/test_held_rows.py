@@ -50,10 +50,39 @@ def test_the_same_rows_for_every_question(
     assert not list(tmp_path.glob("_held_rows/a-run/*"))
 
 
-def test_what_a_dead_run_left_goes_after_a_day(tmp_path: Path) -> None:
+def test_what_a_dead_run_left_goes_after_a_day(spark: SparkSession, tmp_path: Path) -> None:
     for name, hours in (("old", 25), ("new", 1)):
         folder = tmp_path / "_held_rows" / name
         (folder / "rows").mkdir(parents=True)
         os.utime(folder, (time.time() - hours * 3600,) * 2)
-    assert forget_held_rows(str(tmp_path)) == 1
+    assert forget_held_rows(spark, str(tmp_path)) == 1
     assert [folder.name for folder in tmp_path.glob("_held_rows/*")] == ["new"]
+
+
+def test_at_a_uri_no_row_stays_when_the_block_ends(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HELD_ROWS, f"file://{tmp_path}/_held_rows/a-run")
+    with held(odd_rows(spark)) as kept:
+        assert rows_in_files(spark, tmp_path) == len(told(kept)) == 3
+    assert rows_in_files(spark, tmp_path) == 0
+    with pytest.raises(ZeroDivisionError), held(odd_rows(spark)) as kept:
+        raise ZeroDivisionError
+    assert rows_in_files(spark, tmp_path) == 0
+
+
+def test_at_a_uri_what_a_dead_run_left_goes_after_a_day(spark: SparkSession, tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}"
+    assert forget_held_rows(spark, uri) == 0
+    for name, hours in (("old", 25), ("new", 1)):
+        odd_rows(spark).write.parquet(f"{uri}/_held_rows/{name}/rows")
+        for file in (tmp_path / "_held_rows" / name / "rows").iterdir():
+            os.utime(file, (time.time() - hours * 3600,) * 2)
+    assert rows_in_files(spark, tmp_path) == 6
+    assert [forget_held_rows(spark, uri), forget_held_rows(spark, uri)] == [1, 0]
+    assert rows_in_files(spark, tmp_path / "_held_rows" / "new") == rows_in_files(spark, tmp_path) == 3
+
+
+def rows_in_files(spark: SparkSession, folder: Path) -> int:
+    files = [str(file) for file in folder.rglob("*.parquet")]
+    return spark.read.parquet(*files).count() if files else 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +86,27 @@ def test_list_names_every_record_with_its_reasons(run: Callable[..., str]) -> No
     said = run("list", "--limit", "2")
     assert "… and 1 more" in said
     assert "secret" not in said
+
+
+@pytest.fixture
+def far_from_utc() -> Iterator[None]:
+    """This process's local time is 14 hours ahead of UTC; Spark's Java keeps its own."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TZ", "Pacific/Kiritimati")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_utc")
+def test_times_are_utc_wherever_the_machine_stands(run: Callable[..., str]) -> None:
+    (listed, *_others) = as_json(run("list", "--json"))["entries"]
+    (shown,) = as_json(run("show", listed["record"], "--json"))["entries"]
+    for told in (listed, shown):
+        for name in ("first_seen", "last_seen"):
+            age = datetime.now(UTC) - datetime.fromisoformat(told[name]).replace(tzinfo=UTC)
+            assert timedelta() <= age < timedelta(hours=1)
+        assert told["finished_at"] is None
 
 
 def test_show_masks_what_is_sensitive(run: Callable[..., str]) -> None:

@@ -156,6 +156,9 @@ def test_an_unknown_target_or_bundle_is_an_error(folder: Path) -> None:
     (folder / "bundle.yaml").write_text("a: [")
     with pytest.raises(SettingsError, match=r"bundle.yaml:\d+: not valid YAML"):
         load_bundle(folder / "bundle.yaml")
+    (folder / "bundle.yaml").write_text("a: 1\nb: \x00")
+    with pytest.raises(SettingsError, match=r"bundle.yaml:2: not valid YAML: the character U\+0000 in column 4 "):
+        load_bundle(folder / "bundle.yaml")
     (folder / "bundle.yaml").write_text("a: 1")
     with pytest.raises(SettingsError, match="no targets"):
         load_bundle(folder / "bundle.yaml")

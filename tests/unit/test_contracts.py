@@ -543,6 +543,15 @@ def test_broken_yaml_is_said_with_its_line(folder: Path) -> None:
         load_contracts(folder)
 
 
+def test_a_character_that_yaml_does_not_have_is_said_with_its_place(folder: Path) -> None:
+    (folder / TOPICS).write_text("sources:\n  # a bell: \a\n  postgres: {}\n")
+    with pytest.raises(ContractError) as refused:
+        load_contracts(folder)
+    assert [(problem.line, problem.what) for problem in refused.value.problems] == [
+        (2, "not valid YAML: the character U+0007 in column 13 is not allowed there")
+    ]
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no folder of contracts .*nowhere"):
         load_contracts(tmp_path / "nowhere")

@@ -18,7 +18,7 @@ from lakehouse.errors import (
     LakehouseError,
     TableError,
 )
-from lakehouse.failures import noted_error, noted_errors, place_in_code, storage_error
+from lakehouse.failures import java_gone, noted_error, noted_errors, place_in_code, storage_error
 
 FULL = [
     "An error occurred while calling o79.execute.\n"
@@ -88,6 +88,20 @@ def test_a_folder_that_a_full_disk_has_no_room_for(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("text", NEITHER)
 def test_something_else(text: str) -> None:
     assert storage_error(RuntimeError(text), job="gold", places=("/w",)) is None
+
+
+def test_only_a_lost_connection_of_py4j_means_that_java_is_gone() -> None:
+    class Py4JError(Exception):
+        """As py4j has it."""
+
+    said_by_java = Py4JError("An error occurred while calling o1.x. Trace:\npy4j.Py4JException: no such method")
+    for error in (ConnectionRefusedError(errno.ECONNREFUSED, "to a store"), said_by_java, ValueError("x")):
+        assert java_gone(error, job="gold") is None
+    lost = Py4JError("An error occurred while calling o1.x")
+    try:
+        raise TableError("A stop that failed.", remedy="Wait.") from lost
+    except TableError as error:
+        assert java_gone(error, job="gold") is not None
 
 
 def test_it_is_found_behind_other_exceptions() -> None:

@@ -146,6 +146,7 @@ def test_both_clients_get_the_certificates(tmp_path: Path) -> None:
         (f"\npassword: {{{HIDDEN}}}", "kafka.yaml:2: password: is given by reference"),
         (f"password: *{HIDDEN}", "kafka.yaml:1: not valid YAML"),
         (f"password: !{HIDDEN} x", "kafka.yaml:1: not valid YAML"),
+        (f"\npassword: {HIDDEN}\a", "kafka.yaml:2: not valid YAML"),
         (f"password: {{env: '{HIDDEN}!'}}", "password: is given by reference"),
         (f"username: [{HIDDEN}]", "username: is given as plain text or by reference"),
         (f"client_key_password: {HIDDEN}", "client_key_password: is given by reference"),

@@ -459,6 +459,15 @@ HEARTBEAT = SampledRecord(b'{"serverName":"pg"}', b'{"ts_ms":1795250998185}')
 TOMBSTONE = SampledRecord(b'{"id":1}', None)
 
 
+def test_a_flattened_topic_is_not_taken_for_one_that_silver_cannot_read() -> None:
+    """Silver reads flattened rows; it is the proposal that needs the envelope."""
+    with pytest.raises(SettingsError) as refused:
+        propose("shop.orders", [SampledRecord(b'{"id":1}', b'{"id":1,"status":"x"}')])
+    assert "out of the connector" not in refused.value.remedy
+    assert "Silver reads flattened rows" in refused.value.remedy
+    assert "sequence_by: kafka_offset" in refused.value.remedy
+
+
 @pytest.mark.parametrize(
     ("records", "said"),
     [

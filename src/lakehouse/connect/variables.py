@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from lakehouse.errors import SettingsError
+from lakehouse.yaml_errors import place_and_reason
 
 _PLACEHOLDER = re.compile(r"\$\{((?:var|bundle|workspace|resources)\.[\w.-]+)\}")
 
@@ -144,15 +145,17 @@ def _refuse_foreign(
 def _yaml(path: Path) -> Mapping[str, Any]:
     """The mapping in a file. Raises SettingsError when there is none."""
     try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SettingsError(
             f"{path} cannot be read: {why}.", remedy="Run this in the bundle's folder, or pass --bundle FILE."
         ) from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise SettingsError(f"{path}:{line}: not valid YAML: {error.problem}.", remedy="Mend the line.") from None
+    try:
+        told = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        line, why = place_and_reason(error, text)
+        raise SettingsError(f"{path}:{line}: not valid YAML: {why}.", remedy="Mend the line.") from None
     if not isinstance(told, Mapping):
         raise SettingsError(f"{path} holds no mapping.", remedy="Pass --bundle FILE.")
     return told

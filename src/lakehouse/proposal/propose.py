@@ -28,8 +28,10 @@ _LINE = 120
 _WORDS = {"postgres": "postgresql", "postgresql": "postgresql", "pg": "postgresql", "mysql": "mysql"}
 _BY_HAND = "or begin without a sample: lakehouse init DIR."
 _REMEDIES = {
-    NoEvent.FLAT_ROW: "Take the transform ExtractNewRecordState (unwrap) out of the connector: silver needs the whole"
-    " envelope.",
+    # Such a row does not say which of its fields the transform has added, nor what was there before.
+    NoEvent.FLAT_ROW: "Silver reads flattened rows (ExtractNewRecordState), but a contract is proposed from whole"
+    " envelopes only: begin without a sample, lakehouse init DIR, and declare the table by hand; with"
+    " sequence_by: kafka_offset unless the transform adds op and the source position (add.fields).",
     NoEvent.BINARY: "Let the connector write JSON: value.converter=org.apache.kafka.connect.json.JsonConverter.",
     NoEvent.NOT_JSON: "Let the connector write JSON: value.converter=org.apache.kafka.connect.json.JsonConverter.",
     NoEvent.OTHER_SHAPE: "Name a topic that Debezium publishes change events or outbox events to.",
