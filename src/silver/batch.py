@@ -171,10 +171,11 @@ def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
     return judged_records(rows, batch.feed, batch.rules, wrapped=brings_schemas(rows), decisions=decisions)
 
 
-def entries(batch: FeedBatch, judged_records: DataFrame) -> DataFrame:
-    """The quarantined ones of a feed's records, as entries of `quality.quarantine`."""
+def entries(batch: FeedBatch, judged_records: DataFrame, *, is_damaged: bool = False) -> DataFrame:
+    """The quarantined ones of a feed's records, as entries of `quality.quarantine`. `is_damaged`: all of them are."""
     contract = contract_version(batch.feed, batch.rules)
-    return quarantine_rows(judged_records, batch.feed, contract=contract, checkpoint=batch.checkpoint)
+    of_silver = {"contract": contract, "checkpoint": batch.checkpoint}
+    return quarantine_rows(judged_records, batch.feed, **of_silver, is_damaged=is_damaged)
 
 
 def brings_schemas(rows: DataFrame) -> bool:

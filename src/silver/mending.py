@@ -154,7 +154,7 @@ def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: 
     new = stack.enter_context(held(without(broken, known)))
     reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
     to_quarantine = story.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
-    add(batch.warehouse, entries(batch, to_quarantine), feed.source)
+    add(batch.warehouse, entries(batch, to_quarantine, is_damaged=True), feed.source)
     # All of the keys' records are here: what a tombstone follows is among them, not in the table.
     sound = stack.enter_context(held(without(story, broken)))
     deletes = deleting_tombstones(sound, batch.read_table().limit(0), feed, ends=no_ends(batch.warehouse.spark))

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 # `row_key`: the columns of the key as JSON, where they could be read. `contract`: of the table and its rules, as they
 # were when the record was judged last. `checkpoint`: of the silver whose ledger has it as quarantined. `request`: the
-# command that requeued or released it; `finished_at`: when that was carried out.
+# command that requeued or released it; `finished_at`: when that was carried out. `is_damaged`: its source position is
+# wrong, as a later change of its key shows. `reasons` are for people: no code reads them.
 QUARANTINE = TableSpec(
     name="quality.quarantine",
     columns="""
         source STRING, feed STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
-        row_key STRING, reasons ARRAY<STRING>, rules ARRAY<STRING>, contract STRING,
+        row_key STRING, reasons ARRAY<STRING>, rules ARRAY<STRING>, is_damaged BOOLEAN, contract STRING,
         key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>,
         first_seen TIMESTAMP, last_seen TIMESTAMP, checkpoint STRING,
         state STRING, state_by STRING, state_why STRING, state_at TIMESTAMP, request STRING, finished_at TIMESTAMP
@@ -64,8 +65,10 @@ def contract_version(feed: Feed, rules: Sequence[Expectation]) -> str:
     return sha256("\n".join(told).encode()).hexdigest()[:12]
 
 
-def quarantine_rows(judged: DataFrame, feed: Feed, *, contract: str, checkpoint: str) -> DataFrame:
-    """The quarantined records of a feed as new entries: raw, with every reason."""
+def quarantine_rows(
+    judged: DataFrame, feed: Feed, *, contract: str, checkpoint: str, is_damaged: bool = False
+) -> DataFrame:
+    """The quarantined records of a feed as new entries: raw, with every reason. `is_damaged`: all of them are."""
     now, none = F.current_timestamp(), F.lit(None)
     keys = [F.col(f"row.{key}").alias(key) for key in feed.keys]
     has_key = F.lit(bool(keys))
@@ -79,6 +82,7 @@ def quarantine_rows(judged: DataFrame, feed: Feed, *, contract: str, checkpoint:
         F.when(has_key, F.to_json(F.struct(*keys or [F.lit(1)]))).alias("row_key"),
         F.col("problems").alias("reasons"),
         F.col("failed_rules").alias("rules"),
+        F.lit(is_damaged).alias("is_damaged"),
         F.lit(contract).alias("contract"),
         "key",
         "value",
@@ -98,7 +102,8 @@ def quarantine_rows(judged: DataFrame, feed: Feed, *, contract: str, checkpoint:
 def add(warehouse: Warehouse, entries: DataFrame, source: str) -> None:
     """Add new entries. Of a record that is known, what it fails today; it waits again, unless it was discarded."""
     is_discarded = "known.state = 'discarded'"
-    of_today = {name: f"IF({is_discarded}, known.{name}, new.{name})" for name in ("reasons", "rules", "contract")}
+    judged = ("reasons", "rules", "is_damaged", "contract")
+    of_today = {name: f"IF({is_discarded}, known.{name}, new.{name})" for name in judged}
     (
         _entries(warehouse)
         .merge(entries.distinct().alias("new"), _same_record(source))
@@ -122,16 +127,15 @@ def passed(warehouse: Warehouse, records: DataFrame, source: str) -> None:
 
     The gate says nothing of damaged records: they still wait.
     """
-    is_sound = f"NOT array_contains(known.reasons, '{DAMAGED}')"
     (
         _entries(warehouse)
         .merge(records.select(*OF_RECORD).distinct().alias("new"), _same_record(source))
         .whenMatchedUpdate(
-            condition=f"known.state IN ('requeued', 'released') AND known.finished_at IS NULL AND {is_sound}",
+            condition="known.state IN ('requeued', 'released') AND known.finished_at IS NULL AND NOT known.is_damaged",
             set={"finished_at": "current_timestamp()"},
         )
         .whenMatchedUpdate(
-            condition=f"known.state = 'open' AND {is_sound}",
+            condition="known.state = 'open' AND NOT known.is_damaged",
             set={
                 "state": "'requeued'",
                 "state_by": "'silver'",
@@ -158,7 +162,7 @@ def standing(warehouse: Warehouse, source: str, ranges: Mapping[Place, tuple[int
     ]
     of_batch = F.broadcast(small_table(warehouse.spark, rows, _RANGES))
     is_met = F.coalesce(F.col("offset").between(F.col("first"), F.col("last")), F.lit(False))
-    is_damaged = F.array_contains("reasons", DAMAGED)
+    is_damaged = F.col("is_damaged")
     is_waiting = waits() & ~is_damaged
     found = (
         warehouse.read(QUARANTINE.name)
@@ -194,7 +198,7 @@ def decided_or_waiting(quarantine: DataFrame, feed: Feed, *, asked: str | None =
     decision = (
         F.when(F.col("state") == "discarded", "discarded")
         .when((F.col("state") == "released") & (is_finished | is_asked), "released")
-        .when(waits() & ~is_asked & ~F.array_contains("reasons", DAMAGED), "waits")
+        .when(waits() & ~is_asked & ~F.col("is_damaged"), "waits")
     )
     found = _of_feed(quarantine, feed).select(*OF_RECORD, decision.alias("decision"))
     return found.where(F.col("decision").isNotNull())
@@ -202,7 +206,7 @@ def decided_or_waiting(quarantine: DataFrame, feed: Feed, *, asked: str | None =
 
 def set_aside(quarantine: DataFrame, feed: Feed) -> DataFrame:
     """OF_RECORD of the feed's records that were found damaged, with `is_set_aside`."""
-    found = _of_feed(quarantine, feed).where(F.array_contains("reasons", DAMAGED))
+    found = _of_feed(quarantine, feed).where(F.col("is_damaged"))
     return found.select(*OF_RECORD, F.lit(True).alias("is_set_aside")).distinct()
 
 

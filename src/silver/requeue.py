@@ -33,7 +33,7 @@ from silver.from_bronze import in_ranges, stories
 from silver.history import history, remembered
 from silver.ledger import LEDGER, OUTCOMES, counts
 from silver.micro_batch import Job
-from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, as_bronze, decided_or_waiting
+from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_waiting
 from silver.runs import Place
 from silver.state import write_state
 
@@ -65,7 +65,7 @@ class _Asked:
 def may_become(state: str) -> Column:
     """Which entries a request for this state is about: none that is in silver, none whose place in history is wrong."""
     before = {"requeued": ("open", "discarded"), "released": ("open", "discarded"), "discarded": ("open",)}[state]
-    is_sound = F.lit(True) if state == "discarded" else ~F.array_contains("reasons", DAMAGED)
+    is_sound = F.lit(True) if state == "discarded" else ~F.col("is_damaged")
     return F.col("state").isin(*before) & is_sound
 
 

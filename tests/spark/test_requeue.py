@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse.contracts import Contracts, Expectation
 from silver import requeue
-from silver.quarantine import DAMAGED
+from silver.quarantine import QUARANTINE
 from tests.support.events import (
     Record,
     change,
@@ -237,7 +237,7 @@ def test_a_tombstone_behind_a_requeued_record_still_deletes(story: Mapping[str, 
 def test_the_place_of_a_damaged_record_is_wrong_and_nobody_can_ask_for_it(story: Mapping[str, Seen]) -> None:
     assert [story[step].amounts[8] for step in ("told", "decided", "requeued", "made anew")] == ["2.00"] * 4
     entry = story["requeued"].entries[12]
-    assert (entry["state"], entry["reasons"]) == ("open", [DAMAGED])
+    assert (entry["state"], entry["is_damaged"]) == ("open", True)
     assert story["made anew"].entries[12]["state"] == "discarded"
 
 
@@ -245,7 +245,22 @@ def test_a_damaged_record_that_waited_is_found_when_it_is_requeued(story: Mappin
     """What shows it was read long before."""
     assert story["requeued"].amounts[10] == "4.00"
     entry = story["requeued"].entries[17]
-    assert (entry["state"], entry["reasons"]) == ("open", [DAMAGED])
+    assert (entry["state"], entry["is_damaged"]) == ("open", True)
+
+
+def test_a_sentence_that_is_worded_anew_changes_nothing(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
+) -> None:
+    """A release may say the same in other words: what earlier ones have written is still what it was."""
+    told = Told(empty_silver(), with_gate(contracts, AMOUNT), "mysql", tmp_path)
+    told.tell(event("c", 8, 1100, 0), event("u", 8, 9000, 1, "9.00"), event("u", 8, 1300, 2, "2.00"))
+    told.tell(event("c", 1, 1400, 3, "-1.00"))
+    told.warehouse.delta(QUARANTINE.name).update(set={"reasons": "array('In the words of another release.')"})
+    mended(told)
+    assert told.decide("released") == {"applied": 1}, "the damaged one may not be asked for"
+    told.tell(event("u", 8, 1500, 4, "3.00"), event("c", 8, 1100, 0), event("u", 8, 9000, 1, "9.00"))
+    assert amounts(told) == {1: "-1.00", 8: "3.00"}
+    assert {offset: entry["state"] for offset, entry in told.entries(FEED).items()} == {1: "open", 3: "released"}
 
 
 def test_events_without_positions_stand_by_the_highest_time_before_them(story: Mapping[str, Seen]) -> None:

@@ -22,7 +22,7 @@ from lakehouse.contracts import Contracts, Expectation
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
 from silver.ledger import OUTCOMES
-from silver.quarantine import DAMAGED, QUARANTINE
+from silver.quarantine import QUARANTINE
 from silver.requeue import Request, ask, carry_out
 from tests.spark.test_changelog import SEED, SOURCES
 from tests.support.bronze import bronze_rows
@@ -138,7 +138,7 @@ def test_what_waits_is_what_would_wait_anyway(
 
 
 def _waiting(warehouse: Warehouse) -> set[tuple[str, int, int]]:
-    waits = (F.col("state") == "open") & ~F.array_contains("reasons", DAMAGED)
+    waits = (F.col("state") == "open") & ~F.col("is_damaged")
     rows = warehouse.read(QUARANTINE.name).where(waits).select("topic", "partition", "offset").collect()
     return {(row["topic"], row["partition"], row["offset"]) for row in rows}
 
