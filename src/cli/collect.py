@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from cli.accounts import skipped_topics
 from cli.opening import at_work, opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import answer
@@ -39,6 +38,7 @@ def collect(
 
     Example: lakehouse collect --dry-run --warehouse ./warehouse
     """
+    from cli.accounts import skipped_topics
     from silver.collect import carry_out, plan
 
     feeds = chosen.contracts.feeds
