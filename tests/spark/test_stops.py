@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +16,9 @@ from cli.verify import HARMLESS
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, Expectation, PoisonBudget
 from lakehouse.errors import ContractError, FeedStoppedError
+from lakehouse.held import held
 from lakehouse.results import RESULTS
-from silver import apply, stops
+from silver import apply, micro_batch, stops
 from silver.row_rules import require_rules
 from tests.spark.test_requeue import AMOUNT, FEED, OUTBOX, TOPIC, event, outbox_event
 from tests.support.bronze import bronze_rows
@@ -24,7 +26,7 @@ from tests.support.recordings import write
 from tests.support.silver import Told, with_gate
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakehouse.tables import Warehouse
 
@@ -214,3 +216,28 @@ def test_a_rule_that_is_no_sql_is_named_before_anything_is_read(spark: SparkSess
 
 def replace_name(rule: Expectation) -> Expectation:
     return rule.model_copy(update={"name": "other"})
+
+
+def test_what_says_nothing_of_values_is_blamed_on_no_rule(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule raises, and the disk is full while it is found out which."""
+    told = Told(empty_silver(), with_gate(contracts, in_sql("CAST(status AS INT) = 0")), "mysql", tmp_path)
+    asked: list[int] = []
+
+    @contextmanager
+    def full(rows: DataFrame) -> Iterator[DataFrame]:
+        asked.append(len(asked))
+        if len(asked) > 2:  # the records by themselves could be read again, the rule could not be asked
+            raise OSError("No space left on device")
+        with held(rows) as kept:
+            yield kept
+
+    monkeypatch.setattr(micro_batch, "held", full)
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+        told.tell(outbox_event(1, 20, 2.0, key=2))
+    assert len(asked) == 3
+    asked += [0, 0]
+    with pytest.raises(OSError, match="No space left"):
+        told.tell(outbox_event(2, 30, 3.0, key=3))
+    assert stops.standing(told.warehouse, "mysql", "").stopped == {}
