@@ -16,7 +16,7 @@ from lakehouse.contracts import Contracts
 from lakehouse.tables import Warehouse
 from silver.micro_batch import apply_batch
 from tests.support.bronze import bronze_rows
-from tests.support.events import Record, change, order, postgres_image, postgres_source, record, run_headers
+from tests.support.events import Record, change, compact, order, postgres_image, postgres_source, record, run_headers
 from tests.support.silver import job_of
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def placeholder(past: Past) -> None:
     """An order gets another key, and its large note, which no event has told, is left out."""
     one, other = 100 * past.batches, 100 * past.batches + 1
     old, new = ({"order_id": key} for key in (one, other))
-    deleted = past.event("d", one, links=[("__debezium.newkey", json.dumps(new))])
-    created = past.event("c", other, links=[("__debezium.oldkey", json.dumps(old))], note=LEFT_OUT)
+    deleted = past.event("d", one, links=[("__debezium.newkey", compact(new))])
+    created = past.event("c", other, links=[("__debezium.oldkey", compact(old))], note=LEFT_OUT)
     past.apply(deleted, created)
     rows = past.warehouse.read("silver.postgres_orders").where("_awaited IS NOT NULL")
     assert rows.count() == 1, "the row asks for its older key's note"
@@ -110,7 +110,7 @@ def truncate(past: Past) -> None:
 
 @dataclass(frozen=True)
 class Costs:
-    """The jobs of a batch: after a few earlier ones, after three times as many, and after what happened then."""
+    """The jobs of a batch: after a few earlier ones, after five times as many, and after what happened then."""
 
     few: int
     many: int
@@ -133,7 +133,7 @@ def costs(
     for _ in range(FEW):
         past.batch()
     few = measured(past)
-    while past.batches < 3 * FEW:
+    while past.batches < 5 * FEW:
         past.batch()
     many = measured(past)
     after = {}

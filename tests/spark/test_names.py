@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ import pytest
 import silver
 from lakehouse.contracts import Contracts, SilverTable
 from silver.apply import ensure_tables
-from tests.support.events import Record, change, postgres_source, record, run_headers
+from tests.support.events import Record, change, compact, postgres_source, record, run_headers
 from tests.support.silver import Told
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def test_names_of_ours_as_columns_and_keys(
         source.event("c", 2, note="two"),
         source.event("c", 3, note="three"),
     )
-    links = [("__debezium.newkey", json.dumps(source.key(9)))], [("__debezium.oldkey", json.dumps(source.key(3)))]
+    links = [("__debezium.newkey", compact(source.key(9)))], [("__debezium.oldkey", compact(source.key(3)))]
     source.tell(
         source.event("u", 1, note=LEFT_OUT, image_of=7),
         source.event("d", 2),
