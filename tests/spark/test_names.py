@@ -89,8 +89,7 @@ class Source(Told):
         return found
 
 
-@pytest.mark.parametrize("sharded", [False, True], ids=["one topic", "shards"])
-@pytest.mark.parametrize("keys", [("id",), tuple(NAMES)], ids=["columns", "keys"])
+@pytest.mark.parametrize(("keys", "sharded"), [(("id",), True), (tuple(NAMES), False)], ids=["columns, shards", "keys"])
 def test_names_of_ours_as_columns_and_keys(
     empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path, keys: tuple[str, ...], sharded: bool
 ) -> None:
