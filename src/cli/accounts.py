@@ -91,11 +91,11 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
 
 def skipped_topics(warehouse: Warehouse, sources: Iterable[str]) -> set[str]:
     """The topics of these sources of which offsets were skipped, by command or by `start`, and not read since."""
-    offsets = of_bronze.skipped_ranges(_now(warehouse, OFFSETS).where(F.col("source").isin(*sources)))
-    if offsets.isEmpty():
-        return set()
     found: set[str] = set()
     for source in sources:
+        offsets = of_bronze.skipped_ranges(_now(warehouse, OFFSETS).where(F.col("source") == source))
+        if offsets.isEmpty():
+            continue
         events = warehouse.read(events_table(source).name)
         kinds = {
             "stored": of_bronze.stored_ranges(events),

@@ -313,12 +313,12 @@ def snapshot_floors(known: Sequence[Stretch], openings: Collection[Opening]) -> 
     for one in known:
         parts_of[one.run_id].append(one)
     places = {one.place for one in known}
+    first_run = None if has_nameless else min(order, key=lambda run: order[run])
     found = []
     later: set[Place] = set()  # the places of the runs after this one
     for run_id in sorted(order, key=lambda run: order[run], reverse=True):
         parts = parts_of[run_id]
-        is_first = order[run_id] == min(order.values()) and not has_nameless
-        floor = None if is_first else _floor(parts, epochs_by_run[run_id])
+        floor = None if run_id == first_run else _floor(parts, epochs_by_run[run_id])
         if floor is not None and all(_is_through(place, parts, later, floor) for place in places):
             found.append(floor)
         later |= {part.place for part in parts}
