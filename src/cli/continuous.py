@@ -118,31 +118,20 @@ def go_on(
     While there is news, and `turn_seconds` are not over, the next one comes in the same `turn` at the warehouse.
     """
     with closing(broker):
-        _go_on(one_pass, turn=turn, turn_seconds=turn_seconds, broker=broker, patience=patience)
-
-
-def _go_on(
-    one_pass: Callable[[Known, Lease], None],
-    *,
-    turn: Callable[[], AbstractContextManager[Lease]],
-    turn_seconds: float,
-    broker: Broker,
-    patience: Patience,
-) -> NoReturn:
-    seen = broker.look(patience)
-    while True:
-        with turn() as lease:
-            ends_at = time.monotonic() + turn_seconds
-            while True:
-                one_pass(seen.known, lease)
-                before, seen = seen, broker.look(patience)
-                # What came while bronze was at it may have been read: then the next pass finds nothing.
-                is_news = seen.ends != before.ends
-                if not is_news or time.monotonic() >= ends_at:
-                    break
-        time.sleep(PAUSE_SECONDS)
-        if broker.brings_news and not is_news:
-            seen = _awaited(broker, seen, patience)
+        seen = broker.look(patience)
+        while True:
+            with turn() as lease:
+                ends_at = time.monotonic() + turn_seconds
+                while True:
+                    one_pass(seen.known, lease)
+                    before, seen = seen, broker.look(patience)
+                    # What came while bronze was at it may have been read: then the next pass finds nothing.
+                    is_news = seen.ends != before.ends
+                    if not is_news or time.monotonic() >= ends_at:
+                        break
+            time.sleep(PAUSE_SECONDS)
+            if broker.brings_news and not is_news:
+                seen = _awaited(broker, seen, patience)
 
 
 def _awaited(broker: Broker, before: Seen, patience: Patience) -> Seen:
