@@ -131,12 +131,13 @@ class History:
         """The floors of completed full snapshots that are not written yet."""
         if self.feed.snapshots == "partial" or self.feed.sequence_by != "source_position" or self.feed.append_only:
             return []
-        written = {(floor.reason, floor.at_topic, floor.at_partition, floor.at_offset) for floor in self.floors}
+        # By position: one that was written before its epoch was known is written again, one sent again is not.
+        written = {(floor.reason, floor.topic, floor.position) for floor in self.floors}
         found = []
         for shard in self.shards():
             completed = snapshot_floors(shard.known, shard.openings)
             found += [_floor(self.feed, one, shard.topic) for one in completed]
-        return [one for one in found if (one.reason, one.at_topic, one.at_partition, one.at_offset) not in written]
+        return [one for one in found if (one.reason, one.topic, one.position) not in written]
 
     def highest_floors(self, *reasons: str) -> dict[str | None, Floor]:
         """Of every shard (None: of the whole feed) its highest floor for one of these reasons."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Literal
 
 import pytest
 
 from silver.history import History
-from silver.runs import Stretch
+from silver.runs import Opening, Stretch
 from tests.support.feeds import feed
 
 pytestmark = pytest.mark.spark
@@ -23,3 +24,13 @@ def test_snapshots_that_may_leave_out_rows_write_no_floor(
 ) -> None:
     past = History(feed(snapshots=snapshots), [RUN, SNAPSHOT], before={}, own=[], openings=[], floors=[])
     assert [json.loads(floor.position)["lsn"] for floor in past.snapshot_floors()] == floors
+
+
+def test_a_floor_is_written_again_when_its_epoch_is_found_and_not_when_its_snapshot_is_sent_again() -> None:
+    past = History(feed(), [RUN, SNAPSHOT], before={}, own=[], openings=[], floors=[])
+    past = past.with_floors(past.snapshot_floors())
+    assert past.snapshot_floors() == []
+    again = replace(past, known=[RUN, replace(SNAPSHOT, last_offset=99)])
+    assert again.snapshot_floors() == []
+    (in_epoch,) = past.with_openings([Opening("second", 7)]).snapshot_floors()
+    assert json.loads(in_epoch.position) == {**json.loads(past.floors[0].position), "epoch": 7}
