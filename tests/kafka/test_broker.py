@@ -175,9 +175,18 @@ def test_one_that_was_started_again_ends_with_its_parent_too(tmp_path: Path) -> 
     assert java_processes(tmp_path) == []
 
 
+def _wait_until_known(admin: AdminClient, topic: str) -> None:
+    """A topic is known to clients a moment after the controller has made it."""
+    deadline = time.monotonic() + 30
+    while topic not in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_the_secured_broker_asks_who_and_lets_do_what_was_granted(secured: SecuredBroker) -> None:
     admin = secured.admin()
     admin.create_topics([NewTopic("guarded", 1, 1)])["guarded"].result()
+    _wait_until_known(admin, "guarded")
     as_reader = {"sasl.username": READER, "sasl.password": READER_PASSWORD}
     config = {**plain_config(secured.bootstrap_servers), **secured.admin_config()}
     reader = AdminClient({**config, **as_reader})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -66,6 +68,25 @@ class SecuredBroker:
         admin = self.admin()  # named: its requests end with it
         for created in admin.create_acls(bindings).values():
             created.result()
+        # The controller has it; the broker that judges by it learns of it a moment later.
+        deadline = time.monotonic() + 30
+        while not all(self._knows(admin, binding) for binding in bindings):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the broker has not taken what was granted for {name} in 30 s")
+            time.sleep(0.05)
+
+    @staticmethod
+    def _knows(admin: AdminClient, binding: AclBinding) -> bool:
+        wanted = AclBindingFilter(
+            binding.restype,
+            binding.name,
+            binding.resource_pattern_type,
+            binding.principal,
+            binding.host,
+            binding.operation,
+            binding.permission_type,
+        )
+        return bool(admin.describe_acls(wanted).result())
 
 
 _ADMIN = {"sasl.mechanism": "PLAIN", "sasl.username": "admin", "sasl.password": ADMIN_PASSWORD}
