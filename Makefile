@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-floor bench bench-large bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-floor bench bench-large bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
@@ -57,6 +57,9 @@ test-whole: setup ## The tests on the whole recordings, and those that read them
 
 test-rules: setup ## Every rule of the order of changes reverted, one by one: its test must fail (half an hour)
 	$(BIN)/python -u -m tools.reverted_rules
+
+benchmark-decode: setup ## What reading a record costs, by its shape (a minute)
+	$(BIN)/python -m benchmarks.decode --write-docs
 
 benchmark-rules: setup ## What twenty row rules cost silver's pass (five minutes)
 	$(BIN)/python -m benchmarks.row_rules

@@ -44,7 +44,8 @@ from lakehouse.steps import wide_console
 
 HERE = Path(__file__).parent
 OURS, PLAIN, FLINK = "this project", "plain Spark", "Flink SQL"
-UNIFIED = load_contracts().gold.publication.topic
+PUBLICATION = load_contracts().gold.publication
+UNIFIED = PUBLICATION.topic
 LIMIT_SECONDS = 1800
 
 
@@ -148,7 +149,8 @@ def started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 def unified_topic(servers: str) -> Iterator[None]:
     """The unified topic, empty; gone at the end."""
     admin = AdminClient({"bootstrap.servers": servers})
-    new = NewTopic(UNIFIED, num_partitions=3, replication_factor=1, config={"cleanup.policy": "compact"})
+    config = {"cleanup.policy": "compact", "max.message.bytes": str(PUBLICATION.max_message_bytes)}
+    new = NewTopic(UNIFIED, num_partitions=3, replication_factor=1, config=config)
     admin.create_topics([new])[UNIFIED].result()
     try:
         yield

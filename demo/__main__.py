@@ -49,6 +49,8 @@ RECORDINGS = {
     "outbox_pg_envelope": {"outbox.event.postgres.orders": "outbox.event.postgres.orders"},
     "outbox_mysql_envelope": {"outbox.event.mysql.orders": "outbox.event.mysql.orders"},
 }
+# MySQL's recordings are of other databases than the one that our contract names.
+TABLES_OF_MYSQL = r"ecommerce_\w+\.orders"
 # So many records of every partition are kept for a second, incremental run.
 LAST = 20
 DATA = Path(__file__).parent / "data"
@@ -91,7 +93,7 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
 
     What it starts is in `running`, for the caller to stop. Raises the first error of a job that failed.
     """
-    contracts = load_contracts()
+    contracts = contracts_of_recordings(load_contracts())
     steps = Steps(console)
     end_on_signals(console, running)
     bootstrap_servers = running.enter_context(embedded_broker())
@@ -126,6 +128,15 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
     with steps.step("data docs", "pages of the rules, and of what came of them"):
         write_data_docs(warehouse, contracts, folder / DATA_DOCS)
     return differences
+
+
+def contracts_of_recordings(packaged: Contracts) -> Contracts:
+    """The packaged contracts with the MySQL tables that the recordings are of."""
+    mysql = packaged.topics.sources["mysql"]
+    orders = mysql.feeds["mysql_orders"].model_copy(update={"tables": (), "table_patterns": (TABLES_OF_MYSQL,)})
+    changed = mysql.model_copy(update={"feeds": {**mysql.feeds, "mysql_orders": orders}})
+    sources = {**packaged.topics.sources, "mysql": changed}
+    return packaged.model_copy(update={"topics": packaged.topics.model_copy(update={"sources": sources})})
 
 
 def _replay(steps: Steps, bootstrap_servers: str, data: Path, *, only_last: bool) -> None:

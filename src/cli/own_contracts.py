@@ -13,12 +13,12 @@ from rich.table import Table
 
 from cli.options import AsJson, BootstrapServers, ContractsFolder, DryRun, KafkaConfig
 from cli.output import answer
+from cli.proposal.propose import propose
+from cli.proposal.sample import sample
 from lakehouse.config import connection
 from lakehouse.contract_files import MODELS, SCHEMAS, load_contracts, packaged_text
 from lakehouse.errors import SettingsError
 from lakehouse.kafka_client import KafkaConnection
-from lakehouse.proposal.propose import propose
-from lakehouse.proposal.sample import sample
 from lakehouse.steps import Steps, wide_console
 
 

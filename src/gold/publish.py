@@ -3,7 +3,7 @@
 Of each source up to the version of gold with which it last passed gate 2: a source that the gate holds waits, and is
 caught up with later. At most one record a key and run, in the same partition every time. The records are written in
 transactions, and with them the marker that says how far they go: after a crash at any moment, readers of committed
-records have every version of gold once.
+records have every version of gold once. A record that is too large for the topic keeps back no other.
 
 Where the changes cannot be told (a first publication, a topic or a gold table made anew, another format, changes that
 gold does not have any more) the topic itself is read, and what differs from gold is sent.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,15 @@ from gold.marker import Marker, Place, read_marker, shape_of, standing
 from gold.unpublished import new_records, stretches
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, Publication
+from lakehouse.errors import KafkaError
 from lakehouse.held import held
 from lakehouse.kafka import GROUP_PREFIX, ensure_compacted_topic
 from lakehouse.kafka_offsets import topic_ids
 from lakehouse.kafka_producer import TransactionalProducer, transactional_producer
 from lakehouse.kafka_spark import source_errors
+from lakehouse.masking import MASK
 from lakehouse.patience import Patience
+from lakehouse.samples import MOST_KEYS
 from lakehouse.sizing import prepared_for, rows_in
 from lakehouse.tables import Warehouse
 
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
 # What one process holds at a time; and what readers wait for at most before they see any of it.
 ROWS_AT_ONCE = 20_000
 MOST_IN_A_TRANSACTION = 1_000_000
+# What Kafka writes around key, value and headers of a record that goes alone: its lengths, and the head of its batch.
+FRAME_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,15 @@ class Outcome:
 
     sent: int
     whole: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """Of one stretch: how many records were sent, the marker then, and the bytes of those too large, by their key."""
+
+    number: int
+    marker: Marker
+    too_large: Mapping[bytes, int]
 
 
 def run(
@@ -61,17 +76,22 @@ def run(
 
     `republish`: send every order once more, and a delete for every key of the topic that gold does not have. A broker
     that stops answering is waited for as `patience` says. Raises TableError when there is no gold table yet, KafkaError
-    when a topic is not kept as it must be or the broker does not take every record: the next run goes on.
+    when a topic is not kept as it must be or the broker does not take every record: the next run goes on. So it is
+    raised, when all others are sent, for records that are too large.
     """
     connection, publication = settings.kafka(), contracts.gold.publication
     warehouse = settings.address.opened(spark)
     _created, size = warehouse.created_and_size(UNIFIED)
-    for topic, number in ((publication.topic, publication.partitions), (publication.progress_topic, 1)):
-        ensure_compacted_topic(connection, topic, partitions=number, replication_factor=publication.replication_factor)
+    largest = publication.max_message_bytes
+    ensure = partial(ensure_compacted_topic, connection, replication_factor=publication.replication_factor)
+    ensure(publication.topic, partitions=publication.partitions, max_message_bytes=largest)
+    ensure(publication.progress_topic, partitions=1)
     shape = shape_of(contracts, topic_id=topic_ids(connection, [publication.topic])[publication.topic])
     transactional_id = f"{GROUP_PREFIX}-publish-{publication.topic}"
-    sent, whole = 0, {}
-    producing = transactional_producer(connection, transactional_id=transactional_id, patience=patience)
+    sent, whole, too_large = 0, {}, dict[bytes, int]()
+    producing = transactional_producer(
+        connection, transactional_id=transactional_id, max_message_bytes=largest, patience=patience
+    )
     with source_errors(connection, job="publish"), producing as producer:
         # Only now: what another run had begun is taken back, or committed.
         marker = read_marker(connection, publication.progress_topic)
@@ -84,9 +104,12 @@ def run(
                 place = Place(created_ms=stretch.now.created_ms, version=stretch.now.number, shape=shape)
                 marker = Marker(generation=generation, places=marker.places)
                 after = marker.at(stretch.sources, place)
-                sent += _send(producer, rows, contracts, stretch.sources, after, most=most_in_a_transaction)
-                marker = after
+                done = _send(producer, rows, contracts, stretch.sources, after, most=most_in_a_transaction)
+                sent, marker = sent + done.number, done.marker
+                too_large.update(done.too_large)
                 whole.update(dict.fromkeys(stretch.sources, why) if why else {})
+    if too_large:
+        raise _not_sent(contracts, too_large)
     return Outcome(sent, {name: why for name, why in whole.items() if name != OTHERS})
 
 
@@ -110,21 +133,57 @@ def _send(
     after: Marker,
     *,
     most: int,
-) -> int:
-    """Send the records, then the marker; how many. While more than `most` go in parts, their sources have no place."""
+) -> _Sent:
+    """Send the records that are not too large, then the marker.
+
+    While more than `most` go in parts, and as long as one is too large, their sources have no place.
+    """
     publication = contracts.gold.publication
-    sent = 0
+    sent, too_large = 0, dict[bytes, int]()
     with held(rows) as kept:
         parts = max(1, ceil(kept.count() / ROWS_AT_ONCE))
         for row in kept.repartition(parts).toLocalIterator():
             if sent and sent % most == 0:
                 _commit(producer, publication, after.without(sources))
             headers = {"change_type": row["change_type"], "change_sequence": row["change_sequence"]}
-            value = None if row["value"] is None else bytes(row["value"])
-            producer.send(publication.topic, key=bytes(row["key"]), value=value, headers=headers)
+            key, value = bytes(row["key"]), None if row["value"] is None else bytes(row["value"])
+            size = _size(key, value, headers)
+            if value is not None and size > publication.max_message_bytes:
+                too_large[key] = size
+                continue
+            producer.send(publication.topic, key=key, value=value, headers=headers)
             sent += 1
-    _commit(producer, publication, after)
-    return sent
+    marker = after.without(sources) if too_large else after
+    _commit(producer, publication, marker)
+    return _Sent(sent, marker, too_large)
+
+
+def _size(key: bytes, value: bytes | None, headers: Mapping[str, str]) -> int:
+    """How many bytes Kafka has to take at once, at most."""
+    of_headers = sum(len(name.encode()) + len(text.encode()) for name, text in headers.items())
+    return FRAME_BYTES + len(key) + len(value or b"") + of_headers
+
+
+def _not_sent(contracts: Contracts, too_large: Mapping[bytes, int]) -> KafkaError:
+    """The error of records that are too large: their keys, where these may be shown."""
+    publication, is_sensitive = contracts.gold.publication, "composite_key" in contracts.sensitive_in_gold
+    shown = [
+        f"{MASK if is_sensitive else _composite_key(key)} ({size} bytes)"
+        for key, size in list(too_large.items())[:MOST_KEYS]
+    ]
+    more = f" and {len(too_large) - len(shown)} more" if len(too_large) > len(shown) else ""
+    return KafkaError(
+        f"publish: too large for topic {publication.topic}, whose max_message_bytes in gold/tables.yaml is "
+        f"{publication.max_message_bytes}: {', '.join(shown)}{more}. All other records were sent.",
+        remedy="Raise max_message_bytes, and the topic's max.message.bytes (the next run says how), or make the values "
+        "smaller where they come from. Until then, every run compares the topic with gold whole.",
+    )
+
+
+def _composite_key(key: bytes) -> str:
+    """The composite key in the key of a record of ours, whichever format it is in."""
+    told = json.loads(key)
+    return str(told.get("payload", told)["composite_key"])
 
 
 def _commit(producer: TransactionalProducer, publication: Publication, marker: Marker) -> None:

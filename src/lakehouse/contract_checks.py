@@ -15,6 +15,7 @@ from lakehouse.contracts import (
     FeedTopics,
     Gate,
     GoldTables,
+    Publication,
     SilverTable,
     Source,
     StartAtOffsets,
@@ -34,6 +35,8 @@ GOLD, TABLE_GATE = "gold/tables.yaml", "gold/gate.yaml"
 UNIFIED_ORDERS = "unified_orders"
 # What gold adds to the columns of the contract.
 GOLD_ADDS = ("source_database", "fulfillment_status", "composite_key", "processed_at")
+# A published row may be larger than its record by so much: the schema of connect-json, times as text, the headers.
+ROW_OVERHEAD = 65_536
 # What connect-json writes besides decimals.
 CONNECT_TYPES = ("BIGINT", "BINARY", "BOOLEAN", "DATE", "INT", "SMALLINT", "STRING", "TIMESTAMP")
 
@@ -302,6 +305,7 @@ def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
     yield from _gold_feeds(contracts, gold)
     yield from _gold_columns(contracts, gold)
     yield from _marts(gold)
+    yield from _sizes(contracts, gold.publication)
     if gold.publication.format == "connect-json":
         yield from _connect_json(gold)
 
@@ -369,6 +373,18 @@ def _marts(gold: GoldTables) -> Iterator[Mistake]:
 
 def _is_exact(declared: ColumnType) -> bool:
     return isinstance(declared, DecimalType) or declared.ddl in {"SMALLINT", "INT", "BIGINT"}
+
+
+def _sizes(contracts: Contracts, publication: Publication) -> Iterator[Mistake]:
+    """What silver accepts fits the topic."""
+    for feed in (feed for source in contracts.gold.sources.values() for feed in source.feeds):
+        table = contracts.silver.tables.get(feed)
+        if table is not None and publication.max_message_bytes < table.max_record_bytes + ROW_OVERHEAD:
+            what = (
+                f"{publication.max_message_bytes} is too low for feed {feed}, whose max_record_bytes in {TABLES} is "
+                f"{table.max_record_bytes}: write {table.max_record_bytes + ROW_OVERHEAD} or more, or lower that one"
+            )
+            yield Mistake(GOLD, ("publication", "max_message_bytes"), what)
 
 
 def _connect_json(gold: GoldTables) -> Iterator[Mistake]:

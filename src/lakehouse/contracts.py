@@ -211,6 +211,9 @@ class SilverTable(Model):
     """Of an outbox: the event types that delete the row. In a table feed the operation `d` does."""
     poison_budget: PoisonBudget | None = None
     """Beyond it, nothing of the batch is applied and the table is stopped; default: any number may be rejected."""
+    max_record_bytes: int = Field(default=8_000_000, ge=1)
+    """A record whose key and value have more bytes waits in quarantine, unless it deletes its row. So a row of silver
+    fits the published topic: its `max_message_bytes` is higher by 65,536 at least."""
     columns: dict[Name, Column] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -335,6 +338,9 @@ class Publication(Model):
     the format every order is sent again, and the keys of the old format are deleted."""
     partitions: int = Field(ge=1)
     replication_factor: int = Field(ge=1)
+    max_message_bytes: int = Field(default=8_388_608, ge=1_000, le=1_000_000_000)
+    """The topic's `max.message.bytes`: with less, a topic that is there is refused. Higher than the `max_record_bytes`
+    of every feed that gold takes, by 65,536 at least. A change of it sends nothing again."""
 
     @property
     def progress_topic(self) -> str:

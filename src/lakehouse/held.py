@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.session import allow_deep_plans
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -81,11 +79,10 @@ def _remove(spark: SparkSession, folder: str) -> None:
 def in_batch(*, held_rows: str) -> None:
     """Make the process that runs a batch of a stream what the one that started the stream is.
 
-    Over Spark Connect it is another one, which has neither its environment nor what it allowed. `held_rows`: the folder
+    Over Spark Connect it is another one, which does not have its environment. `held_rows`: the folder
     of `hold_rows_in`; empty when rows are kept.
     """
     os.environ[HELD_ROWS] = held_rows
-    allow_deep_plans()
 
 
 @contextmanager

@@ -124,12 +124,18 @@ def require_visible(connection: KafkaConnection, topics: Iterable[str]) -> None:
 
 
 def ensure_compacted_topic(
-    connection: KafkaConnection, topic: str, *, partitions: int, replication_factor: int
+    connection: KafkaConnection,
+    topic: str,
+    *,
+    partitions: int,
+    replication_factor: int,
+    max_message_bytes: int | None = None,
 ) -> None:
     """Create the topic with `cleanup.policy=compact` unless it is there; one that is there must be just so.
 
-    One that is there needs no right to create topics. Raises KafkaError when it has another policy or another number of
-    partitions, or when the broker refuses; BrokerGoneError when it does not answer.
+    One that is there needs no right to create topics. `max_message_bytes`: its `max.message.bytes`, of one that is
+    there the least; None leaves it to the broker. Raises KafkaError when it has another policy, another number of
+    partitions or a lower limit, or when the broker refuses; BrokerGoneError when it does not answer.
     """
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka import KafkaException
@@ -137,7 +143,7 @@ def ensure_compacted_topic(
 
     found = _describe(connection, [topic])[topic]
     if found is None:
-        _require_compacted(connection, topic, partitions=partitions)
+        _require_compacted(connection, topic, partitions=partitions, max_message_bytes=max_message_bytes)
         return
     if found == ClientError.TOPIC_AUTHORIZATION_FAILED:
         raise may_not_write(connection, topic)
@@ -145,7 +151,10 @@ def ensure_compacted_topic(
         topic,
         num_partitions=partitions,
         replication_factor=replication_factor,
-        config={"cleanup.policy": "compact"},
+        config={
+            "cleanup.policy": "compact",
+            **({} if max_message_bytes is None else {"max.message.bytes": str(max_message_bytes)}),
+        },
     )
     admin = _admin(connection)  # named: its requests end with it
     try:
@@ -158,14 +167,20 @@ def ensure_compacted_topic(
         raise not_granted(connection, refusal, f"did not create topic {topic}", remedy=remedy) from None
 
 
-def _require_compacted(connection: KafkaConnection, topic: str, *, partitions: int) -> None:
-    """Raise KafkaError unless the topic keeps the last record of every key, and spreads keys as we count on."""
+def _require_compacted(
+    connection: KafkaConnection, topic: str, *, partitions: int, max_message_bytes: int | None
+) -> None:
+    """Raise KafkaError unless the topic keeps the last record of every key, spreads keys as we count on, and has room.
+
+    Room: for messages of `max_message_bytes`.
+    """
     from confluent_kafka import TopicCollection
 
     admin = _admin(connection)
     topics = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_SECONDS)
     described = _said_of(connection, topic, topics[topic])
-    policy = cleanup_policies(connection, [topic])[topic]
+    configured = _configured(connection, [topic])[topic]
+    policy = configured["cleanup.policy"]
     if policy != "compact":
         raise KafkaError(
             f"Topic {topic} has cleanup.policy={policy}: it would forget orders, and keep what is out of date.",
@@ -178,17 +193,31 @@ def _require_compacted(connection: KafkaConnection, topic: str, *, partitions: i
             remedy="Was it created so? Then write that into gold/tables.yaml. Were partitions added later? Then delete "
             "the topic: the next run creates it, and publishes every order.",
         )
+    limit = int(configured["max.message.bytes"])
+    if max_message_bytes is not None and limit < max_message_bytes:
+        raise KafkaError(
+            f"Topic {topic} has max.message.bytes={limit}, and the contract says {max_message_bytes} "
+            "(publication.max_message_bytes in gold/tables.yaml): it would refuse a large order.",
+            remedy=f"Raise it: kafka-configs.sh --bootstrap-server {connection.bootstrap_servers} --alter "
+            f"--entity-type topics --entity-name {topic} --add-config max.message.bytes={max_message_bytes}. Where the "
+            "broker allows less, lower the contract's, and max_record_bytes in silver/tables.yaml with it.",
+        )
 
 
 def cleanup_policies(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
     """The cleanup.policy of each of the topics. Raises KafkaError when the broker does not say."""
+    return {topic: told["cleanup.policy"] for topic, told in _configured(connection, topics).items()}
+
+
+def _configured(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The settings of each of the topics. Raises KafkaError when the broker does not say."""
     from confluent_kafka.admin import ConfigResource, ResourceType
 
     admin = _admin(connection)  # named: its requests end with it
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     futures = admin.describe_configs(resources, request_timeout=TIMEOUT_SECONDS)
     return {
-        resource.name: str(_said_of(connection, resource.name, future)["cleanup.policy"].value)
+        resource.name: {name: str(one.value) for name, one in _said_of(connection, resource.name, future).items()}
         for resource, future in futures.items()
     }
 

@@ -27,14 +27,15 @@ TRANSACTION_SECONDS = 600
 
 @contextmanager
 def transactional_producer(
-    connection: KafkaConnection, *, transactional_id: str, patience: Patience | None = None
+    connection: KafkaConnection, *, transactional_id: str, max_message_bytes: int, patience: Patience | None = None
 ) -> Iterator[TransactionalProducer]:
     """A producer that is alone with its `transactional_id`: what another one has begun under it is taken back.
 
+    It takes records up to `max_message_bytes`, with all that Kafka writes around one.
     Leaving the block with an exception takes back what was not committed. A broker that stops answering is waited for
     as `patience` says; then BrokerGoneError is raised. KafkaError when the broker refuses.
     """
-    producer = TransactionalProducer(connection, transactional_id, patience)
+    producer = TransactionalProducer(connection, transactional_id, max_message_bytes, patience)
     try:
         producer.start()
         yield producer
@@ -46,7 +47,9 @@ def transactional_producer(
 class TransactionalProducer:
     """See `transactional_producer`, which makes it. A transaction begins with the first record after a commit."""
 
-    def __init__(self, connection: KafkaConnection, transactional_id: str, patience: Patience | None) -> None:
+    def __init__(
+        self, connection: KafkaConnection, transactional_id: str, max_message_bytes: int, patience: Patience | None
+    ) -> None:
         from confluent_kafka import Producer
 
         self._connection = connection
@@ -60,6 +63,7 @@ class TransactionalProducer:
                 **client_config(connection),
                 "error_cb": self._troubled,
                 "transactional.id": transactional_id,
+                "message.max.bytes": max_message_bytes,
                 "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
                 # Java's default, so any other producer of the same keys finds the same partitions.
                 "partitioner": "murmur2_random",

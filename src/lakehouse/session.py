@@ -11,7 +11,6 @@ import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,7 +135,6 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
-        allow_deep_plans()
         session = SparkSession.builder.getOrCreate()
         for key in _ON_DATABRICKS:
             session.conf.set(key, _NEEDED[key])
@@ -157,18 +155,6 @@ def spark_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def allow_deep_plans() -> None:
-    """Let Spark Connect's Python client send the plans that read records.
-
-    A plan is a message in a message a step, and protobuf copies a hundred levels at most unless it is told otherwise;
-    the server reads a thousand.
-    """
-    with suppress(ImportError):  # a protobuf that is Python throughout has no such limit
-        from google._upb import _message
-
-        _message.SetAllowOversizeProtos(True)
 
 
 def _options_of_our_java(more: Sequence[str]) -> str:
@@ -280,6 +266,8 @@ _EVERYWHERE = {
     # Spark takes a table for as large as its files, which are compressed: one of ten million rows would seem small
     # enough to be sent along whole, and the driver's memory would not hold it.
     "spark.sql.sources.fileCompressionFactor": "20",
+    # What goes to a Python worker at a time: a value may be as large as Kafka lets it be.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
     # Java compiles no method of more than 8,000 bytes of code, so one that Spark generates would run slower than steps
     # that are called one by one (-XX:-DontCompileHugeMethods).
     "spark.sql.codegen.hugeMethodLimit": "8000",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation, Feed
@@ -13,10 +15,10 @@ from lakehouse.masking import has_sensitive_key
 from lakehouse.sizing import MOST_SENT_ALONG
 from lakehouse.tables import Warehouse
 from silver.changelog import judged
-from silver.envelope import changes
+from silver.decode.arrow import row_of
+from silver.events import decoded, of_feed
 from silver.history import History, Remembered
 from silver.ledger import OUTCOMES, WHOLE_NUMBERS
-from silver.messages import may_be_wrapped
 from silver.position import has_position
 from silver.quarantine import (
     OF_RECORD,
@@ -30,7 +32,7 @@ from silver.quarantine import (
 from silver.runs import Place
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Row
 
 
 # Keys lie close together where there are so many possible ones, at most, for each record of the batch.
@@ -134,32 +136,43 @@ class FeedBatch:
 
 
 def judged_records(
-    records: DataFrame,
-    feed: Feed,
-    rules: Sequence[Expectation],
-    *,
-    wrapped: bool = True,
-    decisions: DataFrame | None = None,
+    records: DataFrame, gates: Sequence[tuple[Feed, Sequence[Expectation]]], *, decisions: DataFrame | None = None
 ) -> DataFrame:
-    """Bronze rows of a feed as changes that have been through gate 1. `wrapped`: as `changes` takes it.
+    """Bronze rows as what they state (silver.events), through gate 1: in one pass, each feed with its row rules.
 
     The raw `value` and `headers` stay with those alone that go to quarantine: the others are held several times over.
 
     `decisions` (`decided`): what people have decided about records; None where they have about none.
     """
-    told = changes(records, feed, wrapped=wrapped)
+    told = decoded(records, [feed for feed, _rules in gates])
     if decisions is None:
         told = told.withColumn("decision", F.lit(None).cast("string"))
     else:
         told = told.join(F.broadcast(decisions), on=OF_RECORD, how="left")
-    told = judged(told, rules, keys=feed.keys, has_position=has_position(feed))
+    for feed, rules in gates:
+        told = judged(
+            told,
+            rules,
+            keys=feed.keys,
+            has_position=has_position(feed),
+            row=row_of(feed.name),
+            is_own=F.col("feed") == feed.name,
+        )
     waits = F.col("kind") == "quarantined"
     return told.withColumns({name: F.when(waits, F.col(name)) for name in ("value", "headers")})
 
 
-def decisions_about(warehouse: Warehouse, feed: Feed, standing: Standing) -> DataFrame | None:
-    """`decided` of a feed; None where nobody has decided anything."""
-    return decided(warehouse.read(QUARANTINE.name), feed) if feed.name in standing.decided else None
+def judged_of_feed(
+    records: DataFrame, feed: Feed, rules: Sequence[Expectation], *, decisions: DataFrame | None = None
+) -> DataFrame:
+    """The same for the records of one feed, with its `row`."""
+    return of_feed(judged_records(records, [(feed, rules)], decisions=decisions), feed)
+
+
+def decisions_about(warehouse: Warehouse, feeds: Sequence[Feed], standing: Standing) -> DataFrame | None:
+    """`decided` of these feeds; None where nobody has decided anything."""
+    found = [decided(warehouse.read(QUARANTINE.name), feed) for feed in feeds if feed.name in standing.decided]
+    return reduce(DataFrame.unionByName, found) if found else None
 
 
 def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
@@ -168,7 +181,7 @@ def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
     if batch.feed.name in {*batch.standing.decided, *batch.standing.waiting}:
         known = batch.warehouse.read(QUARANTINE.name)
         decisions = decided_or_waiting(known, batch.feed, asked=batch.request)
-    return judged_records(rows, batch.feed, batch.rules, wrapped=brings_schemas(rows), decisions=decisions)
+    return judged_of_feed(rows, batch.feed, batch.rules, decisions=decisions)
 
 
 def entries(batch: FeedBatch, judged_records: DataFrame, *, is_damaged: bool = False) -> DataFrame:
@@ -176,11 +189,6 @@ def entries(batch: FeedBatch, judged_records: DataFrame, *, is_damaged: bool = F
     contract = contract_version(batch.feed, batch.rules)
     of_silver = {"contract": contract, "checkpoint": batch.checkpoint}
     return quarantine_rows(judged_records, batch.feed, **of_silver, is_damaged=is_damaged)
-
-
-def brings_schemas(rows: DataFrame) -> bool:
-    """Whether messages among these rows may bring their schema."""
-    return not rows.where(may_be_wrapped("value") | may_be_wrapped("key")).limit(1).isEmpty()
 
 
 def read_ranges(past: History) -> dict[Place, tuple[int, int]]:

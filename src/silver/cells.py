@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from silver.envelope import large_columns
+from silver.decode.explain import large_columns
 from silver.position import at_offset, position_type
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from lakehouse.contracts import Expectation, Feed
 from lakehouse.expectations import fails
 from lakehouse.rule_arguments import columns_asked, reason
 from silver.cells import cell_folds, cell_values, cells_of
-from silver.fields import present
 from silver.position import at_offset, place_of, position_type, same_place
 from silver.quarantine import DISCARDED, WAITS
 
@@ -25,8 +24,19 @@ if TYPE_CHECKING:
 OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
 
 
+# A condition, and what is said where it holds.
+Found = tuple["Column", "Column"]
+_TEXTS = "array<string>"
+
+
 def judged(
-    changes: DataFrame, expectations: Sequence[Expectation], *, keys: Sequence[str], has_position: Column
+    changes: DataFrame,
+    expectations: Sequence[Expectation],
+    *,
+    keys: Sequence[str],
+    has_position: Column,
+    row: str = "row",
+    is_own: Column | None = None,
 ) -> DataFrame:
     """The same records with `is_judged`, `failed_rules` (names) and the final `kind`.
 
@@ -35,21 +45,27 @@ def judged(
     or that it waits although it is read again. An unreadable record always, a truncate without a position too.
     `problems` holds every reason. No rule is asked about a delete, nor about columns that the event does not tell
     (`untold`). `keys`: the columns that tell rows apart; none where every change is one.
+
+    `row`: the column with the rows that the rules are about. `is_own`: which records they are about; default: all. The
+    others stay as they are: records of several feeds are judged one feed after the other, in one pass.
     """
+    own = F.lit(True) if is_own is None else is_own
+    if "is_judged" not in changes.columns:
+        changes = changes.withColumns({"is_judged": F.lit(False), "failed_rules": F.array().cast(_TEXTS)})
     # Conditions in SQL name the columns of the row, whatever else a record has under the same names.
-    apart = changes.select(F.struct("*").alias("_record"), "row.*")
-    asked = (F.col("_record.kind") == "change") & ~F.col("_record.is_delete")
+    apart = changes.select(F.struct("*").alias("_record"), own.alias("_is_own"), f"{row}.*")
+    asked = F.col("_is_own") & (F.col("_record.kind") == "change") & ~F.col("_record.is_delete")
     told_by = keys or [f"_record.{name}" for name in ("topic", "partition", "offset")]
-    of_row = changes.select("row.*").columns
+    of_row = changes.select(f"{row}.*").columns
 
     def is_asked(rule: Expectation) -> Column:
         untold = [F.array_contains("_record.untold", c) for c in columns_asked(rule, of_row) if c not in keys]
         return reduce(operator.and_, [asked, *[~is_untold for is_untold in untold]])
 
-    failing = [f"fails_{number}" for number in range(len(expectations))]
+    failing = [f"_fails_{number}" for number in range(len(expectations))]
     verdicts = [fails(rule, keys=told_by, is_judged=is_asked(rule)) for rule in expectations]
     named = [verdict.alias(name) for verdict, name in zip(verdicts, failing, strict=True)]
-    with_rules = apart.select("_record.*", asked.alias("is_judged"), *named)
+    with_rules = apart.select("_record.*", "_is_own", asked.alias("_is_asked"), *named)
     is_failed = [(rule, F.col(name)) for rule, name in zip(expectations, failing, strict=True)]
     is_applied = F.col("kind").isin("change", "truncate")
     is_released = F.col("decision").eqNullSafe("released")
@@ -60,16 +76,32 @@ def judged(
         *[(is_failing & ~is_released, F.lit(reason(r))) for r, is_failing in is_failed if r.on_failure != "warn"],
     ]
     must_wait = (F.col("kind") == "unreadable") | (is_applied & (F.size("problems") > 0))
+    failed = _present([(is_failing, F.lit(rule.name)) for rule, is_failing in is_failed])
     return (
         with_rules.withColumns(
             {
-                "failed_rules": present([(is_failing, F.lit(rule.name)) for rule, is_failing in is_failed]),
-                "problems": F.concat("problems", present(reasons)),
+                "is_judged": F.col("is_judged") | F.col("_is_asked"),
+                "failed_rules": F.when(F.col("_is_own"), failed).otherwise(F.col("failed_rules")),
+                "problems": F.when(F.col("_is_own"), F.concat("problems", _present(reasons))).otherwise(
+                    F.col("problems")
+                ),
             }
         )
-        .withColumn("kind", F.when(must_wait, "quarantined").otherwise(F.col("kind")))
-        .drop(*failing)
+        .withColumn("kind", F.when(F.col("_is_own") & must_wait, "quarantined").otherwise(F.col("kind")))
+        .drop("_is_own", "_is_asked", *failing)
     )
+
+
+def _present(found: Sequence[Found]) -> Column:
+    """ARRAY<STRING>: the texts whose condition holds, in order.
+
+    Spark interprets what takes NULLs out of an array, and all that stands in it; so only where some condition holds.
+    """
+    if not found:
+        return F.array().cast(_TEXTS)
+    some = reduce(operator.or_, [condition for condition, _text in found])
+    texts = F.array_compact(F.array(*[F.when(condition, text) for condition, text in found]))
+    return F.when(some, texts).otherwise(F.array()).cast(_TEXTS)
 
 
 def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, Feed
 from lakehouse.tables import Warehouse, small_table
-from silver.batch import judged_records
+from silver.batch import judged_of_feed
 from silver.changelog import position_from
 from silver.from_bronze import highest_timestamps
 from silver.history import COLLECTED, History, floor_rows, history, remembered
@@ -140,7 +140,7 @@ def _quarantined(warehouse: Warehouse, feed: Feed, past: History) -> DataFrame:
     """`position` of the feed's records that wait in quarantine, or were discarded: they may be asked for yet."""
     is_of_feed = (F.col("source") == feed.source) & (F.col("feed") == feed.name)
     may_come = waits() | (F.col("state") == "discarded")
-    records = judged_records(as_bronze(warehouse.read(QUARANTINE.name).where(is_of_feed & may_come)), feed, [])
+    records = judged_of_feed(as_bronze(warehouse.read(QUARANTINE.name).where(is_of_feed & may_come)), feed, [])
     highest = None
     if feed.sequence_by == "kafka_offset":
         highest = highest_timestamps(warehouse.read(f"bronze.{feed.source}_events"), records)

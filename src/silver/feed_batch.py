@@ -19,7 +19,7 @@ from lakehouse.merge_source import merge_source
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.sizing import MOST_BYTES_SENT_ALONG, sent_along
 from lakehouse.tables import small_table
-from silver.batch import FeedBatch, Outcome, brings_schemas, from_bronze, read_ranges
+from silver.batch import FeedBatch, Outcome, from_bronze, read_ranges
 from silver.changelog import (
     as_gone_below_floors,
     deleting_tombstones,
@@ -30,7 +30,8 @@ from silver.changelog import (
     with_repeated_events,
     with_tombstones,
 )
-from silver.envelope import events, large_columns
+from silver.decode.explain import large_columns
+from silver.events import events
 from silver.from_bronze import fallen_behind, highest_timestamps, in_ranges, not_told_before
 from silver.history import COLLECTED, History, epoch_rows, floor_rows, history
 from silver.ledger import EPOCHS, FLOORS, OUTBOX_EVENTS
@@ -132,7 +133,7 @@ def _telling_news(batch: FeedBatch, past: History, found: Sequence[Fall]) -> lis
     read = read_ranges(past)
     rows = in_ranges(batch.bronze(), {fall.place: read[fall.place] for fall in found})
     # Held: what is asked of them would be pushed into the plan that reads them, over and over.
-    with held(events(rows, batch.feed, wrapped=brings_schemas(rows))) as told:
+    with held(events(rows, batch.feed)) as told:
         fallen = fallen_behind(batch.warehouse.spark, found)
         numbers = not_told_before(told, fallen, batch.feed).distinct().collect()
     return [found[row["number"]] for row in numbers]

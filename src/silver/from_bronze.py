@@ -58,14 +58,14 @@ def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     """`number` of the runs that have told something behind `below` which no earlier record of their place has told.
 
     Equal are the place in the log (without the commit before it, which a run without stored offsets does not know),
-    the operation, the key and the row. `told`: events (silver.envelope). `fallen`: `fallen_behind`.
+    the operation, the key and the row. `told`: events (silver.events). `fallen`: `fallen_behind`.
     """
     said = F.struct(
         *_IN_PLACE,
         log_place(feed).alias("at"),
         F.coalesce("op", F.lit("")).alias("op"),
         F.hex("key").alias("key"),
-        F.xxhash64(F.to_json(F.col("after"))).alias("row"),
+        F.xxhash64(F.to_json("row")).alias("row"),
     ).alias("said")
     is_behind = (streamed() == 1) & (coordinates(feed) < F.col("below"))
     new = told.join(F.broadcast(fallen), on=[*_IN_PLACE, "run_id"], how="inner").where(is_behind)

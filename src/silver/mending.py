@@ -14,12 +14,20 @@ from lakehouse.contracts import Feed
 from lakehouse.held import held
 from silver.batch import FeedBatch, Outcome, entries, from_bronze, read_ranges
 from silver.changelog import deleting_tombstones, outcomes, with_floors, with_tombstones
-from silver.envelope import large_columns
+from silver.decode.explain import large_columns
 from silver.from_bronze import damaged, in_ranges, rows_from, without
 from silver.history import History, no_ends
 from silver.merge import replace_rows
-from silver.messages import key_text
-from silver.older_keys import MOST_KEY_CHANGES, ended, further, merge_answers, new_searches, one_hop, waiting_searches
+from silver.older_keys import (
+    MOST_KEY_CHANGES,
+    ended,
+    further,
+    key_text,
+    merge_answers,
+    new_searches,
+    one_hop,
+    waiting_searches,
+)
 from silver.position import with_position
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
 

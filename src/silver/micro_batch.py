@@ -21,7 +21,8 @@ from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.sizing import prepared_for, rows_to_search
 from lakehouse.tables import Address, Warehouse, small_table
 from silver import quarantine, stops
-from silver.batch import FeedBatch, Outcome, decisions_about, entries, judged_records, moved_rows
+from silver.batch import FeedBatch, Outcome, decisions_about, entries, judged_of_feed, judged_records, moved_rows
+from silver.events import of_feed
 from silver.feed_batch import apply_feed
 from silver.from_bronze import in_ranges
 from silver.history import remembered
@@ -33,7 +34,6 @@ from silver.ledger import (
     ledger_rows,
     offset_gaps,
 )
-from silver.messages import may_be_wrapped
 from silver.quarantine import Standing
 from silver.required_fields import require_fields
 from silver.runs import Place
@@ -97,26 +97,22 @@ class Numbered:
 class Arrived:
     """Bronze rows of one source that are to be applied.
 
-    `wrapped`: their topics; whether messages may bring schemas. `reaches`: what there is of every topic-partition.
+    `topics`: their topics. `reaches`: what there is of every topic-partition.
     """
 
     warehouse: Warehouse
     records: DataFrame
-    wrapped: Mapping[str, bool]
+    topics: Sequence[str]
     reaches: Sequence[Reach]
     job: Job
 
     def of_feed(self, feed: Feed) -> DataFrame:
         """The records that tell of this feed."""
-        return self.records.where(F.col("topic").isin(*[topic for topic in self.wrapped if feed.has_topic(topic)]))
+        return self.records.where(F.col("topic").isin(*[topic for topic in self.topics if feed.has_topic(topic)]))
 
     def value_bytes(self, feed: Feed) -> int:
         """How many bytes the values of the feed's records have."""
         return sum(reach.value_bytes for reach in self.reaches if feed.has_topic(reach.place[0]))
-
-    def brings_schemas(self, feed: Feed) -> bool:
-        """Whether messages of the feed may bring their schema."""
-        return any(may_be for topic, may_be in self.wrapped.items() if feed.has_topic(topic))
 
 
 @dataclass(frozen=True)
@@ -132,16 +128,17 @@ class Judged:
 def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     """Apply one micro-batch of bronze rows of one source to its silver tables."""
     warehouse = job.address.opened(batch.sparkSession)
-    reaches, wrapped = _reaches(batch)
+    reaches = _reaches(batch)
+    topics = sorted({reach.place[0] for reach in reaches})
     if not reaches:  # a commit of bronze without rows
         return
     number = Numbered(job, batch_id, warehouse.checkpoint_id(job.checkpoint) or "")
     # What a batch costs follows the feeds that have news in it, not those that are declared.
-    feeds = {name: feed for name, feed in job.feeds.items() if any(feed.has_topic(topic) for topic in wrapped)}
+    feeds = {name: feed for name, feed in job.feeds.items() if any(feed.has_topic(topic) for topic in topics)}
     before = stops.standing(warehouse, job.source, number.checkpoint, batch=batch_id)
     going_on = [feed for name, feed in feeds.items() if name not in {*before.stopped, *before.taken}]
     ranges = {reach.place: (reach.first, reach.last) for reach in reaches}
-    arrived = Arrived(warehouse, batch, wrapped, reaches, job)
+    arrived = Arrived(warehouse, batch, topics, reaches, job)
     sizes = _table_sizes(warehouse, going_on)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
@@ -158,8 +155,9 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
     batch_id, ranges = stops.waiting(warehouse, job.source, checkpoint, feed.name)
     records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
-    reaches, wrapped = _reaches(records)
-    arrived = Arrived(warehouse, records, wrapped, reaches, job)
+    reaches = _reaches(records)
+    topics = sorted({reach.place[0] for reach in reaches})
+    arrived = Arrived(warehouse, records, topics, reaches, job)
     sizes = _table_sizes(warehouse, [feed])
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         standing = quarantine.standing(warehouse, job.source, ranges)
@@ -182,13 +180,11 @@ def _rows(reaches: Sequence[Reach], sizes: Mapping[str, int]) -> int:
     return sum(reach.records for reach in reaches) + rows_to_search(sum(sizes.values()))
 
 
-def _reaches(batch: DataFrame) -> tuple[Sequence[Reach], Mapping[str, bool]]:
-    """What the batch has of every topic-partition; and its topics: whether messages of them may bring their schema."""
-    may_be = may_be_wrapped("value") | may_be_wrapped("key")
+def _reaches(batch: DataFrame) -> Sequence[Reach]:
+    """What the batch has of every topic-partition."""
     rows = (
         batch.groupBy("topic", F.coalesce("_topic_id", F.lit("")).alias("topic_id"), "partition")
         .agg(
-            F.bool_or(may_be).alias("wrapped"),
             F.min("offset").alias("first"),
             F.max("offset").alias("last"),
             F.count(F.lit(1)).alias("records"),
@@ -196,10 +192,7 @@ def _reaches(batch: DataFrame) -> tuple[Sequence[Reach], Mapping[str, bool]]:
         )
         .collect()
     )
-    wrapped: dict[str, bool] = {}
-    for row in rows:
-        wrapped[row["topic"]] = wrapped.get(row["topic"], False) or row["wrapped"]
-    reaches = [
+    return [
         Reach(
             (row["topic"], row["topic_id"], row["partition"]),
             row["first"],
@@ -209,25 +202,14 @@ def _reaches(batch: DataFrame) -> tuple[Sequence[Reach], Mapping[str, bool]]:
         )
         for row in rows
     ]
-    return reaches, wrapped
 
 
 def _judged(arrived: Arrived, feeds: Sequence[Feed], standing: Standing, stack: ExitStack) -> Judged:
     """The records through gate 1, held by `stack`: of tables that go on, and, uncounted, those that they stop."""
     job = arrived.job
-    records: dict[str, DataFrame] = {}
     stopped: dict[str, Stop] = {}
-    for feed in feeds:
-        of_feed, rules = arrived.of_feed(feed), job.rules(feed.name)
-        decisions = decisions_about(arrived.warehouse, feed, standing)
-        told = judged_records(of_feed, feed, rules, wrapped=arrived.brings_schemas(feed), decisions=decisions)
-        try:
-            records[feed.name] = stack.enter_context(held(told))
-        except Exception as error:
-            stop = _raising(of_feed, feed, rules) if _is_about_values(error) else None
-            if stop is None:
-                raise
-            stopped[feed.name] = stop
+    told = _held(arrived, feeds, standing, stopped, stack)
+    records = {feed.name: of_feed(told, feed) for feed in feeds if told is not None and feed.name not in stopped}
     rows = _counted(arrived, records)
     for name in records:
         stop = stops.found(job.feeds[name], job.rules(name), [row for row in rows if row["feed"] == name])
@@ -237,11 +219,34 @@ def _judged(arrived: Arrived, feeds: Sequence[Feed], standing: Standing, stack: 
     return Judged(going_on, [row for row in rows if row["feed"] not in stopped], standing, stopped)
 
 
+def _held(
+    arrived: Arrived, feeds: Sequence[Feed], standing: Standing, stopped: dict[str, Stop], stack: ExitStack
+) -> DataFrame | None:
+    """The judged records of all these feeds, held; None of none. A feed with a rule that raises goes to `stopped`."""
+    job = arrived.job
+    while going_on := [feed for feed in feeds if feed.name not in stopped]:
+        topics = [topic for topic in arrived.topics if any(feed.has_topic(topic) for feed in going_on)]
+        records = arrived.records.where(F.col("topic").isin(*topics))
+        decisions = decisions_about(arrived.warehouse, going_on, standing)
+        gates = [(feed, job.rules(feed.name)) for feed in going_on]
+        try:
+            return stack.enter_context(held(judged_records(records, gates, decisions=decisions)))
+        except Exception as error:
+            if not _is_about_values(error):
+                raise
+            raising = {feed.name: _raising(arrived.of_feed(feed), feed, rules) for feed, rules in gates}
+            found = {name: stop for name, stop in raising.items() if stop is not None}
+            if not found:
+                raise
+            stopped.update(found)
+    return None
+
+
 def _raising(records: DataFrame, feed: Feed, rules: Sequence[Expectation]) -> Stop | None:
     """The rule that cannot be asked about these records; None where the records alone raise, or no rule by itself."""
     for asked in ([], *[[rule] for rule in rules]):
         try:
-            with held(judged_records(records, feed, asked)):
+            with held(judged_of_feed(records, feed, asked)):
                 pass
         except Exception as again:
             if not asked or not _is_about_values(again):
@@ -269,7 +274,7 @@ def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
         counts(judged_records, feed=job.feeds[name], rules=[rule.name for rule in job.rules(name)])
         for name, judged_records in records.items()
     ]
-    without_feed = [topic for topic in arrived.wrapped if not any(feed.has_topic(topic) for feed in job.feeds.values())]
+    without_feed = [topic for topic in arrived.topics if not any(feed.has_topic(topic) for feed in job.feeds.values())]
     if without_feed:
         parts.append(ignored_counts(arrived.records.where(F.col("topic").isin(*without_feed))))
     return reduce(DataFrame.unionByName, parts).collect() if parts else []

@@ -14,16 +14,24 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from silver.cells import cells_of
-from silver.messages import key_text
 from silver.position import at_offset
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame
 
+# How a key begins that may bring its schema (Kafka Connect, JsonConverter).
+_WRAPPED = r'^[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
 # A key may have been changed so often since the value was told.
 MOST_KEY_CHANGES = 20
 _PARTS = {"key": "_asked", "before": "_before", "since": "_since"}
+
+
+def key_text() -> Column:
+    """The key as the headers of a changed key have it: JSON without the schema that may be around it."""
+    text = F.col("key").cast("string")
+    is_wrapped = F.coalesce(F.substring("key", 1, 40).cast("string").rlike(_WRAPPED), F.lit(False))
+    return F.when(is_wrapped, F.get_json_object(text, "$.payload")).otherwise(text)
 
 
 def new_searches(creates: DataFrame, table: DataFrame, feed: Feed, column: str) -> DataFrame:

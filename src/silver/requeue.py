@@ -22,9 +22,8 @@ from silver import quarantine
 from silver.batch import (
     FeedBatch,
     Outcome,
-    brings_schemas,
     entries,
-    judged_records,
+    judged_of_feed,
     moved_rows,
     read_ranges,
 )
@@ -92,7 +91,7 @@ def judged_again(warehouse: Warehouse, contracts: Contracts, chosen: DataFrame, 
         feed = contracts.feeds[row["feed"]]
         of_feed = chosen.where(F.col("feed") == feed.name)
         decisions = of_feed.select(*OF_RECORD, F.lit(state).alias("decision"))
-        told = judged_records(as_bronze(of_feed), feed, contracts.silver_gate.rules(feed.name), decisions=decisions)
+        told = judged_of_feed(as_bronze(of_feed), feed, contracts.silver_gate.rules(feed.name), decisions=decisions)
         counted = told.groupBy((F.col("kind") == "quarantined").alias("fails")).count().collect()
         found[feed.name] = Counter({"fail" if one["fails"] else "pass": one["count"] for one in counted})
     return found
@@ -146,7 +145,7 @@ def _read_again(
     ranges = read_ranges(history(feed, [], known))
     story = stories(in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges), wanted)
     decisions = decided_or_waiting(warehouse.read(QUARANTINE.name), feed, asked=asked.request)
-    told = judged_records(story, feed, rules, wrapped=brings_schemas(story), decisions=decisions)
+    told = judged_of_feed(story, feed, rules, decisions=decisions)
     marks = wanted.select(*OF_RECORD, F.lit(False).alias("is_read_again")).distinct()
     marked = stack.enter_context(held(told)).join(F.broadcast(marks), on=OF_RECORD, how="left")
     records = marked.withColumn("is_read_again", F.coalesce("is_read_again", F.lit(True)))

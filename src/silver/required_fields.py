@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts import Feed
 from lakehouse.errors import ContractError, ContractProblem
-from silver.envelope import fields_of_events
+from silver.events import fields_of_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

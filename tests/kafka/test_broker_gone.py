@@ -137,7 +137,9 @@ def test_publishing_waits_too_and_sends_every_record_once(
     said: list[str] = []
     (topic,) = (topic for topic in TOPICS if topic.startswith("__debezium") and "mysql" in topic)
     patience = Patience("publish", starting(broker, said, monkeypatch), waits=(20, 20))
-    with transactional_producer(chosen.kafka(), transactional_id="of this test", patience=patience) as producer:
+    with transactional_producer(
+        chosen.kafka(), transactional_id="of this test", max_message_bytes=1_000_000, patience=patience
+    ) as producer:
         produce(producer, topic, range(250))
         producer.commit()
         broker.kill()
@@ -149,7 +151,9 @@ def test_publishing_waits_too_and_sends_every_record_once(
     impatient = Patience("publish", said.append, waits=())
     with (
         pytest.raises(BrokerGoneError, match=r"publish: .* stopped answering\. Run the job again"),
-        transactional_producer(chosen.kafka(), transactional_id="of this test", patience=impatient),
+        transactional_producer(
+            chosen.kafka(), transactional_id="of this test", max_message_bytes=1_000_000, patience=impatient
+        ),
     ):
         pass
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from demo.__main__ import DATA, RECORDINGS
+from cli.main import main
+from demo.__main__ import DATA, RECORDINGS, TABLES_OF_MYSQL
 from demo.check import topic_differences
 from demo.processes import HOST, Server, free_ports, last_lines, text_of
 from demo.replay import replay
@@ -46,6 +47,7 @@ class Remote:
     address: str
     bootstrap_servers: str
     warehouse: Warehouse
+    contracts: Path
     sent: Counter[str]
 
     def command(self, *arguments: str, expect: int = 0) -> dict[str, Any]:
@@ -57,6 +59,7 @@ class Remote:
             "IS_SERVERLESS": "true",
             "LAKEHOUSE_WAREHOUSE": self.warehouse.location,
             "LAKEHOUSE_BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "LAKEHOUSE_CONTRACTS": str(self.contracts),
         }
         done = subprocess.run(
             [sys.executable, "-c", "from cli.main import main; main()", *arguments, "--json"],
@@ -106,7 +109,12 @@ def remote(
         cut = write(folder / f"{name}.jsonl.gz", part)
         sent.update(replay(bootstrap_servers, cut, topics={k: v for k, v in topics.items() if k in present}))
     warehouse = Warehouse(spark, str(folder / "warehouse"), str(folder / "warehouse" / "_checkpoints"))
-    return Remote(address, bootstrap_servers, warehouse, sent)
+    own = folder / "contracts"
+    main(["init", str(own)])
+    topics_file = own / "bronze" / "topics.yaml"
+    patterns = f"table_patterns: ['{TABLES_OF_MYSQL}']"
+    topics_file.write_text(topics_file.read_text().replace("tables: [ecommerce.orders]", patterns))
+    return Remote(address, bootstrap_servers, warehouse, own, sent)
 
 
 def test_the_whole_flow_and_a_second_run_that_changes_nothing(

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from cli import verify
 from gold.columns import UNIFIED
 from gold.compare import Comparison, compare
+from gold.marker import read_marker
 from lakehouse.contracts import Contracts
 from lakehouse.errors import KafkaError
 from tests.support.brokers import plain_config
@@ -177,6 +189,68 @@ def test_many_records_go_in_parts_that_a_reader_can_count_on(shop: PublishedShop
     assert shop.waiting() == 0
 
 
+def text(size: int, *, seed: int) -> str:
+    """Text that cannot be compressed to less than three quarters."""
+    return b64encode(Random(seed).randbytes(size * 3 // 4)).decode()  # noqa: S311
+
+
+def with_limit(contracts: Contracts, limit: int) -> Contracts:
+    """The contracts with a topic that takes messages of so many bytes."""
+    own = contracts.gold.publication.model_copy(update={"max_message_bytes": limit})
+    return contracts.model_copy(update={"gold": contracts.gold.model_copy(update={"publication": own})})
+
+
+def test_a_large_order_and_the_next_one_are_published(shop: PublishedShop) -> None:
+    shop.write("postgres_orders", {"order_id": 200, "status": text(2 << 20, seed=1)})
+    shop.run("large")
+    assert shop.publish().sent == 1
+    shop.write("postgres_orders", {"order_id": 201})
+    shop.run("the next one")
+    assert shop.publish().sent == 1
+    assert shop.differences() == []
+
+
+def test_an_order_that_is_too_large_is_named_and_keeps_back_no_other(shop: PublishedShop) -> None:
+    low = with_limit(shop.contracts, 1_000_000)
+    # Nothing is sent again for the new limit.
+    assert shop.publish(low).sent == 0
+
+    before = len(shop.records())
+    shop.write("postgres_orders", {"order_id": 200, "status": text(1 << 20, seed=2)}, {"order_id": 202})
+    shop.write("mysql_orders", {"order_id": 7})
+    shop.run("too large")
+    with pytest.raises(KafkaError) as error:
+        shop.publish(low)
+    assert re.search(
+        rf"too large for topic {shop.topic}, whose max_message_bytes in gold/tables\.yaml is 1000000: "
+        r"PG-200 \(104\d{4} bytes\)\. All other records were sent\. Raise max_message_bytes",
+        str(error.value),
+    )
+    news = shop.records()[before:]
+    assert sorted(json.loads(record.key)["composite_key"] for record in news) == ["MY-7", "PG-202"]
+    marker = read_marker(shop.chosen.kafka(), shop.progress_topic)
+    assert "postgres" not in marker.places
+
+    # Asked again, it says so again, and sends what is new. A key that is sensitive is not named.
+    table = low.silver.tables["postgres_orders"]
+    key = table.columns["order_id"].model_copy(update={"sensitive": True})
+    tables = {
+        **low.silver.tables,
+        "postgres_orders": table.model_copy(update={"columns": {**table.columns, "order_id": key}}),
+    }
+    secret = low.model_copy(update={"silver": low.silver.model_copy(update={"tables": tables})})
+    shop.write("postgres_orders", {"order_id": 203})
+    shop.run("one more")
+    with pytest.raises(KafkaError, match=r"is 1000000: ••• \(104\d{4} bytes\)\. All") as masked:
+        shop.publish(secret)
+    assert "PG-200" not in str(masked.value)
+    assert len(shop.records()) == before + 3
+
+    assert shop.publish().sent == 1
+    assert shop.differences() == []
+    assert shop.waiting() == 0
+
+
 def test_another_format_replaces_every_key(shop: PublishedShop) -> None:
     own = shop.contracts.gold.publication.model_copy(update={"format": "connect-json"})
     connect = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"publication": own})})
@@ -187,6 +261,25 @@ def test_another_format_replaces_every_key(shop: PublishedShop) -> None:
     assert all(last[key] is None for key in flat)
     live = {key for key, value in last.items() if value is not None}
     assert {json.loads(key)["payload"]["composite_key"] for key in live} == set(shop.gold())
+
+
+def test_a_topic_with_a_lower_limit_is_refused_until_it_is_raised(shop: PublishedShop) -> None:
+    admin = AdminClient(plain_config(shop.servers))
+    delete(shop.chosen.kafka(), shop.topic)
+    config = {"cleanup.policy": "compact", "max.message.bytes": "8388607"}
+    admin.create_topics([NewTopic(shop.topic, 3, 1, config=config)])[shop.topic].result()
+    with pytest.raises(KafkaError) as error:
+        shop.publish()
+    assert f"Topic {shop.topic} has max.message.bytes=8388607, and the contract says 8388608" in str(error.value)
+    assert (
+        f"kafka-configs.sh --bootstrap-server {shop.servers} --alter --entity-type topics --entity-name {shop.topic} "
+        "--add-config max.message.bytes=8388608"
+    ) in str(error.value)
+    raised = ConfigEntry("max.message.bytes", "8388608", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, shop.topic, incremental_configs=[raised])
+    admin.incremental_alter_configs([resource])[resource].result()
+    assert shop.publish().sent == len(shop.gold())
+    assert shop.differences() == []
 
 
 def test_a_topic_that_is_not_kept_as_it_must_be_is_refused(shop: PublishedShop) -> None:

@@ -18,7 +18,7 @@ from bronze.batches import BATCHES
 from bronze.events import events_table
 from bronze.ingest import append_batch
 from cli.jobs import JOBS, Outcome, Work, run_jobs
-from demo.__main__ import DATA, RECORDINGS
+from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import compacted_view, read_topic, topic_differences
 from demo.replay import replay
 from lakehouse.config import Settings, settings
@@ -89,7 +89,8 @@ def flow(
     folder = tmp_path_factory.mktemp("flow")
     sent = produce(bootstrap_servers, folder, first=True)
     chosen = settings(warehouse=str(folder / "warehouse"), bootstrap_servers=bootstrap_servers)
-    flow = Flow(Warehouse(spark, chosen.warehouse, chosen.checkpoints), chosen, contracts, sent)
+    own = contracts_of_recordings(contracts)
+    flow = Flow(Warehouse(spark, chosen.warehouse, chosen.checkpoints), chosen, own, sent)
     flow.run("first")
     yield flow
     shutil.rmtree(folder)

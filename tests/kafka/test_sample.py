@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from cli.proposal.propose import propose
+from cli.proposal.sample import sample
 from demo.replay import replay
 from lakehouse.errors import KafkaError, TopicMissingError
 from lakehouse.kafka import client_config
 from lakehouse.kafka_client import KafkaConnection
-from lakehouse.proposal.propose import propose
-from lakehouse.proposal.sample import sample
-from lakehouse.proposal.sampled_records import SampledRecord
+from silver.decode.message import Record
 
 pytestmark = pytest.mark.kafka
 
@@ -68,7 +68,7 @@ def test_a_small_topic_is_read_whole_and_once(kafka: KafkaConnection, topic_of: 
     produce(kafka, topic, range(5, 7), partition=2)
     records = sample(kafka, topic)
     assert numbers(records) == [0, 1, 2, 3, 4, 5, 6]
-    assert records[0] == SampledRecord(key=b"k", value=b"0", headers=(("h", b"1"),))
+    assert records[0] == Record(topic, key=b"k", value=b"0", headers=(("h", b"1"),))
 
 
 def test_of_a_large_topic_both_ends_of_every_partition_are_read(kafka: KafkaConnection, topic_of: NewTopicOf) -> None:
@@ -90,7 +90,7 @@ def test_tombstones_and_records_without_a_key_are_records(kafka: KafkaConnection
     producer = Producer(client_config(kafka))
     producer.produce(topic, value=None)
     assert producer.flush(30) == 0
-    assert sample(kafka, topic) == (SampledRecord(key=None, value=None),)
+    assert sample(kafka, topic) == (Record(topic, key=None, value=None),)
 
 
 def test_only_committed_records_are_read_at_either_end(kafka: KafkaConnection, topic_of: NewTopicOf) -> None:

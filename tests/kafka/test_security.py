@@ -145,7 +145,7 @@ def test_publishing_without_a_right_is_one_sentence(connection: KafkaConnection,
 
 def produce(connection: KafkaConnection, topic: str, *, transactional_id: str) -> None:
     """Three records, in a transaction."""
-    with transactional_producer(connection, transactional_id=transactional_id) as producer:
+    with transactional_producer(connection, transactional_id=transactional_id, max_message_bytes=1_000_000) as producer:
         for number in range(3):
             producer.send(topic, key=str(number).encode(), value=b"{}", headers={})
         producer.commit()

@@ -1,6 +1,6 @@
 """The whole flow on a Spark cluster of processes of their own: by spark-submit with the wheel, and by --master.
 
-The executors have no Python: PYSPARK_PYTHON names none.
+The executors decode records with the Python of this environment.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _ended(command: list[str]) -> subprocess.CompletedProcess[str]:
     own = {name for name in os.environ if name.startswith("LAKEHOUSE_")} - {"LAKEHOUSE_CACHE"}
     environment = {name: value for name, value in os.environ.items() if name not in own}
     environment |= {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/there/is/no/python"}
+    environment |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": sys.executable}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600)
 
 

@@ -94,17 +94,20 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def cases(contracts: Contracts) -> Contracts:
-    """The packaged contracts, and a feed that goes by Kafka's offsets, and one whose table has no key."""
+    """The packaged contracts, a feed that goes by Kafka's offsets (of 2,000 bytes at most), and one without a key."""
     orders = vars(contracts.silver.tables["postgres_orders"])
     few = {name: orders["columns"][name] for name in ("order_id", "status", "total_amount")}
     tables = {
         **contracts.silver.tables,
-        "plain_orders": SilverTable.model_validate({**orders, "sequence_by": "kafka_offset"}),
+        "plain_orders": SilverTable.model_validate({**orders, "sequence_by": "kafka_offset", "max_record_bytes": 2000}),
         "keyless_orders": SilverTable.model_validate({**orders, "keys": (), "append_only": True, "columns": few}),
     }
     postgres = contracts.topics.sources["postgres"]
     outbox = postgres.feeds["postgres_outbox_orders"].model_copy(update={"aggregate_types": ("orders",)})
-    more = {name: FeedTopics(topics=(TOPICS[name],), envelope="table") for name in ("plain_orders", "keyless_orders")}
+    more = {
+        name: FeedTopics(topics=(TOPICS[name],), tables=("public.orders",), envelope="table")
+        for name in ("plain_orders", "keyless_orders")
+    }
     feeds = {**postgres.feeds, "postgres_outbox_orders": outbox, **more}
     sources = {**contracts.topics.sources, "postgres": postgres.model_copy(update={"feeds": feeds})}
     packaged = contracts.silver_gate

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from demo.__main__ import DATA, RECORDINGS
+from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import TRUTH, as_text, silver_differences
 from lakehouse.contracts import Contracts
 from silver.ledger import OUTCOMES
@@ -52,7 +52,7 @@ def test_histories_that_break_simpler_orders_end_as_their_source(
     topic: str,
     contract_topic: str,
 ) -> None:
-    warehouse = empty_silver()
+    warehouse, contracts = empty_silver(), contracts_of_recordings(contracts)
     records = bronze_rows(warehouse.spark, CAPTURES / f"{capture}.jsonl.gz", topics={topic: contract_topic})
     for batch, part in enumerate((records.where("offset % 2 = 1"), records.where("offset % 2 = 0"), records)):
         apply(warehouse, contracts, source, part, batch)
@@ -60,7 +60,7 @@ def test_histories_that_break_simpler_orders_end_as_their_source(
 
 
 def test_forty_batches_end_as_one(empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path) -> None:
-    one, many = empty_silver(), empty_silver()
+    one, many, contracts = empty_silver(), empty_silver(), contracts_of_recordings(contracts)
     recordings = {}
     for names in OF_SOURCE.values():
         for name in names:
@@ -109,7 +109,7 @@ def in_any_order(records: DataFrame) -> DataFrame:
     ids=["one_batch", "fifty_batches", "every_record_twice", "in_any_order"],
 )
 def test_all_records_end_as_their_source(empty_silver: Callable[[], Warehouse], contracts: Contracts, cut: Cut) -> None:
-    warehouse = empty_silver()
+    warehouse, contracts = empty_silver(), contracts_of_recordings(contracts)
     in_batches(warehouse, contracts, {name: DATA / f"{name}.jsonl.gz" for name in RECORDINGS}, cut)
     assert silver_differences(warehouse, data=DATA, truth=TRUTH) == []
     unequal = F.col("read") != sum((F.col(outcome) for outcome in OUTCOMES), F.lit(0))

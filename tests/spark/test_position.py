@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, SourceKind
 from lakehouse.tables import small_table
-from silver.messages import SOURCE_FIELDS, struct_of, with_sequence
+from silver.decode.arrow import SOURCE
+from silver.decode.table import sequence_of
 from silver.position import PLACES, has_position, position_type, with_position
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 CHANGES = (
     "label STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, run_id STRING,"
-    f" read_ms BIGINT, source {struct_of(SOURCE_FIELDS)}"
+    f" read_ms BIGINT, source {SOURCE}"
 )
 Change = Mapping[str, Any]
 
@@ -42,8 +43,11 @@ def positioned(
     defaults = {"topic": "t", "topic_id": "", "partition": 0, "offset": 0, "timestamp_ms": 0, "run_id": "run"}
     defaults |= {"read_ms": None}
     rows = [{**defaults, "label": str(number), **change} for number, change in enumerate(history)]
+    for row in rows:
+        if source := row.get("source"):
+            row["source"] = {**source, "sequence": sequence_of(source.get("sequence"))}
     changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumns(
-        {"timestamp": F.timestamp_millis("timestamp_ms"), "source": with_sequence(F.col("source"))}
+        {"timestamp": F.timestamp_millis("timestamp_ms")}
     )
     none = {"topic": "t", "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
     return with_position(changes, declared, places=small_table(spark, [{**none, **one} for one in places], PLACES))

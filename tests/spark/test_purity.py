@@ -32,8 +32,7 @@ from silver.changelog import (
     with_repeated_events,
     with_tombstones,
 )
-from silver.envelope import changes
-from silver.envelope import events as events_of
+from silver.events import events as events_of
 from silver.from_bronze import damaged, fallen_behind, in_ranges, not_told_before
 from silver.history import ENDS
 from silver.ledger import (
@@ -72,7 +71,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         feed = contracts.feeds[name]
         batch = small_table(spark, [{"topic": feed.topics[0], "partition": 0, "offset": 1}], COLUMNS)
         rules = contracts.silver_gate.rules(name)
-        told = changes(batch, feed).withColumn("decision", F.lit(None).cast("string"))
+        told = events_of(batch, feed).withColumn("decision", F.lit(None).cast("string"))
         read = judged(told, rules, keys=feed.keys, has_position=has_position(feed))
         seen = small_table(spark, [], PLACES)
         placed = with_position(read, feed, places=seen).withColumn("is_read_again", F.lit(False))
@@ -93,7 +92,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             list_of_changes(events, feed),
             outcomes(events, table, feed),
             damaged(events, feed),
-            not_told_before(events_of(batch, feed, wrapped=False), fallen_behind(spark, []), feed),
+            not_told_before(events_of(batch, feed), fallen_behind(spark, []), feed),
             in_ranges(batch, {("topic", "", 0): (0, 1)}),
             searched,
         ]

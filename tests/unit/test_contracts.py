@@ -465,6 +465,10 @@ MISTAKES = [
         *("scope: changes", "expectations.0.scope", "scope"),
     ),
     (
+        *(GOLD, "partitions: 3", "partitions: 3\n  max_message_bytes: 8_065_535"),
+        *("max_message_bytes", "publication.max_message_bytes", "8065535 is too low for feed postgres_orders, whose"),
+    ),
+    (
         *(TABLE_GATE, "FROM {batch} gold", "FROM unified_orders gold"),
         *("unexpected_rows_query", "publication.2.kwargs.unexpected_rows_query", "the table that is judged: {batch}"),
     ),
@@ -530,6 +534,15 @@ def test_a_column_that_connect_json_cannot_carry_is_refused(folder: Path, declar
     with pytest.raises(ContractError, match=re.escape(said)) as refused:
         load_contracts(folder)
     assert [problem.key for problem in refused.value.problems] == ["columns.product_id"]
+
+
+def test_what_silver_accepts_fits_the_topic(folder: Path) -> None:
+    replace(folder, TABLES, "keys: [order_id]", "keys: [order_id]\n    max_record_bytes: 8_323_072")
+    load_contracts(folder)
+    replace(folder, TABLES, "8_323_072", "8_323_073")
+    with pytest.raises(ContractError, match=r"is 8323073: write 8388609 or more, or lower that one") as refused:
+        load_contracts(folder)
+    assert [problem.key for problem in refused.value.problems] == ["publication.max_message_bytes"]
 
 
 def test_connect_json_carries_every_column_of_the_packaged_contracts(folder: Path) -> None:

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from pyspark.sql import functions as F
 
-from lakehouse.tables import small_table
-from silver.fields import parsed
-from silver.misfits import misfit
-from silver.values import SCHEMA, typed
+from silver.decode.message import FieldSchema, message_schema
 from tests.support.captures import SMALL, TEXTS, Capture, columns_of_page
 from tests.support.feeds import feed
-from tests.support.final_state import final_rows, text_of
+from tests.support.final_state import final_rows
 from tests.support.recordings import read
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
+from tests.unit.decode.conversions import conversion, text_in_spark
 
 CAPTURES = {capture.name: capture for capture in SMALL}
 Row = Mapping[str, Any]
@@ -44,10 +36,11 @@ def events(capture: Capture) -> list[tuple[Row, Mapping[str, Row] | None]]:
     return found
 
 
-def schema_row(schema: Row) -> Row:
-    items = schema.get("items")
-    parts = {name: schema.get(name) for name in ("type", "name", "parameters")}
-    return {**parts, "items": items and {name: items.get(name) for name in ("type", "name", "parameters")}}
+def schema_of(schema: Row) -> FieldSchema:
+    """The schema as a record brings it."""
+    read = message_schema({"type": "struct", "fields": [{**schema, "field": "v"}]})
+    assert read is not None
+    return read.fields["v"]
 
 
 @pytest.mark.parametrize(
@@ -64,31 +57,20 @@ def schema_row(schema: Row) -> Row:
         ("mysql_schema-include", {**TEXTS, "bigint_unsigned_handling_mode": "precise"}),
     ],
 )
-def test_all_types_end_as_their_source(spark: SparkSession, recording: str, modes: Row) -> None:
+def test_all_types_end_as_their_source(recording: str, modes: Row) -> None:
     capture = CAPTURES[recording]
     columns, told = columns_of_page(capture.kind), events(capture)
     of_feed = feed(kind=capture.kind, **modes)
     has_schemas = told[0][1] is not None
-    fields = ", ".join(f"{name}: {SCHEMA}" for name in columns)
-    rows = [
-        {
-            "number": number,
-            "json": json.dumps(after),
-            "schemas": schemas and {name: schema_row(schemas[name]) for name in columns},
-        }
-        for number, (after, schemas) in enumerate(told)
-    ]
-    table = small_table(spark, rows, f"number INT, json STRING, schemas STRUCT<{fields}>")
-    row = table.select("number", "schemas", parsed(F.col("json"), "MAP<STRING, STRING>")["json"].alias("row"))
-    values, sentences = [], []
-    for name, column in columns.items():
-        schema = F.col("schemas")[name] if has_schemas else None
-        field = F.col("row")[name]
-        value = typed(field, column, of_feed, schema=schema)
-        sentences.append(misfit(field, value, column, of_feed, name=name, schema=schema))
-        values.append(text_of(value, column).alias(name))
-    found = row.select("number", F.array_compact(F.array(*sentences)).alias("sentences"), *values).collect()
-    assert [row["sentences"] for row in found] == [[]] * len(told)
+    found: list[dict[str, Any]] = []
+    for number, (after, schemas) in enumerate(told):
+        row: dict[str, Any] = {"number": number}
+        for name, column in columns.items():
+            schema = None if schemas is None else schema_of(schemas[name])
+            value, sentence = conversion(json.dumps(after[name]), column, of_feed, schema)
+            assert sentence is None
+            row[name] = text_in_spark(value, column.type.ddl)
+        found.append(row)
     ends = {str(row["order_id"]): row for row in sorted(found, key=lambda row: row["number"])}
     truth = final_rows(capture.final, "orders_types", kind=capture.kind)
     is_precise = not modes or has_schemas

@@ -12,26 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import functions as F
 
 from lakehouse.contracts import Column, Feed
-from lakehouse.tables import small_table
-from silver.fields import parsed
-from silver.misfits import misfit
-from silver.values import SCHEMA, typed
-from tests.spark.test_values import base64_json, few_large_examples
+from silver.decode.message import FieldSchema, message_schema
 from tests.support.events import EPOCH
 from tests.support.feeds import feed
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
+from tests.unit.decode.conversions import came_to, conversion
+from tests.unit.decode.test_values import base64_json, few_large_examples
 
 Schema = Mapping[str, Any]
 TABLE, OUTBOX = feed(), feed(envelope="outbox")
@@ -80,66 +71,22 @@ def cases(
     return [Case(declared, each, value, schema, text) for each in feeds for value, text in values.items()]
 
 
-def check(spark: SparkSession, all_cases: Iterable[Case]) -> None:
-    """What becomes of every case, in few Spark jobs: as many as there are dozens of different columns."""
-    told = list(all_cases)
-    of_kind: dict[tuple[Any, ...], list[Case]] = {}
-    for case in told:
-        key = (repr(case.column), repr(case.feed), case.schema is None)
-        of_kind.setdefault(key, []).append(case)
-    groups = list(of_kind.values())
-    for start in range(0, len(groups), 12):
-        check_at_once(spark, groups[start : start + 12])
-
-
-def check_at_once(spark: SparkSession, groups: Sequence[Sequence[Case]]) -> None:
-    rows = [
-        {"kind": kind, "number": number, "json": f'{{"v":{case.value}}}', "schema": schema_row(case.schema)}
-        for kind, group in enumerate(groups)
-        for number, case in enumerate(group)
-    ]
-    table = small_table(spark, rows, f"kind INT, number INT, json STRING, schema {SCHEMA}")
-    fields = table.select(
-        "kind", "number", "schema", parsed(F.col("json"), "MAP<STRING, STRING>")["json"]["v"].alias("v")
-    )
-    text, sentence = F.lit(None).cast("string"), F.lit(None).cast("string")
-    for kind, group in enumerate(groups):
-        case = group[0]
-        schema = None if case.schema is None else F.col("schema")
-        value = typed(F.col("v"), case.column, case.feed, schema=schema)
-        said = misfit(F.col("v"), value, case.column, case.feed, name="c", schema=schema)
-        text = F.when(F.col("kind") == kind, as_text(value, case.column)).otherwise(text)
-        sentence = F.when(F.col("kind") == kind, said).otherwise(sentence)
-    found = fields.select("kind", "number", text.alias("text"), sentence.alias("sentence")).collect()
-    assert len(found) == len(rows)
+def check(all_cases: Iterable[Case]) -> None:
+    """What becomes of every case."""
     wrong = []
-    for row in found:
-        case = groups[row["kind"]][row["number"]]
-        got = row["text"] if row["sentence"] is None else f"!{row['sentence']}"
+    for case in all_cases:
+        got = came_to(case.value, case.column, case.feed, schema_of(case.schema))
         if got != case.expected:
             wrong.append((case.column.type.ddl, case.column.source_name, case.value, case.schema, got, case.expected))
     assert wrong == []
 
 
-def as_text(value: Any, declared: Column) -> Any:
-    if declared.type.ddl == "BINARY":
-        return F.hex(value)
-    if declared.type.ddl.startswith("ARRAY"):
-        return F.when(value.isNotNull(), F.to_json(value))
-    return value.cast("string")
-
-
-def schema_row(schema: Schema | None) -> dict[str, Any] | None:
+def schema_of(schema: Schema | None) -> FieldSchema | None:
+    """The schema as a record brings it."""
     if schema is None:
         return None
-    items = schema.get("items")
-    return {
-        "type": schema.get("type"),
-        "name": schema.get("name"),
-        "parameters": schema.get("parameters"),
-        "items": items
-        and {"type": items.get("type"), "name": items.get("name"), "parameters": items.get("parameters")},
-    }
+    read = message_schema({"type": "struct", "fields": [{**schema, "field": "v"}]})
+    return None if read is None else read.fields["v"]
 
 
 def variable(number: Decimal) -> str:
@@ -154,7 +101,7 @@ def variable(number: Decimal) -> str:
 NO_SCHEMA: Schema = {}
 
 
-def test_decimals_in_every_form(spark: SparkSession) -> None:
+def test_decimals_in_every_form() -> None:
     amount = column("DECIMAL(10,2)")
     decimal = semantic("Decimal", "bytes", scale="2")
     values = {
@@ -164,7 +111,6 @@ def test_decimals_in_every_form(spark: SparkSession) -> None:
         "99999999.99": base64_json(9_999_999_999),
     }
     check(
-        spark,
         [
             *cases(amount, TABLE, {form: text for text, form in values.items()}),
             *cases(amount, TABLE, {"null": None}),
@@ -244,7 +190,7 @@ def test_decimals_in_every_form(spark: SparkSession) -> None:
     )
 
 
-def test_numbers_beyond_38_digits_are_text(spark: SparkSession) -> None:
+def test_numbers_beyond_38_digits_are_text() -> None:
     wide, any_ = column("STRING", "numeric(65,30)"), column("STRING", "numeric")
     decimal = semantic("Decimal", "bytes", scale="30")
     numbers = [
@@ -259,7 +205,6 @@ def test_numbers_beyond_38_digits_are_text(spark: SparkSession) -> None:
     encoded = {number: base64_json(int(Decimal(number).scaleb(30, Context(prec=80)))) for number in numbers}
     special = {'"NaN"': "NaN", '"NAN"': "NaN", '"POSITIVE_INFINITY"': "Infinity", '"-Infinity"': "-Infinity"}
     check(
-        spark,
         [
             *cases(wide, TABLE, {encoded[number]: full[number] for number in numbers}),
             *cases(wide, [TABLE, STRING_DECIMALS], {encoded[number]: full[number] for number in numbers}, decimal),
@@ -295,7 +240,7 @@ def test_numbers_beyond_38_digits_are_text(spark: SparkSession) -> None:
     chance=st.randoms(use_true_random=False),
 )
 @few_large_examples
-def test_numbers_of_any_length_keep_every_digit(spark: SparkSession, numbers: list[int], chance: random.Random) -> None:
+def test_numbers_of_any_length_keep_every_digit(numbers: list[int], chance: random.Random) -> None:
     edges = [
         sign * (base**power + near)
         for base in (2, 10)
@@ -310,10 +255,10 @@ def test_numbers_of_any_length_keep_every_digit(spark: SparkSession, numbers: li
         stripped = format(decimal.normalize(Context(prec=500)), "f") if number else "0"
         values[f'{{"scale":{places},"value":{base64_json(number)}}}'] = stripped
     too_long = {f'{{"scale":0,"value":{base64_json(10**402)}}}': "!c: came an object, expected STRING of numeric."}
-    check(spark, cases(column("STRING", "numeric"), TABLE, {**values, **too_long}))
+    check(cases(column("STRING", "numeric"), TABLE, {**values, **too_long}))
 
 
-def test_unsigned_integers(spark: SparkSession) -> None:
+def test_unsigned_integers() -> None:
     numbers = {0: 0, 1: 1, 2**63 - 1: 2**63 - 1, 2**63: -(2**63), 2**64 - 1: -1}
     long = {str(sent): str(number) for number, sent in numbers.items()}
     precise = {base64_json(number): str(number) for number in numbers}
@@ -336,7 +281,7 @@ def test_unsigned_integers(spark: SparkSession) -> None:
             '"x"': f"!c: came text that is no whole number, {expected}",
         },
     )
-    check(spark, told)
+    check(told)
 
 
 def micros_of(moment: datetime) -> int:
@@ -363,7 +308,7 @@ def forms(micros: int) -> dict[str, str]:
     )
 )
 @few_large_examples
-def test_times_in_every_mode(spark: SparkSession, moments: list[datetime]) -> None:
+def test_times_in_every_mode(moments: list[datetime]) -> None:
     moments += [
         EPOCH,
         EPOCH - timedelta(microseconds=1),
@@ -394,10 +339,10 @@ def test_times_in_every_mode(spark: SparkSession, moments: list[datetime]) -> No
         told += cases(
             column("STRING", "timestamptz"), TABLE, zoned, semantic("io.debezium.time.ZonedTimestamp", "string")
         )
-    check(spark, told)
+    check(told)
 
 
-def test_times_that_no_timestamp_holds(spark: SparkSession) -> None:
+def test_times_that_no_timestamp_holds() -> None:
     local, zoned = column("STRING", "timestamp"), column("STRING", "timestamptz")
     caesar = -63_517_824_000_000_000
     micros = {
@@ -417,7 +362,6 @@ def test_times_that_no_timestamp_holds(spark: SparkSession) -> None:
         '"+12024-01-01T00:00:00.5Z"': "+12024-01-01T00:00:00.5",
     }
     check(
-        spark,
         [
             *cases(local, [TABLE, MICROS], micros),
             *cases(local, TABLE, micros, NO_SCHEMA),
@@ -480,7 +424,7 @@ def test_times_that_no_timestamp_holds(spark: SparkSession) -> None:
     )
 
 
-def test_dates(spark: SparkSession) -> None:
+def test_dates() -> None:
     days = {"19782": "2024-02-29", "-719162": "0001-01-01", "0": "1970-01-01"}
     beyond = {"-735160": "-0043-03-15", "-2147472692": "infinity", "-2147472691": "-infinity", "2146033979": "infinity"}
     texts = {'"2024-02-29Z"': "2024-02-29", '"2024-02-29"': "2024-02-29"}
@@ -492,7 +436,6 @@ def test_dates(spark: SparkSession) -> None:
     }
     names = [semantic(name, "int32") for name in ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")]
     check(
-        spark,
         [
             *cases(column("DATE"), ALL_TIMES, {**days, **texts}),
             *cases(column("STRING", "date"), ALL_TIMES[:3], {**days, **beyond, **texts, **texts_beyond}),
@@ -516,7 +459,7 @@ def test_dates(spark: SparkSession) -> None:
     )
 
 
-def test_times_of_day(spark: SparkSession) -> None:
+def test_times_of_day() -> None:
     time = column("STRING", "time")
     micros = {
         "86399999999": "23:59:59.999999",
@@ -535,7 +478,6 @@ def test_times_of_day(spark: SparkSession) -> None:
     }
     millis = {"45296789": "12:34:56.789", "0": "00:00:00"}
     check(
-        spark,
         [
             *cases(time, [TABLE, MICROS, feed(time_precision_mode="adaptive_time_microseconds")], micros),
             *cases(time, NANOS, nanos),
@@ -585,7 +527,7 @@ def test_times_of_day(spark: SparkSession) -> None:
     )
 
 
-def test_bits_and_bytes(spark: SparkSession) -> None:
+def test_bits_and_bytes() -> None:
     def sent(data: bytes, *, encode: Any = base64.b64encode) -> str:
         return json.dumps(encode(data).decode())
 
@@ -630,14 +572,13 @@ def test_bits_and_bytes(spark: SparkSession) -> None:
     told += cases(column("STRING", "varbit", allow_cut_digits=True), TABLE, {sent(b"\x05"): "101", '""': ""})
     told += cases(column("STRING", "bit(1)"), TABLE, {"true": "1", "false": "0"})
     told += cases(column("BOOLEAN", "bit(1)"), TABLE, {"true": "true", "false": "false"})
-    check(spark, told)
+    check(told)
 
 
-def test_numbers_texts_and_arrays(spark: SparkSession) -> None:
+def test_numbers_texts_and_arrays() -> None:
     ints, texts = column("ARRAY<INT>"), column("ARRAY<STRING>")
     money = column("ARRAY<DECIMAL(10,2)>")
     check(
-        spark,
         [
             *cases(
                 column("INT"),
@@ -726,7 +667,7 @@ def test_numbers_texts_and_arrays(spark: SparkSession) -> None:
     )
 
 
-def test_no_sentence_shows_the_value(spark: SparkSession) -> None:
+def test_no_sentence_shows_the_value() -> None:
     values = [
         '"SECRET"',
         '"SECRET="',
@@ -738,15 +679,13 @@ def test_no_sentence_shows_the_value(spark: SparkSession) -> None:
     types = ["SMALLINT", "FLOAT", "DECIMAL(3,1)", "BOOLEAN", "DATE", "TIMESTAMP", "BINARY", "ARRAY<INT>"]
     sources = ["time", "timetz", "timestamp", "timestamptz", "date", "interval", "uuid", "bytes", "bit(8)", "numeric"]
     columns = [*map(column, types), *(column("STRING", source) for source in sources)]
-    rows = [{"json": f'{{"v":{value}}}'} for value in values]
-    field = parsed(F.col("json"), "MAP<STRING, STRING>")["json"]["v"]
-    schema = F.from_json(F.lit('{"type":"int64","name":"io.debezium.time.MicroDuration"}'), SCHEMA)
-    sentences = [
-        misfit(field, typed(field, each, STRING_DECIMALS, schema=given), each, STRING_DECIMALS, name="c", schema=given)
+    schemas = (None, FieldSchema("int64", "io.debezium.time.MicroDuration"))
+    said = [
+        sentence
+        for value in values
         for each in columns
-        for given in (None, schema)
+        for given in schemas
+        if (sentence := conversion(value, each, STRING_DECIMALS, given)[1]) is not None
     ]
-    found = small_table(spark, rows, "json STRING").select(F.array_compact(F.array(*sentences))).collect()
-    said = [sentence for (sentences,) in found for sentence in sentences]
     assert len(said) > len(values) * len(columns)
     assert [sentence for sentence in said if "SECRET" in sentence or "76543" in sentence] == []

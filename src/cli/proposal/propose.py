@@ -11,16 +11,19 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
+from cli.proposal.column_guesses import DecimalMode, Guess, from_schemas, from_values, is_integer
+from cli.proposal.sampled_events import Event, NoEvent, events_of
 from lakehouse.contract_checks import GOLD, GOLD_ADDS, ROW_GATE, TABLE_GATE, TABLES, TOPICS
 from lakehouse.contract_files import MODELS, SCHEMAS
-from lakehouse.contracts import SourceKind
+from lakehouse.contracts import SourceKind, TableName
 from lakehouse.errors import SettingsError
-from lakehouse.proposal.column_guesses import DecimalMode, Guess, from_schemas, from_values
-from lakehouse.proposal.sampled_records import Event, NoEvent, SampledRecord, read
+from silver.decode.message import Json, Number, Record
+from silver.decode.table import table_name
 
 KINDS: tuple[str, ...] = get_args(SourceKind)
 _LINE = 120
@@ -84,6 +87,8 @@ class _Proposal:
     table: str
     key: str
     key_why: str
+    tables: _Said | None
+    """Which table the events are of."""
     columns: tuple[_Column, ...]
     ignored_topics: tuple[str, ...]
 
@@ -92,7 +97,7 @@ class _Proposal:
         return f"{self.source.value}_{self.table}"
 
 
-def propose(topic: str, records: Sequence[SampledRecord], *, ignored_topics: Iterable[str] = ()) -> Mapping[str, str]:
+def propose(topic: str, records: Sequence[Record], *, ignored_topics: Iterable[str] = ()) -> Mapping[str, str]:
     """The files of a folder of contracts (the keys of `contract_files.MODELS`) for one topic, as commented YAML.
 
     One source, feed, silver table, gate of its rows, gold table and gate of the table; `load_contracts` takes them as
@@ -119,8 +124,8 @@ def _schema_line(file: str) -> str:
 # What the records tell
 
 
-def _proposal(topic: str, records: Sequence[SampledRecord], ignored_topics: Iterable[str]) -> _Proposal:
-    readings = [read(record) for record in records]
+def _proposal(topic: str, records: Sequence[Record], ignored_topics: Iterable[str]) -> _Proposal:
+    readings = events_of(records)
     seen = _seen(readings)
     events = _events(topic, readings, seen)
     envelope = events[0].envelope
@@ -136,16 +141,18 @@ def _proposal(topic: str, records: Sequence[SampledRecord], ignored_topics: Iter
     fields = tuple(dict.fromkeys([*(one for one in key.fields if one not in names), *names]))
     names = _names(fields)
     rows = [event.row for event in events if event.row is not None]
+    kind = _kind(topic, events)
     return _Proposal(
         topic=topic,
         seen=seen,
         envelope=envelope,
         events=len(rows),
         source=_source(topic, events),
-        kind=_kind(topic, events),
+        kind=kind,
         table=table,
         key=names[key.fields[0]],
         key_why=key.why,
+        tables=_table_of_source(events, kind.value),
         columns=tuple(
             _Column(
                 name=names[one],
@@ -203,7 +210,7 @@ def _fields(events: Iterable[Event]) -> list[str]:
 
 
 def _table_key(topic: str, events: Sequence[Event]) -> _Key:
-    keys = [event.key for event in events if event.key]
+    keys = [event.key.fields for event in events if event.key.fields]
     fields = tuple(dict.fromkeys(field for key in keys for field in key))
     if not fields:
         raise SettingsError(
@@ -215,7 +222,7 @@ def _table_key(topic: str, events: Sequence[Event]) -> _Key:
 
 def _outbox_key(table: str, events: Sequence[Event], names: Mapping[str, str]) -> _Key:
     """The field that is the aggregateid; else one of a key's name, best one that differs in every event."""
-    rows = [(event.row, event.key) for event in events if event.row is not None]
+    rows = [(event.row, event.key.value) for event in events if event.row is not None]
     own = f"{_singular(table)}_id"
     by_name = [field for like in (own, "order_id", "id") for field, name in names.items() if name == like]
     for field in [*by_name, *(field for field in names if field not in by_name)]:
@@ -232,8 +239,8 @@ def _outbox_key(table: str, events: Sequence[Event], names: Mapping[str, str]) -
     return _Key((own,), "no field of the payload looks like a key: the aggregateid (the record's key) is taken")
 
 
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool)
+def _is_scalar(value: Json) -> bool:
+    return type(value) is str or is_integer(value)
 
 
 def _guess(name: str, field: str, events: Sequence[Event], *, key: _Key) -> Guess:
@@ -247,13 +254,13 @@ def _guess(name: str, field: str, events: Sequence[Event], *, key: _Key) -> Gues
     return from_values(name, values, of_table=of_table)
 
 
-def _values_of_key(field: str, events: Sequence[Event]) -> list[Any]:
+def _values_of_key(field: str, events: Sequence[Event]) -> list[Json]:
     """What the records' keys say of a column of the key: the aggregateid of an outbox is text, maybe of a number."""
     if events[0].envelope == "table":
-        return [event.key[field] for event in events if event.key and field in event.key]
-    ids = [event.key for event in events if event.key is not None]
-    numbers = [int(one) for one in ids if re.fullmatch(r"-?[0-9]{1,18}", str(one))]
-    return numbers if len(numbers) == len(ids) else [str(one) for one in ids]
+        return [event.key.fields[field] for event in events if event.key.fields and field in event.key.fields]
+    ids = [event.key.value for event in events if event.key.value is not None]
+    numbers = [Number(one) for one in ids if re.fullmatch(r"-?[0-9]{1,18}", one)]
+    return numbers if len(numbers) == len(ids) else ids
 
 
 def _source(topic: str, events: Sequence[Event]) -> _Said:
@@ -280,9 +287,28 @@ def _kind(topic: str, events: Sequence[Event]) -> _Said:
 
 
 def _table(topic: str, events: Sequence[Event]) -> str:
-    tables = {event.table for event in events if event.table}
+    tables = {event.source.table for event in events if event.source and event.source.table}
     last = topic.rsplit(".", 1)[-1]
     return _name(tables.pop() if len(tables) == 1 else last) or "rows"
+
+
+def _table_of_source(events: Sequence[Event], kind: str) -> _Said | None:
+    """The table that all source blocks name, if they agree: records of another one are then no rows of the feed."""
+    blocks = [event.source for event in events if event.source is not None]
+    names = [table_name(source.table, source, kind) for source in blocks if source.table]
+    if len(set(names)) != 1 or not _is_table_name(names[0]):
+        return None
+    return _Said(
+        names[0], f"in {len(names)} of {len(events)} events; a record of another table waits in quarantine: check"
+    )
+
+
+def _is_table_name(name: str) -> bool:
+    try:
+        TypeAdapter(TableName).validate_python(name)
+    except ValidationError:
+        return False
+    return True
 
 
 def _singular(plural: str) -> str:
@@ -335,6 +361,7 @@ def _topics(proposal: _Proposal) -> list[str]:
         *_line(6, f"{proposal.feed}:", f"its silver table is silver.{proposal.feed}"),
         f"        topics: [{_scalar(proposal.topic)}]",
         *_line(8, f"envelope: {proposal.envelope}", _why_envelope(proposal)),
+        *(_line(8, f"tables: [{_scalar(proposal.tables.value)}]", proposal.tables.why) if proposal.tables else []),
         *(_line(8, f"decimal_handling_mode: {mode.value}", mode.why) if mode else []),
         *_ignored(proposal),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silver.placeholders import placeholders
+from silver.decode.table import placeholders
 
 NAME = "__debezium_unavailable_value"
 

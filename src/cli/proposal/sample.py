@@ -13,7 +13,7 @@ from lakehouse.errors import KafkaError, TopicMissingError
 from lakehouse.kafka import client_config, partitions
 from lakehouse.kafka_client import KafkaConnection
 from lakehouse.kafka_offsets import Ends, Partition, ends
-from lakehouse.proposal.sampled_records import SampledRecord
+from silver.decode.message import Record
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -33,7 +33,7 @@ class _Stretch:
 
 def sample(
     connection: KafkaConnection, topic: str, *, most: int = MOST_RECORDS, seconds: float = SECONDS
-) -> Sequence[SampledRecord]:
+) -> Sequence[Record]:
     """Committed records from the beginning and the end of every partition, in the order of partitions and offsets.
 
     At most `most` (but of every partition that has records at least one), read in at most about `seconds` once the
@@ -76,7 +76,7 @@ def _size(at: Ends) -> int:
 
 def _read(
     connection: KafkaConnection, topic: str, partition_ends: Mapping[int, Ends], *, most: int, seconds: float
-) -> Sequence[SampledRecord]:
+) -> Sequence[Record]:
     from confluent_kafka import Consumer, KafkaException
 
     shares = _shares(partition_ends, most)
@@ -108,7 +108,7 @@ def _read(
             remedy="Check the connection to every broker of the cluster, and try again.",
         )
     messages.sort(key=lambda message: (message.partition(), message.offset()))
-    return tuple(SampledRecord(message.key(), message.value(), _headers(message)) for message in messages)
+    return tuple(Record(topic, message.key(), message.value(), _headers(message)) for message in messages)
 
 
 def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:

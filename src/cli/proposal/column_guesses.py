@@ -5,19 +5,18 @@ A reason says counts and shapes, never a value. Imports without pyspark.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
 from lakehouse.column_types import MOST_DIGITS
-from lakehouse.contracts import EpochUnit
+from lakehouse.contracts import EpochUnit, FeedTopics
+from silver.decode.message import FieldSchema, Json, Number, text_of, whole_number
+from silver.decode.numbers import digits_of, from_base64
+from silver.decode.table import placeholders
 
-# What Debezium's PostgreSQL connector writes for a TOASTed value that the change did not touch; of bytes, in base64.
-UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
+_UNAVAILABLE = placeholders(FeedTopics.model_fields["unavailable_value_placeholder"].default)
 
 _TIME_NAME = re.compile(r"(.*_)?(at|time|ts|timestamp|datetime|date|on)|(ts|time|timestamp)(\d+|tz)|ts_.*|dt")
 _DATE_NAME = re.compile(r"(.*_)?(date|dt|day|on)|birthday|dob")
@@ -32,7 +31,6 @@ _NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
 # Integers of 15 or 16 digits are years 1973 to 2286 in microseconds, of 12 or 13 digits in milliseconds.
 _MICROS, _MILLIS, _SECONDS = range(10**14, 10**16), range(10**11, 10**13), range(10**9, 10**10)
 _DAYS = range(-100_000, 100_000)
-_BIGINT = range(-(2**63), 2**63)
 
 DecimalMode = Literal["precise", "string", "double"]
 
@@ -51,24 +49,24 @@ class Guess:
     """What the column is in its database, where the type alone does not say how to read it."""
 
 
-def from_values(name: str, values: Sequence[Any], *, of_table: bool) -> Guess:
+def from_values(name: str, values: Sequence[Json], *, of_table: bool) -> Guess:
     """The type of a column of that name with these values of its sample, NULLs included.
 
     `of_table`: the values are Debezium's own writing of a table's columns, not somebody's JSON in an outbox.
     """
-    known = [value for value in values if value is not None and value not in UNAVAILABLE]
+    known = [value for value in values if value is not None and text_of(value) not in _UNAVAILABLE]
     if not known:
         return Guess("STRING", "no value in the sample: check the type")
-    if all(_is_integer(value) for value in known):
+    if all(is_integer(value) for value in known):
         return _from_integers(name, known, of_table=of_table)
-    if any(_is_number(value) for value in known) and all(_is_number(one) or _is_not_finite(one) for one in known):
+    if any(type(value) is Number for value in known) and all(_is_a_double(value) for value in known):
         return _from_fractions(known, of_table=of_table)
-    if all(isinstance(value, str) for value in known):
+    if all(type(value) is str for value in known):
         return _from_texts(name, known, of_table=of_table)
     return _from_others(known)
 
 
-def from_schemas(schemas: Sequence[Mapping[str, Any]]) -> Guess:
+def from_schemas(schemas: Sequence[FieldSchema]) -> Guess:
     """The type that Kafka Connect's schemas of a column declare, the newest last."""
     guesses = list(dict.fromkeys(_from_schema(schema) for schema in schemas))
     if len(guesses) == 1:
@@ -87,7 +85,7 @@ def from_schemas(schemas: Sequence[Mapping[str, Any]]) -> Guess:
     )
 
 
-def _of(count: int, values: Sequence[Any]) -> str:
+def _of(count: int, values: Sequence[Json]) -> str:
     return f"{count} of {len(values)} values"
 
 
@@ -95,19 +93,16 @@ def _digits(count: int) -> str:
     return f"{count} digit{'' if count == 1 else 's'}"
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def is_integer(value: Json) -> bool:
+    """Whether it is a number without fraction or exponent, of any size."""
+    return type(value) is Number and re.fullmatch("-?[0-9]+", value) is not None
 
 
-def _is_number(value: Any) -> bool:
-    return _is_integer(value) or isinstance(value, Decimal | float)
+def _is_a_double(value: Json) -> bool:
+    return type(value) is Number or (type(value) is str and value in _NOT_FINITE)
 
 
-def _is_not_finite(value: Any) -> bool:
-    return isinstance(value, str) and value in _NOT_FINITE
-
-
-def _from_others(values: Sequence[Any]) -> Guess:
+def _from_others(values: Sequence[Json]) -> Guess:
     count = _of(len(values), values)
     if all(isinstance(value, bool) for value in values):
         return Guess("BOOLEAN", f"{count} are true or false")
@@ -120,10 +115,11 @@ def _from_others(values: Sequence[Any]) -> Guess:
     return Guess("STRING", "values of several kinds: STRING keeps each as it is written")
 
 
-def _from_integers(name: str, values: Sequence[int], *, of_table: bool) -> Guess:
-    if not all(value in _BIGINT for value in values):
+def _from_integers(name: str, values: Sequence[Number], *, of_table: bool) -> Guess:
+    numbers = [number for value in values if (number := whole_number(value)) is not None]
+    if len(numbers) < len(values):
         return Guess("STRING", "whole numbers, some too large for BIGINT: STRING keeps every digit")
-    return _time_of_integers(name, values, of_table=of_table) or _whole_numbers(name, values)
+    return _time_of_integers(name, numbers, of_table=of_table) or _whole_numbers(name, numbers)
 
 
 def _time_of_integers(name: str, values: Sequence[int], *, of_table: bool) -> Guess | None:
@@ -151,20 +147,15 @@ def _whole_numbers(name: str, values: Sequence[int]) -> Guess:
     return Guess("BIGINT", why)
 
 
-def _from_fractions(values: Sequence[Any], *, of_table: bool) -> Guess:
-    sizes = [_size(value) for value in values if isinstance(value, Decimal | int)]
-    before, after = (max((size[part] for size in sizes), default=0) for part in (0, 1))
-    exact = f", up to {_digits(after)} after the point" if after > 0 and before + after <= MOST_DIGITS else ""
+def _from_fractions(values: Sequence[Json], *, of_table: bool) -> Guess:
+    numbers = [digits_of(value) for value in values if type(value) is Number]
+    known = [number for number in numbers if number is not None]  # an exponent beyond all limits is of no number
+    before = max((number.before_point for number in known), default=0)
+    after = max((number.places for number in known), default=0)
+    is_exact = len(known) == len(numbers) and after > 0 and max(before, 0) + after <= MOST_DIGITS
+    exact = f", up to {_digits(after)} after the point" if is_exact else ""
     why = f"{_of(len(values), values)} are numbers{exact}: write DECIMAL(p,s) if they are exact amounts"
     return Guess("DOUBLE", why, decimals="double" if of_table else None)
-
-
-def _size(number: Decimal | int) -> tuple[int, int]:
-    """How many digits a number has before the point, and after it without zeros at its end."""
-    _sign, digits, exponent = Decimal(number).as_tuple()
-    significant = "".join(map(str, digits)).rstrip("0")
-    places = (exponent if isinstance(exponent, int) else 0) + len(digits) - len(significant)
-    return max(len(significant) + places, 0), max(-places, 0)
 
 
 def _from_texts(name: str, values: Sequence[str], *, of_table: bool) -> Guess:
@@ -177,9 +168,8 @@ def _from_texts(name: str, values: Sequence[str], *, of_table: bool) -> Guess:
                     "STRING", f"{count} are {what}, some finer than microseconds: TIMESTAMP would refuse those"
                 )
             return Guess(type_, f"{_of(len(shaped), values)} are {what}")
-    numbers = [Decimal(value) for value in values if value != "NAN" and _DECIMAL_TEXT.fullmatch(value)]
     if any("." in value for value in values) and all(_DECIMAL_TEXT.fullmatch(value) for value in values):
-        after = max(_places(number) for number in numbers)
+        after = max(len(value.partition(".")[2]) for value in values)
         why = f"text of numbers, up to {_digits(after)} after the point: write DECIMAL(p,s) if it is one"
         return Guess("STRING", why, decimals="string")
     if of_table and _could_be_decimals(name, values):
@@ -189,23 +179,14 @@ def _from_texts(name: str, values: Sequence[str], *, of_table: bool) -> Guess:
     return Guess("STRING", f"{count} are text")
 
 
-def _places(number: Decimal) -> int:
-    """The digits after the point, zeros included."""
-    exponent = number.as_tuple().exponent
-    return -exponent if isinstance(exponent, int) and exponent < 0 else 0
-
-
 def _could_be_decimals(name: str, values: Sequence[str]) -> bool:
     """Whether all are base64 of integers, as Connect's Decimal writes them: two's complement without a byte too many.
 
     Words of 4 or 8 letters are base64 too; padding, or a name that means money, tells.
     """
-    try:
-        numbers = [base64.b64decode(value, validate=True) for value in values]
-    except (binascii.Error, ValueError):
-        return False
     is_told = any(value.endswith("=") for value in values) or _MONEY_NAME.fullmatch(name) is not None
-    return is_told and all(_is_minimal(number) for number in numbers)
+    numbers = map(from_base64, values)
+    return is_told and all(number is not None and _is_minimal(number) for number in numbers)
 
 
 def _is_minimal(number: bytes) -> bool:
@@ -257,8 +238,8 @@ _NAMED: Mapping[str, Guess] = {
 _PACKAGES = ("org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data.")
 
 
-def _from_schema(schema: Mapping[str, Any]) -> Guess:
-    full_name, base = str(schema.get("name")), str(schema.get("type"))
+def _from_schema(schema: FieldSchema) -> Guess:
+    full_name, base = schema.name or "", schema.type or ""
     name = full_name.rsplit(".", 1)[-1] if full_name.startswith(_PACKAGES) else ""
     if name == "Decimal":
         return _from_decimal_schema(schema)
@@ -273,12 +254,10 @@ def _from_schema(schema: Mapping[str, Any]) -> Guess:
     return Guess("STRING", "a type in the events' schema that is not known here: check")
 
 
-def _from_decimal_schema(schema: Mapping[str, Any]) -> Guess:
+def _from_decimal_schema(schema: FieldSchema) -> Guess:
     """`scale` is Connect's; `connect.decimal.precision` is what Debezium adds."""
-    parameters = schema.get("parameters")
-    given = parameters if isinstance(parameters, dict) else {}
-    scale, precision = _number(given.get("scale")), _number(given.get("connect.decimal.precision"))
-    if scale is None or scale > (precision or MOST_DIGITS):
+    scale, precision = schema.scale, schema.precision
+    if scale is None or not 0 <= scale <= (precision or MOST_DIGITS):
         return Guess("STRING", "a Decimal in the events' schema with a scale that fits no DECIMAL: base64 text")
     if precision is None:
         return Guess(
@@ -290,7 +269,3 @@ def _from_decimal_schema(schema: Mapping[str, Any]) -> Guess:
         why = f"a Decimal in the events' schema, of more than {MOST_DIGITS} digits: STRING keeps them all"
         return Guess("STRING", why, decimals="precise", source_type=f"numeric({precision},{scale})")
     return Guess(f"DECIMAL({precision},{scale})", "a Decimal in the events' schema", decimals="precise")
-
-
-def _number(value: Any) -> int | None:
-    return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value) else None

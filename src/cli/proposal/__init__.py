@@ -1,0 +1,1 @@
+"""Contracts proposed from a sample of a topic: sample, events, guesses, and the YAML made of them."""

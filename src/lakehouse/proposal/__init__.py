@@ -1,1 +1,0 @@
-"""Contracts proposed from a sample of a topic: sample, records, guesses, and the YAML made of them."""

@@ -1,0 +1,564 @@
+"""Batches of records into batches of events: the one file that knows Arrow.
+
+`decode_batches` is what `mapInArrow` runs. It gives a row for each record of a feed's topic, in the columns of `ddl`:
+the record as it came, and what it states (`silver.decode.explain.Event`); of the row the feed's own struct alone is not
+null. Records of topics without a feed are left out.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.column_types import STRING, ArrayType, DecimalType, Type
+from lakehouse.contracts import Feed
+from silver.decode.explain import RUN_ID, Event, Explaining
+from silver.decode.message import MOST_KNOWN, WRAPPED, Record, Source
+from silver.decode.numbers import from_base64
+from silver.decode.typed import Form, Typed, TypedColumn, TypedRows, typed
+from silver.decode.values import CONVERSION_ERROR, Value
+
+# What is decoded at a time: one record may be as large as Kafka lets it be.
+MOST_RECORDS, MOST_BYTES = 10_000, 32 * 1024 * 1024
+
+# Columns of the records, as bronze has them; `topic_id` is empty where it is not known.
+RECORD: Mapping[str, str] = {
+    "topic": "STRING",
+    "topic_id": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "key": "BINARY",
+    "value": "BINARY",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+_WHOLE = ("ts_ms", "ts_us", "lsn", "pos", "row")
+_SOURCE = {name: "BIGINT" if name in _WHOLE else "STRING" for name in Source._fields} | {"sequence": "ARRAY<STRING>"}
+SOURCE = f"STRUCT<{', '.join(f'{name}: {kind}' for name, kind in _SOURCE.items())}>"
+_STATED: Mapping[str, str] = {
+    "run_id": "STRING",
+    "kind": "STRING",
+    "op": "STRING",
+    "is_delete": "BOOLEAN",
+    "source_ts": "TIMESTAMP",
+    "read_ms": "BIGINT",
+    "source": SOURCE,
+    "event_id": "STRING",
+    "old_key": "STRING",
+    "new_key": "STRING",
+    **dict.fromkeys(("absent", "left_out", "untold", "problems"), "ARRAY<STRING>"),
+}
+# Headers that say of an envelope what is not in it: of a changed key.
+_TELLING = ("__debezium.oldkey", "__debezium.newkey")
+_TWO_OPS = r'"op"[ \t\n\r]*:(?s:.*)"op"[ \t\n\r]*:'
+_SEQUENCE = Source._fields.index("sequence")
+_SEQUENCE_TEXT = r'^\[(?:"(?P<commit>[0-9]+)"|null),"(?P<lsn>[0-9]+)"\]$'
+_ISO_TIME = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"
+_ISO_DATE = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
+
+_WRAPPED = WRAPPED.encode()
+_UTC = pa.timestamp("us", tz="UTC")
+_TEXTS = pa.list_(pa.string())
+_RECORD_TYPES: Mapping[str, pa.DataType] = {
+    **dict.fromkeys(("topic", "topic_id"), pa.string()),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": _UTC,
+    **dict.fromkeys(("key", "value"), pa.binary()),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+_SIMPLE: Mapping[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "BINARY": pa.binary(),
+    "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
+    "DOUBLE": pa.float64(),
+    "FLOAT": pa.float32(),
+    "INT": pa.int32(),
+    "SMALLINT": pa.int16(),
+    "STRING": pa.string(),
+    "TIMESTAMP": _UTC,
+}
+
+
+def ddl(feeds: Iterable[Feed]) -> str:
+    """The columns of the events of these feeds, as Spark writes them: the row of each is `row_<feed>`."""
+    rows = {
+        row_of(feed.name): f"STRUCT<{', '.join(f'`{n}`: {c.type.ddl}' for n, c in feed.columns.items())}>"
+        for feed in feeds
+    }
+    return ", ".join(f"{name} {kind}" for name, kind in {"feed": "STRING", **RECORD, **_STATED, **rows}.items())
+
+
+def row_of(feed: str) -> str:
+    """The column that holds the rows of a feed."""
+    return f"row_{feed}"
+
+
+def decode_batches(
+    batches: Iterable[pa.RecordBatch], *, feeds: Sequence[Feed], definition_alone: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The events of these records (RECORD), in the columns of `ddl`. `definition_alone`: none is read the fast way."""
+    decoders = [_Decoder(feed, feeds, definition_alone=definition_alone) for feed in feeds]
+    for batch in batches:
+        for part in _bounded(_of_record(batch)):
+            for topic, of_topic in _by_topic(part):
+                for decoder in decoders:
+                    if decoder.feed.has_topic(topic):
+                        with _no_collections():
+                            events = list(decoder.events(topic, of_topic))
+                        yield from events
+
+
+def name_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[pa.RecordBatch]:
+    """`field`: the names of the fields that the rows in these records (RECORD) of a feed's topics have."""
+    explaining = Explaining(feed)
+    for batch in batches:
+        found: set[str] = set()
+        for topic, of_topic in _by_topic(_of_record(batch)):
+            columns = (of_topic.column(name).to_pylist() for name in ("key", "value"))
+            headers = _Headers(of_topic.column("headers"))
+            for row, (key, value) in enumerate(zip(*columns, strict=True)):
+                found.update(explaining.fields(Record(topic, key, value, headers.of(row))))
+        yield pa.RecordBatch.from_arrays([pa.array(sorted(found), pa.string())], names=["field"])
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Let Python look for no cycles in between: there are none, and to look takes a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in parts of at most so many records, and so many bytes unless one record has more."""
+    if batch.num_rows <= MOST_RECORDS and batch.nbytes <= MOST_BYTES:
+        if batch.num_rows:
+            yield batch
+        return
+    sizes = pc.fill_null(pc.binary_length(batch.column("value")), 0).to_pylist()
+    first = size = 0
+    for at, one in enumerate(sizes):
+        if at > first and (size + one > MOST_BYTES or at - first >= MOST_RECORDS):
+            yield batch.slice(first, at - first)
+            first, size = at, 0
+        size += one
+    yield batch.slice(first)
+
+
+def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    topics = pc.unique(batch.column("topic")).to_pylist()
+    for topic in topics:
+        yield topic, batch if len(topics) == 1 else batch.filter(pc.equal(batch.column("topic"), topic))
+
+
+class _Decoder:
+    """Decodes the records of one feed: those that are as declared by `typed`, the others by `explain`."""
+
+    def __init__(self, feed: Feed, feeds: Sequence[Feed], *, definition_alone: bool) -> None:
+        self.feed, self._feeds = feed, feeds
+        self._explaining = Explaining(feed)
+        self._is_quick = not definition_alone
+        self._typed = typed(feed) if self._is_quick else None
+        # By the schema that messages begin with.
+        self._wrapped: dict[bytes, Typed | None] = {}
+
+    def events(self, topic: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The events of records of one topic."""
+        headers = _Headers(batch.column("headers"))
+        keys, values = _bytes(batch.column("key")), _bytes(batch.column("value"))
+        taken: set[int] = set()
+        may_be = self._is_quick and _tells_keys(self.feed, topic)
+        plain = _plain(batch, headers, most=self.feed.max_record_bytes) if may_be else [False] * batch.num_rows
+        for reads, (at, of_keys, of_values) in self._as_declared(topic, keys, values, plain).items():
+            rows, columns = _columns(reads, reads.read(of_keys, of_values), topic)
+            if rows.at:
+                here = [at[n] for n in rows.at]
+                taken.update(here)
+                stated = _stated_by_typed(rows, columns[0], headers.run_ids(here))
+                yield self._batch(_at(batch, here), stated, columns[1:])
+        rest = [n for n in range(batch.num_rows) if n not in taken]
+        if rest:
+            records = [Record(topic, keys[n], values[n], headers.of(n)) for n in rest]
+            events = [self._explaining.event(record) for record in records]
+            self._learn()
+            yield self._batch(_at(batch, rest), _stated(events), _rows(events, self.feed))
+
+    def _as_declared(
+        self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], plain: Sequence[bool]
+    ) -> Mapping[Typed, tuple[list[int], list[bytes], list[bytes]]]:
+        """The records that may be as declared, by the reader of their form: their numbers, keys and values."""
+        found: dict[Typed, tuple[list[int], list[bytes], list[bytes]]] = {}
+        if self._typed is None:
+            return found
+        for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+            if not key or not value or not plain[number]:
+                continue
+            of_key, of_value, reads = self._without_schemas(key, value)
+            if not (of_key and of_value) and len(self._wrapped) < MOST_KNOWN:
+                # The first with its schema: the definition reads it, and then it is known.
+                self._explaining.event(Record(topic, key, value))
+                self._learn()
+                of_key, of_value, reads = self._without_schemas(key, value)
+            if reads is not None and of_key and of_value:
+                at, of_keys, of_values = found.setdefault(reads, ([], [], []))
+                at.append(number)
+                of_keys.append(of_key)
+                of_values.append(of_value)
+        return found
+
+    def _without_schemas(self, key: bytes, value: bytes) -> tuple[bytes, bytes, Typed | None]:
+        """Key and value without the schemas around them, and the reader of the value; no bytes where one is new."""
+        of_key = self._unwrapped(key)[0] if key.startswith(_WRAPPED) else key
+        of_value, reads = self._unwrapped(value) if value.startswith(_WRAPPED) else (value, self._typed)
+        return of_key, of_value, reads
+
+    def _unwrapped(self, message: bytes) -> tuple[bytes, Typed | None]:
+        """The payload of a message whose schema is known, and the reader for it; no bytes of any other."""
+        for prefix, reads in self._wrapped.items():
+            if message.startswith(prefix) and message.endswith(b"}"):
+                return message[len(prefix) : -1], reads
+        return b"", None
+
+    def _learn(self) -> None:
+        """Make readers for the schemas that the definition has met."""
+        known = self._explaining.schemas()
+        if self._is_quick and len(known) != len(self._wrapped):
+            self._wrapped = {prefix.encode(): typed(self.feed, schema) for prefix, schema in known.items()}
+
+    def _batch(self, records: pa.RecordBatch, stated: Sequence[pa.Array], rows: Sequence[pa.Array]) -> pa.RecordBatch:
+        feed, number = self.feed, records.num_rows
+        of_feeds = [
+            _struct(rows[1:], rows[0], feed) if one.name == feed.name else pa.nulls(number, _struct_type(one))
+            for one in self._feeds
+        ]
+        name = pa.repeat(pa.scalar(feed.name), number)
+        columns = [name, *records.columns, *stated, *of_feeds]
+        return pa.RecordBatch.from_arrays(
+            columns, names=["feed", *RECORD, *_STATED, *(row_of(one.name) for one in self._feeds)]
+        )
+
+
+class _Headers:
+    """The headers of a batch, looked through all at once: few say more than which run of the connector wrote them."""
+
+    def __init__(self, headers: pa.Array) -> None:
+        self._headers = headers
+        flat = headers.flatten()
+        self._names = flat.field("key")
+        self._values = flat.field("value")
+        self._parents = pc.list_parent_indices(headers)
+
+    def run_ids(self, rows: Sequence[int]) -> pa.Array:
+        """The connector's run of each of these records; empty where it does not say."""
+        at = pc.indices_nonzero(pc.fill_null(pc.equal(self._names, RUN_ID), fill_value=False))
+        # The first of that name counts: written last, it stays.
+        parents, places = np.asarray(self._parents)[np.asarray(at)][::-1], np.asarray(at)[::-1]
+        first = np.full(len(self._headers), -1, dtype=np.int64)
+        first[parents.astype(np.int64)] = places
+        first = first[np.asarray(rows, dtype=np.int64)]
+        texts = _texts(self._values.take(pa.array(first, mask=first < 0)))
+        return pc.fill_null(texts, "")
+
+    def telling(self) -> set[int]:
+        """The records with a header that says what is not in the value."""
+        named = pc.is_in(self._names, value_set=pa.array(_TELLING))
+        is_telling = np.asarray(pc.fill_null(named, fill_value=False), dtype=bool)
+        return set(np.asarray(self._parents)[is_telling].tolist())
+
+    def of(self, row: int) -> list[tuple[str, bytes | None]]:
+        """The headers of one record."""
+        names, values, ends = self._all
+        return list(zip(names[ends[row] : ends[row + 1]], values[ends[row] : ends[row + 1]], strict=True))
+
+    @cached_property
+    def _all(self) -> tuple[list[str], list[bytes | None], list[int]]:
+        """The names and values of all headers, and where those of each record begin and end."""
+        sizes = pc.fill_null(pc.list_value_length(self._headers), 0)
+        ends = np.concatenate([[0], np.cumsum(np.asarray(sizes))]).tolist()
+        return self._names.to_pylist(), self._values.to_pylist(), ends
+
+
+def _tells_keys(feed: Feed, topic: str) -> bool:
+    """Whether the topic's name has a value for every column of the key that it tells."""
+    patterns = [feed.columns[key].from_topic for key in feed.keys]
+    found = [re.search(pattern, topic) for pattern in patterns if pattern is not None]
+    return all(one is not None and one[1] for one in found)
+
+
+def _plain(batch: pa.RecordBatch, headers: _Headers, *, most: int) -> list[bool]:
+    """Of each record whether `Typed.read` may look at it. `most`: so many bytes it may have."""
+    sizes = (pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value"))
+    found = sum(np.asarray(size, dtype=np.int64) for size in sizes) <= most
+    for name in ("key", "value"):
+        found &= _is_text(batch.column(name))
+    has_two = pc.match_substring_regex(batch.column("value"), _TWO_OPS)
+    found &= ~np.asarray(pc.fill_null(has_two, fill_value=False), dtype=bool)
+    for row in headers.telling():
+        found[row] = False
+    return [bool(one) for one in found]
+
+
+def _is_text(column: pa.Array) -> Any:
+    """Of each value whether its bytes are UTF-8."""
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return np.array([_is_utf8(value) for value in column.to_pylist()], dtype=bool)
+    return np.ones(len(column), dtype=bool)
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """Bytes as text, with the replacement character for what is none."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if v is None else v.decode(errors="replace") for v in values.to_pylist()], pa.string())
+
+
+def _bytes(column: pa.Array) -> list[bytes | None]:
+    """The values of a binary column: cut out of one copy, several times as fast as one by one."""
+    if column.offset or column.null_count == len(column):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    _validity, ends, data = column.buffers()
+    whole, at = data.to_pybytes() if data else b"", np.frombuffer(ends, np.int32, len(column) + 1).tolist()
+    values: list[bytes | None] = [whole[at[n] : at[n + 1]] for n in range(len(column))]
+    if column.null_count:
+        for row in np.flatnonzero(np.asarray(column.is_null())):
+            values[row] = None
+    return values
+
+
+def _at(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
+    return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int32()))
+
+
+def _columns(reads: Typed, rows: TypedRows, topic: str) -> tuple[TypedRows, list[pa.Array]]:
+    """The rows that are as declared after all, the `sequence` of their sources, and the arrays of their columns."""
+    arrays: list[pa.Array] = []
+    sequences, errors = _sequences([block[_SEQUENCE] for block in rows.source])
+    cells = list(zip(*rows.rows, strict=True)) or [()] * len(reads.columns)
+    for column, of_column in zip(reads.columns, cells, strict=True):
+        if column.from_topic is not None:
+            found = column.from_topic.search(topic)
+            arrays.append(pa.array([found[1] or None if found else None] * len(rows.at), pa.string()))
+            continue
+        array = _in_bulk(column, of_column)
+        if array is None:
+            values = reads.values(column, of_column)
+            errors |= {number for number, value in enumerate(values) if value is CONVERSION_ERROR}
+            array = None if errors else _array(values, column.declared.type)
+        arrays.append(array)
+    if errors:
+        return _columns(reads, rows.without(errors), topic)
+    return rows, [sequences, pa.array([True] * len(rows.at), pa.bool_()), *arrays]
+
+
+def _sequences(texts: Sequence[str | None]) -> tuple[pa.Array, set[int]]:
+    """PostgreSQL's sequences, and the rows whose text is not as the connector writes it."""
+    given = pa.array(texts, pa.string())
+    found = pc.extract_regex(given, _SEQUENCE_TEXT)
+    errors = np.asarray(pc.and_(given.is_valid(), found.is_null()), dtype=bool)
+    commit, lsn = found.field("commit"), found.field("lsn")
+    commit = pc.if_else(pc.equal(commit, ""), pa.scalar(None, pa.string()), commit)
+    number = len(given)
+    order = np.arange(2 * number).reshape(2, number).T.ravel()[np.repeat(np.asarray(found.is_valid(), dtype=bool), 2)]
+    ends = 2 * np.concatenate([[0], np.cumsum(np.asarray(found.is_valid(), dtype=np.int32))])
+    mask = np.append(np.asarray(found.is_null(), dtype=bool), False)
+    offsets = pa.array(ends.astype(np.int32), mask=mask)
+    values = pa.concat_arrays([commit, lsn]).take(pa.array(order))
+    return pa.ListArray.from_arrays(offsets, values), set(np.flatnonzero(errors).tolist())
+
+
+def _in_bulk(column: TypedColumn, cells: Sequence[Any]) -> pa.Array | None:
+    """The cells of a column as an array; None where they must be read one by one."""
+    held = column.declared.type
+    if column.form is Form.AS_IS:
+        return pa.array(cells, _type(held))
+    if column.form in (Form.TIME, Form.MILLIS, Form.DATE):
+        return _times(cells, column.form)
+    if not isinstance(held, DecimalType):
+        return None
+    if column.form is Form.DECIMAL_BASE64:
+        return _unscaled(cells, held)
+    if column.form is Form.DECIMAL_NUMBER:
+        # Cells of deletes are None, and null is JSON like the numbers.
+        texts = [None if cell is None else bytes(cell).decode() for cell in cells]
+        cells = [None if text == "null" else text for text in texts]
+    return _decimals(cells, held) if column.form in (Form.DECIMAL_TEXT, Form.DECIMAL_NUMBER) else None
+
+
+def _times(cells: Sequence[Any], form: Form) -> pa.Array | None:
+    first = next((cell for cell in cells if cell is not None), None)
+    if isinstance(first, str):
+        if not all(cell is None or isinstance(cell, str) for cell in cells):
+            return None
+        return _from_text(cells, _ISO_DATE, pa.date32()) if form is Form.DATE else _from_text(cells, _ISO_TIME, _UTC)
+    try:
+        numbers = pa.array(cells, pa.int32() if form is Form.DATE else pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # numbers and texts
+        return None
+    if form is Form.DATE:
+        return numbers.cast(pa.date32())
+    return (pc.multiply(numbers, 1000) if form is Form.MILLIS else numbers).cast(_UTC)
+
+
+def _decimals(cells: Sequence[Any], held: DecimalType) -> pa.Array | None:
+    fraction = rf"(\.[0-9]{{1,{held.scale}}})?" if held.scale else ""
+    return _from_text(cells, rf"^-?[0-9]{{1,{max(held.precision - held.scale, 1)}}}{fraction}$", _type(held))
+
+
+def _from_text(cells: Sequence[Any], pattern: str, kind: pa.DataType) -> pa.Array | None:
+    """The texts as values of a type, where all are of that pattern."""
+    texts = pa.array(cells, pa.string())
+    if not pc.all(pc.fill_null(pc.match_substring_regex(texts, pattern), fill_value=True)).as_py():
+        return None
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:  # the 30th of February
+        return None
+
+
+def _unscaled(cells: Sequence[Any], held: DecimalType) -> pa.Array | None:
+    """Connect's Decimal of the column's own scale."""
+    limit, parts = 10**held.precision, []
+    for cell in cells:
+        number = 0
+        if cell is not None:
+            found = from_base64(cell)
+            if not found:
+                return None
+            number = int.from_bytes(found, "big", signed=True)
+        if not -limit < number < limit:
+            return None
+        parts.append(number.to_bytes(16, "little", signed=True))
+    mask = pa.array([cell is not None for cell in cells], pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(_type(held), len(cells), [mask, pa.py_buffer(b"".join(parts))])
+
+
+def _stated_by_typed(rows: TypedRows, sequences: pa.Array, run_ids: pa.Array) -> list[pa.Array]:
+    """The columns of `_STATED` for records that were as declared."""
+    number = len(rows.at)
+    op = pa.array(rows.op, pa.string())
+    none, empty = pa.nulls(number, pa.string()), _empty(number)
+    blocks = list(zip(*rows.source, strict=True))
+    parts = [
+        sequences if name == "sequence" else pa.array(part, pa.int64() if name in _WHOLE else pa.string())
+        for name, part in zip(Source._fields, blocks, strict=True)
+    ]
+    return [
+        run_ids,
+        pa.repeat(pa.scalar("change"), number),
+        op,
+        pc.equal(op, "d"),
+        pa.array(rows.source_ts, pa.int64()).cast(_UTC),
+        pa.array(rows.read_ms, pa.int64()),
+        pa.StructArray.from_arrays(parts, names=list(Source._fields)),
+        *(none, none, none),
+        *(empty, empty, empty, empty),
+    ]
+
+
+def _stated(events: Sequence[Event]) -> list[pa.Array]:
+    """The columns of `_STATED` for events of the definition."""
+    texts = {name: pa.array([getattr(event, name) for event in events], pa.string()) for name in _OF_TEXT}
+    lists = {name: pa.array([getattr(event, name) for event in events], _TEXTS) for name in _OF_TEXTS}
+    blocks = [event.source for event in events]
+    parts = [
+        pa.array(
+            [None if block is None else block[number] for block in blocks],
+            _TEXTS if name == "sequence" else pa.int64() if name in _WHOLE else pa.string(),
+        )
+        for number, name in enumerate(Source._fields)
+    ]
+    is_absent = pa.array([block is None for block in blocks], pa.bool_())
+    source = pa.StructArray.from_arrays(parts, names=list(Source._fields), mask=is_absent)
+    found: dict[str, pa.Array] = {
+        **texts,
+        **lists,
+        "is_delete": pa.array([event.is_delete for event in events], pa.bool_()),
+        "source_ts": pa.array([event.source_ts for event in events], pa.int64()).cast(_UTC),
+        "read_ms": pa.array([event.read_ms for event in events], pa.int64()),
+        "source": source,
+    }
+    return [found[name] for name in _STATED]
+
+
+def _rows(events: Sequence[Event], feed: Feed) -> list[pa.Array]:
+    """Whether each event has a row, and the arrays of the contract's columns."""
+    has_row = pa.array([event.row is not None for event in events], pa.bool_())
+    return [
+        has_row,
+        *(
+            _array(
+                [None if event.row is None else event.row[number] for event in events],
+                STRING if declared.from_topic is not None else declared.type,
+            )
+            for number, declared in enumerate(feed.columns.values())
+        ),
+    ]
+
+
+def _array(values: Sequence[Value], held: Type) -> pa.Array:
+    """Values of Python, as `silver.decode.values` has them, as an array of the declared type."""
+    if isinstance(held, ArrayType):
+        present = [value for value in values if value is not None]
+        ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)]).astype(np.int32)
+        offsets = pa.array(ends, mask=np.array([value is None for value in values] + [False]))
+        return pa.ListArray.from_arrays(offsets, _array([one for value in present for one in value], held.element))
+    if held.ddl == "TIMESTAMP":
+        return pa.array(values, pa.int64()).cast(_UTC)
+    return pa.array(values, pa.int32()).cast(pa.date32()) if held.ddl == "DATE" else pa.array(values, _type(held))
+
+
+def _struct(columns: Sequence[pa.Array], has_row: pa.Array, feed: Feed) -> pa.Array:
+    return pa.StructArray.from_arrays(columns, fields=list(_struct_type(feed)), mask=pc.invert(has_row))
+
+
+def _struct_type(feed: Feed) -> pa.StructType:
+    """Of a row; a column that the topic's name tells is text."""
+    return pa.struct([(name, _type(declared.type)) for name, declared in feed.columns.items()])
+
+
+def _type(held: Type) -> pa.DataType:
+    if isinstance(held, ArrayType):
+        return pa.list_(_type(held.element))
+    return pa.decimal128(held.precision, held.scale) if isinstance(held, DecimalType) else _SIMPLE[held.ddl]
+
+
+def _of_record(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records with columns of the types of RECORD: a session may have larger ones."""
+    columns = [batch.column(name) for name in RECORD]
+    kinds = [_RECORD_TYPES[name] for name in RECORD]
+    cast = [column if column.type == kind else column.cast(kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, names=list(RECORD))
+
+
+def _empty(number: int) -> pa.Array:
+    """So many empty lists of texts."""
+    return pa.ListArray.from_arrays(pa.array(np.zeros(number + 1, np.int32)), pa.array([], pa.string()))
+
+
+_OF_TEXT = tuple(name for name, kind in _STATED.items() if kind == "STRING")
+_OF_TEXTS = tuple(name for name, kind in _STATED.items() if kind == "ARRAY<STRING>")

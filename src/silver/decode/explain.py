@@ -1,0 +1,217 @@
+"""The definition: what a record of a feed states, in whichever shape it came, and why where it states nothing.
+
+Every record is one of five kinds:
+
+    change      an insert, update or delete of one key
+    truncate    all rows of the table are gone
+    tombstone   no value: Kafka's marker for compaction, after a delete or in its place
+    ignored     a heartbeat, transaction metadata, a schema change, a logical message, the removal of an outbox row
+    unreadable  anything else; `problems` says why
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lakehouse.contracts import Column, Feed
+from silver.decode.message import Json, MessageSchema, Record, Source, Statement, Unwrapping, text_of
+from silver.decode.outbox import outbox_statement
+from silver.decode.reasons import conversion_error
+from silver.decode.table import fields_of, placeholders, table_statement
+from silver.decode.values import CONVERSION_ERROR, Reader, Value, reader
+
+# The changes that tell every column, unless the key was changed: then a large value may be left out of a create too.
+WHOLE_ROWS = ("r", "c")
+# The header that names the run of the connector (Debezium's context headers).
+RUN_ID = "__debezium.context.runId"
+
+
+class Event(NamedTuple):
+    """What a record states. Times: `source_ts` in microseconds, `read_ms` in milliseconds (when the connector read it).
+
+    `row`: the contract's columns in its order, typed; of a delete only the key. `absent`: the columns that the event
+    has no field for. `left_out`: those whose large value it does not repeat. `untold`: those of which it does not say
+    what they are. `old_key`, `new_key`: of a changed key the JSON text of the one before and after. `run_id`: one run
+    of the connector; empty where the record does not say.
+    """
+
+    kind: str
+    run_id: str
+    op: str | None
+    is_delete: bool
+    source_ts: int | None
+    read_ms: int | None
+    source: Source | None
+    event_id: str | None
+    old_key: str | None
+    new_key: str | None
+    row: Sequence[Value] | None
+    absent: Sequence[str]
+    left_out: Sequence[str]
+    untold: Sequence[str]
+    problems: Sequence[str]
+
+
+def large_columns(feed: Feed) -> tuple[str, ...]:
+    """The columns that a change may leave out: PostgreSQL moves only values of variable length out of the row."""
+    if feed.kind != "postgresql" or feed.envelope != "table" or feed.append_only:
+        return ()
+    return tuple(
+        name
+        for name, declared in feed.columns.items()
+        if name not in feed.keys
+        and declared.from_topic is None
+        and declared.type.ddl.startswith(("STRING", "BINARY", "ARRAY"))
+    )
+
+
+def absent_is_null(feed: Feed) -> bool:
+    """Whether an event that lacks a field says that its value is null, as whole payloads of an outbox may.
+
+    Debezium's rows have every column that the table has at the time, and partial payloads leave columns as they are.
+    """
+    return feed.envelope == "outbox" and feed.payload == "full"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the contract, and how its field is found and read."""
+
+    name: str
+    declared: Column
+    fields: tuple[str, ...]
+    read: Reader
+    is_key: bool
+    is_large: bool
+    from_topic: re.Pattern[str] | None
+
+
+class Explaining:
+    """Reads the records of one feed."""
+
+    def __init__(self, feed: Feed) -> None:
+        """Look at the contract once, for all records."""
+        self.feed = feed
+        large = large_columns(feed)
+        self._columns = [
+            _Column(
+                name=name,
+                declared=declared,
+                fields=feed.fields_of(name),
+                read=reader(declared, feed),
+                is_key=name in feed.keys,
+                is_large=name in large,
+                from_topic=None if declared.from_topic is None else re.compile(declared.from_topic),
+            )
+            for name, declared in feed.columns.items()
+        ]
+        self._fields = fields_of(feed)
+        self._placeholders = frozenset(placeholders(feed.unavailable_value_placeholder))
+        self._unwrapped = Unwrapping()
+        self._read = table_statement if feed.envelope == "table" else outbox_statement
+
+    def schemas(self) -> Mapping[str, MessageSchema | None]:
+        """The schemas that messages came with, by the text before the payload."""
+        return self._unwrapped.known
+
+    def fields(self, record: Record) -> Collection[str]:
+        """The names of the fields of the record's row."""
+        return (self._read(record, self._fields, self._unwrapped).row or {}).keys()
+
+    def event(self, record: Record) -> Event:
+        """What the record states."""
+        return self.typed(self._read(record, self._fields, self._unwrapped), record)
+
+    def typed(self, told: Statement, record: Record) -> Event:
+        """The statement with its values in the types of the contract, and with what did not fit."""
+        feed, is_change = self.feed, told.kind == "change"
+        has_row = is_change and (not told.is_delete or feed.append_only)
+        has_key = is_change or told.kind == "tombstone" or (feed.append_only and told.kind == "truncate")
+        may_leave_out = told.op not in WHOLE_ROWS or told.old_key is not None
+        row: list[Value] = []
+        absent: list[str] = []
+        left_out: list[str] = []
+        problems = [told.problem] if told.problem is not None else _too_large(record, told, feed)
+        for column in self._columns if has_key else ():
+            field = self._field(told, column, record) if has_row or column.is_key or column.from_topic else None
+            if field is None or column.from_topic is not None:
+                row.append(field)
+                if field is None and column.is_key and is_change:
+                    problems.append(f"{column.name}: the record has no value for this key.")
+                elif has_row and self._is_absent(told, column):
+                    absent.append(column.name)
+                continue
+            if column.is_large and may_leave_out and text_of(field) in self._placeholders:
+                row.append(None)
+                left_out.append(column.name)
+                continue
+            schema = None
+            if told.schemas is not None:
+                schema = next((told.schemas[part] for part in column.fields if part in told.schemas), None)
+            value = column.read(field, schema)
+            if value is CONVERSION_ERROR:
+                row.append(None)
+                if is_change:
+                    problems.append(conversion_error(field, column.declared, feed, name=column.name, schema=schema))
+            else:
+                row.append(value)
+        return Event(
+            kind=told.kind,
+            run_id=record.header(RUN_ID) or "",
+            op=told.op,
+            is_delete=told.is_delete,
+            source_ts=told.source_ts,
+            read_ms=told.read_ms,
+            source=told.source,
+            event_id=told.event_id,
+            old_key=told.old_key,
+            new_key=told.new_key,
+            row=row if has_key else None,
+            absent=absent,
+            left_out=left_out,
+            untold=left_out if absent_is_null(feed) else [*left_out, *absent],
+            problems=problems,
+        )
+
+    def _is_absent(self, told: Statement, column: _Column) -> bool:
+        """Whether the row has no field for a column that it would have one for."""
+        if column.is_key or column.from_topic is not None or told.row is None:
+            return False
+        return not any(part in told.row for part in column.fields)
+
+    def _field(self, told: Statement, column: _Column, record: Record) -> Json:
+        """The field of a column, wherever the event has it; None where it has none, or null.
+
+        A key's value stands in the record's key, whatever the envelope; a delete may have no row.
+        """
+        if column.from_topic is not None:
+            found = column.from_topic.search(record.topic)
+            return found[1] or None if found else None
+        of_row = _first(told.row, column.fields)
+        if not column.is_key:
+            return of_row
+        if self.feed.envelope != "table" and of_row is not None:
+            return of_row
+        of_key = _first(told.key.fields, column.fields)
+        if of_key is None and self._fields.single_key:
+            of_key = told.key.value
+        return of_row if of_key is None else of_key
+
+
+def _too_large(record: Record, told: Statement, feed: Feed) -> list[str]:
+    """What is said of a record that leads to a row, and is larger than its table takes."""
+    size, most = len(record.key or b"") + len(record.value or b""), feed.max_record_bytes
+    if told.kind != "change" or told.is_delete or size <= most:
+        return []
+    return [f"The record has {size} bytes; the limit is {most} (max_record_bytes)."]
+
+
+def _first(fields: Json, names: Sequence[str]) -> Json:
+    if fields is not None:
+        for name in names:
+            if fields.get(name) is not None:
+                return fields[name]
+    return None

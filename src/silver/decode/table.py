@@ -1,0 +1,388 @@
+"""The changes of a table, in every shape that Debezium and its transforms give them.
+
+    envelope    {"before": …, "after": …, "source": {…}, "op": "c"}, with or without `source`, with or without `op`
+    flattened   the row itself (ExtractNewRecordState), with `__deleted`, `__op`, `__source_…` or without
+
+Debezium documentation: "Data change events" of the connectors, "New Record State Extraction", "Transaction metadata",
+"Heartbeat".
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import md5
+from uuid import UUID
+
+from lakehouse.contracts import Feed
+from silver.decode.message import (
+    AVRO,
+    NOT_TEXT,
+    Json,
+    Key,
+    MalformedError,
+    MessageSchema,
+    Object,
+    Record,
+    Source,
+    Statement,
+    Unwrapping,
+    decoded_text,
+    has_twice,
+    is_confluent,
+    parsed,
+    read_key,
+    text_of,
+    whole_number,
+)
+from silver.decode.numbers import whole
+from silver.decode.times import instant
+
+OTHER_TABLE = "The source block names another table than the contract of this feed (tables, table_patterns)."
+TWO_OPS = "The value has the field op more than once."
+KEY_CHANGED = "The update has another key before than after: Debezium sends a delete and a create for that."
+KEYS_DIFFER = "The record's key and its row have different values for a column of the key."
+NEGATIVE = "The source position is negative."
+NOT_OF_SHAPE = "The value is not JSON of the declared shape."
+NO_EVENT = "The value is not a change event: it has no op, and none of the declared fields."
+NO_OPERATION = "The operation is not one of r, c, u with its row, d, t or m."
+
+# What a transaction topic's records may have; data_collections is there in each.
+_TRANSACTION = {"status", "id", "event_count", "data_collections", "ts_ms"}
+_WHOLE = ("ts_ms", "ts_us", "lsn", "pos", "row")
+_PLACES = ("before", "after", "source")
+_IN_HEX = "hex:"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What a contract says of the fields of its feed, looked up once for all records.
+
+    `declared`: those that may hold its columns. `keys`: of each column of the key that the record has, its fields.
+    `single_key`: whether that is one column: then a key that is a single value is its value.
+    """
+
+    feed: Feed
+    declared: frozenset[str]
+    keys: tuple[tuple[str, ...], ...]
+    table_patterns: tuple[re.Pattern[str], ...]
+
+    @property
+    def single_key(self) -> bool:
+        """Whether one column of the key is in the record."""
+        return len(self.keys) == 1
+
+
+def fields_of(feed: Feed) -> Fields:
+    """The `Fields` of a feed."""
+    own = [name for name, column in feed.columns.items() if column.from_topic is None]
+    return Fields(
+        feed=feed,
+        declared=frozenset(field for name in own for field in feed.fields_of(name)),
+        keys=tuple(feed.fields_of(key) for key in feed.keys if key in own),
+        table_patterns=tuple(re.compile(pattern) for pattern in feed.table_patterns),
+    )
+
+
+def table_statement(record: Record, fields: Fields, unwrapped: Unwrapping) -> Statement:
+    """What a record of a table's topic states."""
+    found = _of_value(record, fields, read_key(record.key, unwrapped), unwrapped)
+    if record.headers:
+        found.old_key, found.new_key = record.header("__debezium.oldkey"), record.header("__debezium.newkey")
+    return found
+
+
+def _of_value(record: Record, fields: Fields, key: Key, unwrapped: Unwrapping) -> Statement:
+    if not record.value:
+        return Statement("tombstone", key=key)
+    text = decoded_text(record.value)
+    if text is None or is_confluent(record.value):
+        return Statement("unreadable", AVRO if is_confluent(record.value) else NOT_TEXT, key=key)
+    try:
+        body, schema = unwrapped(text, name="The value")
+    except MalformedError as why:
+        return Statement("unreadable", str(why) or NOT_OF_SHAPE, key=key)
+    if isinstance(body, dict) and list(body) == ["payload"]:
+        body = body["payload"]
+    if body is None:
+        return Statement("tombstone", key=key)
+    if isinstance(body, dict):
+        found = _statement(record, fields, key, text=text, body=body, schema=schema)
+    else:
+        found = Statement("unreadable", NOT_OF_SHAPE, key=key)
+    found.body = body
+    return found
+
+
+def _statement(
+    record: Record, fields: Fields, key: Key, *, text: str, body: Object, schema: MessageSchema | None
+) -> Statement:
+    op = _operation(body, fields)
+    is_of_shape = _is_of_shape(body)
+    if op is not None and is_of_shape:
+        return _of_event(fields, key, op, text=text, body=body, schema=schema)
+    if is_heartbeat(body, key) or is_transaction(body) or is_schema_change(body):
+        return Statement("ignored", key=key)
+    if "op" not in body and not fields.declared.isdisjoint(body):
+        return _of_flat_row(record, fields, body, schema, key)
+    return Statement("unreadable", NO_EVENT if is_of_shape else NOT_OF_SHAPE, key=key)
+
+
+def _operation(body: Object, fields: Fields) -> str | None:
+    """The operation of an envelope; None where the object is none.
+
+    An op alone may be a column of a flattened row: an envelope has a row or a source too, or places for them. Without
+    an op its rows tell: there is one after a create, one before a delete, both of an update.
+    """
+    if body.get("op") is not None:
+        return text_of(body["op"]) if any(place in body for place in _PLACES) else None
+    before, after = body.get("before"), body.get("after")
+    rows = [row for row in (before, after) if row is not None]
+    is_envelope = "after" in body and ("before" in body or isinstance(body.get("source"), dict))
+    is_declared = not fields.declared.isdisjoint(_PLACES)
+    if "op" in body or not is_envelope or is_declared or not rows or not all(isinstance(row, dict) for row in rows):
+        return None
+    return "d" if after is None else "c" if before is None else "u"
+
+
+def _is_of_shape(body: Object) -> bool:
+    """Whether what stands in the places of an envelope is of the types that it has there."""
+    source, after = body.get("source"), body.get("after")
+    if not _is_whole(body.get("ts_ms")) or not isinstance(after, dict | None) or not isinstance(source, dict | None):
+        return False
+    return source is None or all(_is_whole(source.get(name)) for name in _WHOLE)
+
+
+def _is_whole(value: Json) -> bool:
+    return value is None or whole_number(value) is not None
+
+
+def _of_event(fields: Fields, key: Key, op: str, *, text: str, body: Object, schema: MessageSchema | None) -> Statement:
+    after, before, source = body.get("after"), body.get("before"), _source(body.get("source"))
+    before = before if isinstance(before, dict) and op in ("u", "d") else None
+    row = after
+    if op == "d" and after is None and (fields.feed.append_only or not _has_whole_key(fields, key)):
+        row = before
+    found = Statement(
+        kind="unreadable",
+        op=op,
+        is_delete=op == "d",
+        row=row,
+        key=key,
+        schemas=None if schema is None else schema.nested.get("after", {}),
+        source=source,
+        source_ts=_time(source),
+        read_ms=whole_number(body.get("ts_ms")),
+    )
+    flaw = TWO_OPS if has_twice(text, "op") else _flaw(fields, op, key, row=row, before=before, source=source)
+    if flaw is not None:
+        found.problem = flaw
+        found.source = None if flaw == OTHER_TABLE else source
+    elif op == "d" or (op in ("r", "c", "u") and after is not None):
+        found.kind = "change"
+    elif op in ("t", "m"):
+        found.kind = "truncate" if op == "t" else "ignored"
+    else:
+        found.problem = NO_OPERATION
+    return found
+
+
+def _of_flat_row(record: Record, fields: Fields, row: Object, schema: MessageSchema | None, key: Key) -> Statement:
+    is_deleted = text_of(row.get("__deleted")) == "true" or record.header("__deleted") == "true"
+    op = "d" if is_deleted else text_of(row.get("__op")) or record.header("__op")
+    source = _flat_source(row, record)
+    flaw = _flaw(fields, op, key, row=row, before=None, source=source)
+    return Statement(
+        kind="change" if flaw is None else "unreadable",
+        problem=flaw,
+        op=op,
+        is_delete=op == "d",
+        row=row,
+        key=key,
+        schemas=None if schema is None else schema.fields,
+        source=None if flaw == OTHER_TABLE else source,
+        source_ts=_time(source),
+    )
+
+
+def _flaw(
+    fields: Fields, op: str | None, key: Key, *, row: Object | None, before: Object | None, source: Source | None
+) -> str | None:
+    """What a change contradicts itself in, or why it is not one of this feed; None of most."""
+    if source is not None:
+        if is_of_other_table(source, fields):
+            return OTHER_TABLE
+        if fields.feed.sequence_by == "source_position" and _is_negative(source, fields.feed):
+            return NEGATIVE
+    either = before if row is None else row
+    for names in fields.keys:
+        here = _text(row, names)
+        if op == "u" and _are_different(_text(before, names), here):
+            return KEY_CHANGED
+    for names in fields.keys:
+        if _are_different(key_text(key, names, fields), _text(either, names)):
+            return KEYS_DIFFER
+    return None
+
+
+def is_of_other_table(source: Source, fields: Fields) -> bool:
+    """Whether the source block names a table that is not one of the feed's; never where the contract names none."""
+    feed = fields.feed
+    # Of a logical message of PostgreSQL it is empty.
+    if not source.table or not (feed.tables or feed.table_patterns):
+        return False
+    name = table_name(source.table, source, feed.kind)
+    return name not in feed.tables and not any(pattern.fullmatch(name) for pattern in fields.table_patterns)
+
+
+def table_name(table: str, source: Source, kind: str) -> str:
+    """The table of a source block as a contract names it; alone where the block does not say what it is in."""
+    outer = source.schema if kind == "postgresql" else source.db
+    return f"{outer}.{table}" if outer is not None else table
+
+
+def key_text(key: Key, names: Sequence[str], fields: Fields) -> str | None:
+    """The text of a column of the key in the record's own key; `names`: of its fields."""
+    found = _text(key.fields, names)
+    return key.value if found is None and fields.single_key else found
+
+
+def _text(row: Object | None, names: Sequence[str]) -> str | None:
+    """The text of the first of these fields that the row has."""
+    if row is not None:
+        for name in names:
+            if row.get(name) is not None:
+                return text_of(row[name])
+    return None
+
+
+def _are_different(one: str | None, other: str | None) -> bool:
+    """Whether both are there, and are two values: -0 is 0."""
+    if one is None or other is None or one == other:
+        return False
+    number = whole(one)
+    return number is None or number != whole(other)
+
+
+def _has_whole_key(fields: Fields, key: Key) -> bool:
+    return key.fields is not None and all(name in key.fields for names in fields.keys for name in names)
+
+
+def is_heartbeat(fields: Object, key: Key) -> bool:
+    """Whether the value and key are those of a heartbeat."""
+    return fields.keys() == {"ts_ms"} and "serverName" in (key.fields or {})
+
+
+def is_transaction(fields: Object) -> bool:
+    """Whether the value is of the transaction topic."""
+    return {"status", "id", "data_collections"} <= fields.keys() <= _TRANSACTION
+
+
+def is_schema_change(fields: Object) -> bool:
+    """Whether the value is of the topic of schema changes."""
+    return {"ddl", "databaseName", "source"} <= fields.keys()
+
+
+def _source(block: Object | None) -> Source | None:
+    """The source block of an event, as far as it is asked for."""
+    if block is None:
+        return None
+    return Source(
+        name=text_of(block.get("name")),
+        ts_ms=whole_number(block.get("ts_ms")),
+        ts_us=whole_number(block.get("ts_us")),
+        snapshot=text_of(block.get("snapshot")),
+        sequence=sequence_of(text_of(block.get("sequence"))),
+        lsn=whole_number(block.get("lsn")),
+        file=text_of(block.get("file")),
+        pos=whole_number(block.get("pos")),
+        row=whole_number(block.get("row")),
+        db=text_of(block.get("db")),
+        schema=text_of(block.get("schema")),
+        table=text_of(block.get("table")),
+    )
+
+
+def _flat_source(fields: Object, record: Record) -> Source:
+    """What `add.fields` put beside the columns (`source.lsn` as `__source_lsn`, `lsn` as `__lsn`), or `add.headers`."""
+
+    def of(name: str) -> str | None:
+        for place in (f"__source_{name}", f"__{name}"):
+            for found in (text_of(fields.get(place)), record.header(place)):
+                if found is not None:
+                    return found
+        return None
+
+    return Source(
+        name=of("name"),
+        ts_ms=whole(of("ts_ms")),
+        ts_us=whole(of("ts_us")),
+        snapshot=of("snapshot"),
+        sequence=sequence_of(of("sequence")),
+        lsn=whole(of("lsn")),
+        file=of("file"),
+        pos=whole(of("pos")),
+        row=whole(of("row")),
+        db=of("db"),
+        schema=of("schema"),
+        table=of("table"),
+    )
+
+
+def sequence_of(text: str | None) -> list[str | None] | None:
+    """PostgreSQL's `sequence`, which travels as the JSON text of an array; None of anything else."""
+    if text is None:
+        return None
+    try:
+        found = parsed(text, name="")
+    except MalformedError:
+        return None
+    return [text_of(one) for one in found] if isinstance(found, list) else None
+
+
+def _time(source: Source | None) -> int | None:
+    if source is None:
+        return None
+    micros = instant(source.ts_us, epoch_unit="micros")
+    return instant(source.ts_ms, epoch_unit="millis") if micros is None else micros
+
+
+def _is_negative(source: Source, feed: Feed) -> bool:
+    """Whether the source block names a place before the beginning of every log."""
+    if feed.kind == "postgresql":
+        commit, lsn = (whole(_element(source.sequence, number)) for number in (0, 1))
+        numbers = [source.lsn if lsn is None else lsn, commit]
+    else:
+        numbers = [source.pos, source.row]
+    return any(number is not None and number < 0 for number in numbers)
+
+
+def _element(sequence: Sequence[str | None] | None, number: int) -> str | None:
+    return sequence[number] if sequence is not None and len(sequence) > number else None
+
+
+def placeholders(configured: str) -> tuple[str, ...]:
+    """What Debezium writes for a large value that a change did not touch: the texts of a field that stand for it.
+
+    Text and JSON have the placeholder `configured` as it is, bytes in base64 or hex, arrays a single element of their
+    type or one number a byte, hstore a map of it to itself, arrays of UUIDs the UUID that is made of its bytes.
+    Debezium documentation, PostgreSQL connector, "Toasted values" and `unavailable.value.placeholder`.
+    """
+    raw = bytes.fromhex(configured.removeprefix(_IN_HEX)) if configured.startswith(_IN_HEX) else configured.encode()
+    text = raw.decode("utf-8", errors="replace")
+    in_bytes = (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
+    # Java's UUID.nameUUIDFromBytes: version 3 without a namespace.
+    uuid = str(UUID(bytes=md5(raw, usedforsecurity=False).digest(), version=3))
+    arrays = (
+        *([one] for one in (text, *in_bytes, uuid)),
+        [byte - 256 if byte > 127 else byte for byte in raw],  # Java's bytes have a sign
+    )
+    shapes = (text, *in_bytes, *map(_json, arrays), _json({text: text}))
+    return tuple(dict.fromkeys(shapes))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
