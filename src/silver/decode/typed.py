@@ -154,7 +154,9 @@ _TS_MS, _TS_US, _FROM_DB = (Source._fields.index(name) for name in ("ts_ms", "ts
 
 def typed(feed: Feed, schema: MessageSchema | None = None) -> Typed | None:
     """The reader of a feed's records whose messages have this schema; None where the definition must read each."""
-    is_plain = all(len(feed.fields_of(name)) == 1 for name in feed.columns)
+    fields = [feed.fields_of(name) for name, column in feed.columns.items() if column.from_topic is None]
+    # One field a column, and one column a field.
+    is_plain = all(len(names) == 1 for names in fields) and len(set(fields)) == len(fields)
     if feed.envelope != "table" or feed.append_only or not is_plain:
         return None
     reads = Typed(feed, schema)
