@@ -58,7 +58,8 @@ _STATED: Mapping[str, str] = {
 }
 # Headers that say of an envelope what is not in it: of a changed key.
 _TELLING = ("__debezium.oldkey", "__debezium.newkey")
-_TWO_OPS = r'"op"[ \t\n\r]*:(?s:.*)"op"[ \t\n\r]*:'
+# Or one that is written with escapes.
+_TWO_OPS = r'"op"[ \t\n\r]*:(?s:.*)"op"[ \t\n\r]*:|\\u00(6[fF]|70)'
 _SEQUENCE = Source._fields.index("sequence")
 _SEQUENCE_TEXT = r'^\[(?:"(?P<commit>[0-9]+)"|null),"(?P<lsn>[0-9]+)"\]$'
 _ISO_TIME = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"

@@ -161,14 +161,17 @@ def parsed(text: str, *, name: str) -> Json:
 
 def has_twice(text: str, field: str) -> bool:
     """Whether an object in the JSON text has a field of this name more than once."""
-    if text.count(f'"{field}"') < 2 or len(re.findall(rf'"{field}"[ \t\n\r]*:', text)) < 2:
+    is_named_twice = text.count(f'"{field}"') > 1 and len(re.findall(rf'"{field}"[ \t\n\r]*:', text)) > 1
+    # A name may be written with escapes.
+    if not is_named_twice and "\\u00" not in text:
         return False
     found: list[bool] = []
 
     def look(pairs: list[tuple[str, Json]]) -> None:
         found.append(sum(name == field for name, _value in pairs) > 1)
 
-    json.loads(text, object_pairs_hook=look)
+    # Numbers stay text here too: Python refuses those of many digits.
+    json.loads(text, object_pairs_hook=look, parse_int=Number, parse_float=Number)
     return any(found)
 
 
@@ -182,16 +185,29 @@ def text_of(value: Json) -> str | None:
 
 
 def compact(value: Json) -> str:
-    """JSON without spaces, its numbers as they were written."""
-    if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, str):
-        return encode_basestring(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{encode_basestring(name)}:{compact(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(compact, value)) + "]"
-    return "null" if value is None else text_of(value) or ""
+    """JSON without spaces, its numbers as they were written. Not by recursion: `MOST_LEVELS` are more than its end."""
+    written: list[str] = []
+    rest: list[Json] = [value]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict | list):
+            rest.extend(reversed(_parts(one)))
+        elif isinstance(one, str) and not isinstance(one, Number):
+            written.append(encode_basestring(one))
+        else:
+            text = text_of(one)
+            written.append("null" if text is None else text)
+    return "".join(written)
+
+
+def _parts(value: Json) -> list[Json]:
+    """The values in an object or array, and what stands between them, which is written as numbers are: as it is."""
+    names = [f"{encode_basestring(name)}:" for name in value] if isinstance(value, dict) else [""] * len(value)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    parts: list[Json] = [Number(opening)]
+    for number, (name, one) in enumerate(zip(names, value.values() if isinstance(value, dict) else value, strict=True)):
+        parts += [Number(f",{name}" if number else name), one]
+    return [*parts, Number(closing)]
 
 
 def whole_number(value: Json) -> int | None:
@@ -242,24 +258,25 @@ class Unwrapping:
         if not isinstance(message, dict) or len(message) != 2 or "schema" not in message or "payload" not in message:
             return Wrapped(message)
         schema = message_schema(message["schema"])
-        self._remember(text, schema)
+        self._remember(text, message, schema)
         return Wrapped(message["payload"], schema)
 
-    def _remember(self, text: str, schema: MessageSchema | None) -> None:
-        prefix = _up_to_payload(text)
+    def _remember(self, text: str, message: Object, schema: MessageSchema | None) -> None:
+        prefix = _up_to_payload(text, message)
         if prefix is not None:
             if len(self.known) >= MOST_KNOWN:
                 self.known.clear()
             self.known[prefix] = schema
 
 
-def _up_to_payload(text: str) -> str | None:
-    """What stands before the payload of a wrapped message, as JsonConverter writes it: the schema first."""
-    if not text.startswith(WRAPPED):
+def _up_to_payload(text: str, message: Object) -> str | None:
+    """What stands before the payload of a wrapped message, as JsonConverter writes it: the schema first, no spaces."""
+    if not text.startswith(WRAPPED) or text[len(WRAPPED)] in _SPACE:
         return None
-    _schema, end = _DECODER.raw_decode(text, len(WRAPPED))
+    schema, end = _DECODER.raw_decode(text, len(WRAPPED))
     prefix = text[:end] + ',"payload":'
-    return prefix if text.startswith(prefix) else None
+    # Of a schema that is there twice the last one counts.
+    return prefix if text.startswith(prefix) and schema == message["schema"] else None
 
 
 def message_schema(schema: Json) -> MessageSchema | None:
@@ -323,12 +340,16 @@ def _levels(text: str) -> int:
 
 def _is_text(value: Json) -> bool:
     """Whether no string in it has half of a surrogate pair."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return False
-        return True
-    if isinstance(value, dict):
-        return all(_is_text(name) and _is_text(one) for name, one in value.items())
-    return not isinstance(value, list) or all(map(_is_text, value))
+    rest = [value]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict):
+            rest += [*one, *one.values()]
+        elif isinstance(one, list):
+            rest += one
+        elif isinstance(one, str):
+            try:
+                one.encode()
+            except UnicodeEncodeError:
+                return False
+    return True

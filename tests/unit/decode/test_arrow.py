@@ -1,0 +1,106 @@
+"""Batches of records into batches of events: which records, how many at a time, and in which columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from silver.decode import arrow
+from silver.decode.arrow import decode_batches, name_batches, row_of
+from silver.decode.message import Record
+from tests.support.decoded import batch_of, decoded
+from tests.support.feeds import feed
+from tests.support.near_records import FEEDS
+
+THINGS = feed(columns={"id": "BIGINT", "note": "STRING"})
+OTHERS = feed(name="others", topics=("shop.others",))
+
+
+def insert(number: int, *, topic: str = "shop.things", note: str = "a") -> Record:
+    """An insert just as declared."""
+    row = f'{{"id":{number},"note":"{note}"}}'
+    return Record(topic, f'{{"id":{number}}}'.encode(), f'{{"op":"c","after":{row},"source":{{}}}}'.encode())
+
+
+def rows(batches: list[pa.RecordBatch], *feeds: object) -> list[dict[str, object]]:
+    """What becomes of them, in the order of offsets."""
+    found = [row for batch in decode_batches(batches, feeds=feeds) for row in batch.to_pylist()]  # type: ignore[arg-type]
+    return sorted(found, key=lambda row: row["offset"])
+
+
+def test_every_record_goes_to_its_feed_and_those_of_no_feed_are_left_out() -> None:
+    records = [insert(0), insert(1, topic="shop.others"), insert(2, topic="of nobody"), insert(3)]
+    found = rows([batch_of(records)], THINGS, OTHERS)
+    assert [(row["offset"], row["feed"]) for row in found] == [(0, "things"), (1, "others"), (3, "things")]
+    assert [row[row_of("things")] for row in found] == [{"id": 0, "note": "a"}, None, {"id": 3, "note": "a"}]
+    assert [row[row_of("others")] for row in found] == [None, {"id": 1}, None]
+    # The record is there as it came.
+    assert [(row["key"], row["value"]) for row in found] == [(records[n].key, records[n].value) for n in (0, 1, 3)]
+
+
+@pytest.mark.parametrize(("most_records", "most_bytes"), [(7, 10**9), (10**9, 500), (1, 1), (10**9, 10**9)])
+def test_large_batches_are_decoded_in_parts(
+    monkeypatch: pytest.MonkeyPatch, most_records: int, most_bytes: int
+) -> None:
+    monkeypatch.setattr(arrow, "MOST_RECORDS", most_records)
+    monkeypatch.setattr(arrow, "MOST_BYTES", most_bytes)
+    records = [
+        *(insert(number, note="n" * (number % 5) * 100) for number in range(30)),
+        Record("shop.things", None, None),
+    ]
+    batches = list(decode_batches([batch_of(records)], feeds=[THINGS]))
+    assert sorted(row["offset"] for batch in batches for row in batch.to_pylist()) == list(range(31))
+    assert all(batch.num_rows <= most_records for batch in batches)
+    events = decoded([batch_of(records)], THINGS)
+    assert [events[number].row for number in range(30)] == [[n, "n" * (n % 5) * 100] for n in range(30)]
+    assert events[30].kind == "tombstone"
+
+
+def test_a_part_of_a_batch_is_read_like_the_whole() -> None:
+    records = [
+        insert(0),
+        Record("shop.things", b'{"id":1}', None),
+        insert(2),
+        Record("shop.things", None, b"{}"),
+        insert(4),
+    ]
+    whole = decoded([batch_of(records)], THINGS)
+    assert decoded([batch_of(records).slice(1, 3)], THINGS) == {n: whole[n] for n in (1, 2, 3)}
+    assert decoded([batch_of([])], THINGS) == {}
+
+
+def test_the_run_is_that_of_the_first_header_of_its_name() -> None:
+    run = "__debezium.context.runId"
+    headers: list[list[tuple[str, bytes | None]]] = [
+        [],
+        [("other", b"x"), (run, b"one"), (run, b"two")],
+        [(run, None)],
+        [(run, b"\xffa")],
+    ]
+    events = decoded([batch_of([insert(n)._replace(headers=one) for n, one in enumerate(headers)])], THINGS)
+    assert [events[n].run_id for n in range(4)] == ["", "one", "", "\ufffda"]
+    assert {event.kind for event in events.values()} == {"change"}
+
+
+def test_a_record_may_have_no_headers_at_all() -> None:
+    columns = batch_of([insert(0), insert(1)])
+    none = columns.set_column(7, "headers", pa.nulls(2, columns.schema.field("headers").type))
+    assert [event.run_id for event in decoded([none], THINGS).values()] == ["", ""]
+
+
+@pytest.mark.parametrize("name", FEEDS)
+def test_the_columns_are_those_that_spark_is_told(name: str) -> None:
+    """`mapInArrow` takes columns by name and type: a batch that was read fast has the same as any other."""
+    of = FEEDS[name]
+    fast, other = insert(1), Record("shop.things", None, b"no JSON")
+    schemas = {batch.schema for batch in decode_batches([batch_of([fast]), batch_of([other])], feeds=[of, OTHERS])}
+    (schema,) = schemas
+    told = [part.split(" ")[0] for part in arrow.ddl([of, OTHERS]).split(", ") if part.split(" ")[1:]]
+    assert [field for field in schema.names if field not in told] == []
+
+
+def test_the_names_of_all_fields_that_rows_have() -> None:
+    records = [insert(0), Record("shop.things", b'{"id":1}', b'{"op":"d","before":{"id":1,"gone":2},"source":{}}')]
+    records += [Record("shop.things", None, b"no JSON"), Record("shop.things", None, b'{"after":{"new":1},"op":"c"}')]
+    (batch,) = name_batches([batch_of(records)], feed=THINGS)
+    assert batch.column("field").to_pylist() == ["id", "new", "note"]
