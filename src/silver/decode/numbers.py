@@ -53,7 +53,7 @@ def whole(text: str | None) -> int | None:
 
 def from_base64(text: str) -> bytes | None:
     """The bytes of base64 with its padding; None of anything else."""
-    if len(text) % 4:  # Python lets too much padding pass
+    if len(text) % 4 or text.endswith("==="):  # Python lets too much padding pass
         return None
     try:
         return binascii.a2b_base64(text, strict_mode=True)
