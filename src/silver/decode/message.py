@@ -310,7 +310,7 @@ def _field_schema(one: Object) -> FieldSchema:
 
 def _parameter(value: Json) -> int | None:
     text = text_of(value)
-    return int(text) if text is not None and re.fullmatch(" *-?[0-9]{1,9} *", text) else None
+    return int(text) if text is not None and re.fullmatch("-?[0-9]{1,9}", text) else None
 
 
 def read_key(key: bytes | None, unwrapped: Unwrapping) -> Key:

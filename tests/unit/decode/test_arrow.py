@@ -8,7 +8,7 @@ import pytest
 from silver.decode import arrow
 from silver.decode.arrow import decode_batches, name_batches, row_of
 from silver.decode.message import Record
-from tests.support.decoded import batch_of, decoded
+from tests.support.decoding import batch_of, decoded
 from tests.support.feeds import feed
 from tests.support.near_records import FEEDS
 

@@ -21,8 +21,7 @@ from silver.decode.message import Record
 from silver.decode.table import TWO_OPS
 from silver.decode.typed import typed
 from silver.decode.values import reader
-from tests.support.decoded import batch_of, decoded
-from tests.support.decoding import column, field_of
+from tests.support.decoding import batch_of, column, decoded, field_of
 from tests.support.events import EPOCH, base64_decimal
 from tests.support.feeds import feed
 from tests.support.near_records import FEEDS, ODD, near_record

@@ -12,8 +12,8 @@ from lakehouse.contracts import Contracts, Feed
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record
 from silver.decode.table import KEY_CHANGED, KEYS_DIFFER, NEGATIVE, OTHER_TABLE, TWO_OPS
+from tests.support.conversions import at_most, text_in_spark
 from tests.support.events import change, compact, mysql_image, mysql_source, order, postgres_image, postgres_source
-from tests.unit.decode.conversions import at_most, text_in_spark
 
 KEY = b'{"order_id":1}'
 SOURCE = postgres_source(100, last_commit=100)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from lakehouse.contracts import Column, Feed
 from silver.decode.message import FieldSchema, message_schema
+from tests.support.conversions import came_to, conversion
 from tests.support.events import EPOCH
 from tests.support.feeds import feed
-from tests.unit.decode.conversions import came_to, conversion
 from tests.unit.decode.test_values import base64_json, few_large_examples
 
 Schema = Mapping[str, Any]

@@ -13,10 +13,10 @@ import pytest
 
 from silver.decode.message import FieldSchema, message_schema
 from tests.support.captures import SMALL, TEXTS, Capture, columns_of_page
+from tests.support.conversions import conversion, text_in_spark
 from tests.support.feeds import feed
 from tests.support.final_state import final_rows
 from tests.support.recordings import read
-from tests.unit.decode.conversions import conversion, text_in_spark
 
 CAPTURES = {capture.name: capture for capture in SMALL}
 Row = Mapping[str, Any]

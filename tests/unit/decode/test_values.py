@@ -20,9 +20,9 @@ from lakehouse.contracts import Column
 from silver.decode.message import MalformedError, Number, parsed
 from silver.decode.message import text_of as as_text
 from silver.decode.values import reader
+from tests.support.conversions import at_most, read_value
 from tests.support.events import EPOCH, base64_decimal
 from tests.support.feeds import feed
-from tests.unit.decode.conversions import at_most, read_value
 
 AMOUNT = Column(type=DecimalType(precision=10, scale=2))
 DECIMALS = [
