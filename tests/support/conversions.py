@@ -13,8 +13,8 @@ from decimal import Decimal
 from typing import Any
 
 from lakehouse.contracts import Column, Feed
+from silver.decode.explain import conversion_error
 from silver.decode.message import FieldSchema, parsed
-from silver.decode.reasons import conversion_error
 from silver.decode.values import CONVERSION_ERROR, reader
 
 

@@ -1,4 +1,4 @@
-"""Batches of records into batches of events: the one file that knows Arrow.
+"""Batches of records into batches of events. Beside it `arrays` alone knows Arrow.
 
 `decode_batches` is what `mapInArrow` runs. It gives a row for each record of a feed's topic, in the columns of `ddl`:
 the record as it came, and what it states (`silver.decode.explain.Event`); of the row the feed's own struct alone is not
@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.column_types import STRING, ArrayType, DecimalType, Type
+from lakehouse.column_types import STRING
 from lakehouse.contracts import Feed
-from silver.decode.explain import RUN_ID, Event, Explaining
-from silver.decode.message import MOST_KNOWN, WRAPPED, Record, Source
-from silver.decode.numbers import from_base64
-from silver.decode.typed import Form, Typed, TypedColumn, TypedRows, typed
-from silver.decode.values import CONVERSION_ERROR, Value
+from silver.decode.arrays import TEXTS, UTC, array_of, empty_lists, in_bulk, sequences, type_of
+from silver.decode.explain import RUN_ID, Event, Explaining, of_topic
+from silver.decode.message import MOST_KNOWN, NUMBERS_OF_SOURCE, WRAPPED, Record, Source
+from silver.decode.typed import Typed, TypedRows, typed
+from silver.decode.values import CONVERSION_ERROR
 
 # What is decoded at a time: one record may be as large as Kafka lets it be.
 MOST_RECORDS, MOST_BYTES = 10_000, 32 * 1024 * 1024
@@ -40,8 +40,9 @@ RECORD: Mapping[str, str] = {
     "value": "BINARY",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-_WHOLE = ("ts_ms", "ts_us", "lsn", "pos", "row")
-_SOURCE = {name: "BIGINT" if name in _WHOLE else "STRING" for name in Source._fields} | {"sequence": "ARRAY<STRING>"}
+_SOURCE = {name: "BIGINT" if name in NUMBERS_OF_SOURCE else "STRING" for name in Source._fields} | {
+    "sequence": "ARRAY<STRING>"
+}
 SOURCE = f"STRUCT<{', '.join(f'{name}: {kind}' for name, kind in _SOURCE.items())}>"
 _STATED: Mapping[str, str] = {
     "run_id": "STRING",
@@ -61,32 +62,15 @@ _TELLING = ("__debezium.oldkey", "__debezium.newkey")
 # Or one that is written with escapes.
 _TWO_OPS = r'"op"[ \t\n\r]*:(?s:.*)"op"[ \t\n\r]*:|\\u00(6[fF]|70)'
 _SEQUENCE = Source._fields.index("sequence")
-_SEQUENCE_TEXT = r'^\[(?:"(?P<commit>[0-9]+)"|null),"(?P<lsn>[0-9]+)"\]$'
-_ISO_TIME = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z$"
-_ISO_DATE = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 
 _WRAPPED = WRAPPED.encode()
-_UTC = pa.timestamp("us", tz="UTC")
-_TEXTS = pa.list_(pa.string())
 _RECORD_TYPES: Mapping[str, pa.DataType] = {
     **dict.fromkeys(("topic", "topic_id"), pa.string()),
     "partition": pa.int32(),
     "offset": pa.int64(),
-    "timestamp": _UTC,
+    "timestamp": UTC,
     **dict.fromkeys(("key", "value"), pa.binary()),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-}
-_SIMPLE: Mapping[str, pa.DataType] = {
-    "BIGINT": pa.int64(),
-    "BINARY": pa.binary(),
-    "BOOLEAN": pa.bool_(),
-    "DATE": pa.date32(),
-    "DOUBLE": pa.float64(),
-    "FLOAT": pa.float32(),
-    "INT": pa.int32(),
-    "SMALLINT": pa.int16(),
-    "STRING": pa.string(),
-    "TIMESTAMP": _UTC,
 }
 
 
@@ -111,11 +95,11 @@ def decode_batches(
     decoders = [_Decoder(feed, feeds, definition_alone=definition_alone) for feed in feeds]
     for batch in batches:
         for part in _bounded(_of_record(batch)):
-            for topic, of_topic in _by_topic(part):
+            for topic, rows in _by_topic(part):
                 for decoder in decoders:
                     if decoder.feed.has_topic(topic):
                         with _no_collections():
-                            events = list(decoder.events(topic, of_topic))
+                            events = list(decoder.events(topic, rows))
                         yield from events
 
 
@@ -124,11 +108,11 @@ def name_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[p
     explaining = Explaining(feed)
     for batch in batches:
         found: set[str] = set()
-        for topic, of_topic in _by_topic(_of_record(batch)):
-            columns = (of_topic.column(name).to_pylist() for name in ("key", "value"))
-            headers = _Headers(of_topic.column("headers"))
-            for row, (key, value) in enumerate(zip(*columns, strict=True)):
-                found.update(explaining.fields(Record(topic, key, value, headers.of(row))))
+        for topic, rows in _by_topic(_of_record(batch)):
+            columns = (rows.column(name).to_pylist() for name in ("key", "value"))
+            headers = _Headers(rows.column("headers"))
+            for number, (key, value) in enumerate(zip(*columns, strict=True)):
+                found.update(explaining.fields(Record(topic, key, value, headers.of(number))))
         yield pa.RecordBatch.from_arrays([pa.array(sorted(found), pa.string())], names=["field"])
 
 
@@ -296,8 +280,7 @@ class _Headers:
 def _tells_keys(feed: Feed, topic: str) -> bool:
     """Whether the topic's name has a value for every column of the key that it tells."""
     patterns = [feed.columns[key].from_topic for key in feed.keys]
-    found = [re.search(pattern, topic) for pattern in patterns if pattern is not None]
-    return all(one is not None and one[1] for one in found)
+    return all(of_topic(re.compile(pattern), topic) is not None for pattern in patterns if pattern is not None)
 
 
 def _plain(batch: pa.RecordBatch, headers: _Headers, *, most: int) -> list[bool]:
@@ -341,7 +324,8 @@ def _texts(values: pa.Array) -> pa.Array:
 def _bytes(column: pa.Array) -> list[bytes | None]:
     """The values of a binary column: cut out of one copy, several times as fast as one by one."""
     if column.offset or column.null_count == len(column):
-        return column.to_pylist()  # type: ignore[no-any-return]
+        one_by_one: list[bytes | None] = column.to_pylist()
+        return one_by_one
     _validity, ends, data = column.buffers()
     whole, at = data.to_pybytes() if data else b"", np.frombuffer(ends, np.int32, len(column) + 1).tolist()
     values: list[bytes | None] = [whole[at[n] : at[n + 1]] for n in range(len(column))]
@@ -358,114 +342,31 @@ def _at(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
 def _columns(reads: Typed, rows: TypedRows, topic: str) -> tuple[TypedRows, list[pa.Array]]:
     """The rows that are as declared after all, the `sequence` of their sources, and the arrays of their columns."""
     arrays: list[pa.Array] = []
-    sequences, errors = _sequences([block[_SEQUENCE] for block in rows.source])
+    of_sources, errors = sequences([block[_SEQUENCE] for block in rows.source])
     cells = list(zip(*rows.rows, strict=True)) or [()] * len(reads.columns)
     for column, of_column in zip(reads.columns, cells, strict=True):
         if column.from_topic is not None:
-            found = column.from_topic.search(topic)
-            arrays.append(pa.array([found[1] or None if found else None] * len(rows.at), pa.string()))
+            arrays.append(pa.array([of_topic(column.from_topic, topic)] * len(rows.at), pa.string()))
             continue
-        array = _in_bulk(column, of_column)
+        array = in_bulk(column, of_column)
         if array is None:
             values = reads.values(column, of_column)
             errors |= {number for number, value in enumerate(values) if value is CONVERSION_ERROR}
-            array = None if errors else _array(values, column.declared.type)
+            array = None if errors else array_of(values, column.declared.type)
         arrays.append(array)
     if errors:
         return _columns(reads, rows.without(errors), topic)
-    return rows, [sequences, pa.array([True] * len(rows.at), pa.bool_()), *arrays]
-
-
-def _sequences(texts: Sequence[str | None]) -> tuple[pa.Array, set[int]]:
-    """PostgreSQL's sequences, and the rows whose text is not as the connector writes it."""
-    given = pa.array(texts, pa.string())
-    found = pc.extract_regex(given, _SEQUENCE_TEXT)
-    errors = np.asarray(pc.and_(given.is_valid(), found.is_null()), dtype=bool)
-    commit, lsn = found.field("commit"), found.field("lsn")
-    commit = pc.if_else(pc.equal(commit, ""), pa.scalar(None, pa.string()), commit)
-    number = len(given)
-    order = np.arange(2 * number).reshape(2, number).T.ravel()[np.repeat(np.asarray(found.is_valid(), dtype=bool), 2)]
-    ends = 2 * np.concatenate([[0], np.cumsum(np.asarray(found.is_valid(), dtype=np.int32))])
-    mask = np.append(np.asarray(found.is_null(), dtype=bool), False)
-    offsets = pa.array(ends.astype(np.int32), mask=mask)
-    values = pa.concat_arrays([commit, lsn]).take(pa.array(order))
-    return pa.ListArray.from_arrays(offsets, values), set(np.flatnonzero(errors).tolist())
-
-
-def _in_bulk(column: TypedColumn, cells: Sequence[Any]) -> pa.Array | None:
-    """The cells of a column as an array; None where they must be read one by one."""
-    held = column.declared.type
-    if column.form is Form.AS_IS:
-        return pa.array(cells, _type(held))
-    if column.form in (Form.TIME, Form.MILLIS, Form.DATE):
-        return _times(cells, column.form)
-    if not isinstance(held, DecimalType):
-        return None
-    if column.form is Form.DECIMAL_BASE64:
-        return _unscaled(cells, held)
-    if column.form is Form.DECIMAL_NUMBER:
-        # Cells of deletes are None, and null is JSON like the numbers.
-        texts = [None if cell is None else bytes(cell).decode() for cell in cells]
-        cells = [None if text == "null" else text for text in texts]
-    return _decimals(cells, held) if column.form in (Form.DECIMAL_TEXT, Form.DECIMAL_NUMBER) else None
-
-
-def _times(cells: Sequence[Any], form: Form) -> pa.Array | None:
-    first = next((cell for cell in cells if cell is not None), None)
-    if isinstance(first, str):
-        if not all(cell is None or isinstance(cell, str) for cell in cells):
-            return None
-        return _from_text(cells, _ISO_DATE, pa.date32()) if form is Form.DATE else _from_text(cells, _ISO_TIME, _UTC)
-    try:
-        numbers = pa.array(cells, pa.int32() if form is Form.DATE else pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # numbers and texts
-        return None
-    if form is Form.DATE:
-        return numbers.cast(pa.date32())
-    return (pc.multiply(numbers, 1000) if form is Form.MILLIS else numbers).cast(_UTC)
-
-
-def _decimals(cells: Sequence[Any], held: DecimalType) -> pa.Array | None:
-    fraction = rf"(\.[0-9]{{1,{held.scale}}})?" if held.scale else ""
-    return _from_text(cells, rf"^-?[0-9]{{1,{max(held.precision - held.scale, 1)}}}{fraction}$", _type(held))
-
-
-def _from_text(cells: Sequence[Any], pattern: str, kind: pa.DataType) -> pa.Array | None:
-    """The texts as values of a type, where all are of that pattern."""
-    texts = pa.array(cells, pa.string())
-    if not pc.all(pc.fill_null(pc.match_substring_regex(texts, pattern), fill_value=True)).as_py():
-        return None
-    try:
-        return texts.cast(kind)
-    except pa.ArrowInvalid:  # the 30th of February
-        return None
-
-
-def _unscaled(cells: Sequence[Any], held: DecimalType) -> pa.Array | None:
-    """Connect's Decimal of the column's own scale."""
-    limit, parts = 10**held.precision, []
-    for cell in cells:
-        number = 0
-        if cell is not None:
-            found = from_base64(cell)
-            if not found:
-                return None
-            number = int.from_bytes(found, "big", signed=True)
-        if not -limit < number < limit:
-            return None
-        parts.append(number.to_bytes(16, "little", signed=True))
-    mask = pa.array([cell is not None for cell in cells], pa.bool_()).buffers()[1]
-    return pa.Array.from_buffers(_type(held), len(cells), [mask, pa.py_buffer(b"".join(parts))])
+    return rows, [of_sources, pa.array([True] * len(rows.at), pa.bool_()), *arrays]
 
 
 def _stated_by_typed(rows: TypedRows, sequences: pa.Array, run_ids: pa.Array) -> list[pa.Array]:
     """The columns of `_STATED` for records that were as declared."""
     number = len(rows.at)
     op = pa.array(rows.op, pa.string())
-    none, empty = pa.nulls(number, pa.string()), _empty(number)
+    none, empty = pa.nulls(number, pa.string()), empty_lists(number)
     blocks = list(zip(*rows.source, strict=True))
     parts = [
-        sequences if name == "sequence" else pa.array(part, pa.int64() if name in _WHOLE else pa.string())
+        sequences if name == "sequence" else pa.array(part, pa.int64() if name in NUMBERS_OF_SOURCE else pa.string())
         for name, part in zip(Source._fields, blocks, strict=True)
     ]
     return [
@@ -473,7 +374,7 @@ def _stated_by_typed(rows: TypedRows, sequences: pa.Array, run_ids: pa.Array) ->
         pa.repeat(pa.scalar("change"), number),
         op,
         pc.equal(op, "d"),
-        pa.array(rows.source_ts, pa.int64()).cast(_UTC),
+        pa.array(rows.source_ts, pa.int64()).cast(UTC),
         pa.array(rows.read_ms, pa.int64()),
         pa.StructArray.from_arrays(parts, names=list(Source._fields)),
         *(none, none, none),
@@ -484,12 +385,12 @@ def _stated_by_typed(rows: TypedRows, sequences: pa.Array, run_ids: pa.Array) ->
 def _stated(events: Sequence[Event]) -> list[pa.Array]:
     """The columns of `_STATED` for events of the definition."""
     texts = {name: pa.array([getattr(event, name) for event in events], pa.string()) for name in _OF_TEXT}
-    lists = {name: pa.array([getattr(event, name) for event in events], _TEXTS) for name in _OF_TEXTS}
+    lists = {name: pa.array([getattr(event, name) for event in events], TEXTS) for name in _OF_TEXTS}
     blocks = [event.source for event in events]
     parts = [
         pa.array(
             [None if block is None else block[number] for block in blocks],
-            _TEXTS if name == "sequence" else pa.int64() if name in _WHOLE else pa.string(),
+            TEXTS if name == "sequence" else pa.int64() if name in NUMBERS_OF_SOURCE else pa.string(),
         )
         for number, name in enumerate(Source._fields)
     ]
@@ -499,7 +400,7 @@ def _stated(events: Sequence[Event]) -> list[pa.Array]:
         **texts,
         **lists,
         "is_delete": pa.array([event.is_delete for event in events], pa.bool_()),
-        "source_ts": pa.array([event.source_ts for event in events], pa.int64()).cast(_UTC),
+        "source_ts": pa.array([event.source_ts for event in events], pa.int64()).cast(UTC),
         "read_ms": pa.array([event.read_ms for event in events], pa.int64()),
         "source": source,
     }
@@ -512,7 +413,7 @@ def _rows(events: Sequence[Event], feed: Feed) -> list[pa.Array]:
     return [
         has_row,
         *(
-            _array(
+            array_of(
                 [None if event.row is None else event.row[number] for event in events],
                 STRING if declared.from_topic is not None else declared.type,
             )
@@ -521,31 +422,13 @@ def _rows(events: Sequence[Event], feed: Feed) -> list[pa.Array]:
     ]
 
 
-def _array(values: Sequence[Value], held: Type) -> pa.Array:
-    """Values of Python, as `silver.decode.values` has them, as an array of the declared type."""
-    if isinstance(held, ArrayType):
-        present = [value for value in values if value is not None]
-        ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)]).astype(np.int32)
-        offsets = pa.array(ends, mask=np.array([value is None for value in values] + [False]))
-        return pa.ListArray.from_arrays(offsets, _array([one for value in present for one in value], held.element))
-    if held.ddl == "TIMESTAMP":
-        return pa.array(values, pa.int64()).cast(_UTC)
-    return pa.array(values, pa.int32()).cast(pa.date32()) if held.ddl == "DATE" else pa.array(values, _type(held))
-
-
 def _struct(columns: Sequence[pa.Array], has_row: pa.Array, feed: Feed) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(_struct_type(feed)), mask=pc.invert(has_row))
 
 
 def _struct_type(feed: Feed) -> pa.StructType:
     """Of a row; a column that the topic's name tells is text."""
-    return pa.struct([(name, _type(declared.type)) for name, declared in feed.columns.items()])
-
-
-def _type(held: Type) -> pa.DataType:
-    if isinstance(held, ArrayType):
-        return pa.list_(_type(held.element))
-    return pa.decimal128(held.precision, held.scale) if isinstance(held, DecimalType) else _SIMPLE[held.ddl]
+    return pa.struct([(name, type_of(declared.type)) for name, declared in feed.columns.items()])
 
 
 def _of_record(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -554,11 +437,6 @@ def _of_record(batch: pa.RecordBatch) -> pa.RecordBatch:
     kinds = [_RECORD_TYPES[name] for name in RECORD]
     cast = [column if column.type == kind else column.cast(kind) for column, kind in zip(columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(cast, names=list(RECORD))
-
-
-def _empty(number: int) -> pa.Array:
-    """So many empty lists of texts."""
-    return pa.ListArray.from_arrays(pa.array(np.zeros(number + 1, np.int32)), pa.array([], pa.string()))
 
 
 _OF_TEXT = tuple(name for name, kind in _STATED.items() if kind == "STRING")

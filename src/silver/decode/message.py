@@ -97,6 +97,10 @@ class Source(NamedTuple):
     table: str | None = None
 
 
+# Of these, the whole numbers.
+NUMBERS_OF_SOURCE = ("ts_ms", "ts_us", "lsn", "pos", "row")
+
+
 class Wrapped(NamedTuple):
     """A message without what may be around it."""
 
@@ -219,11 +223,6 @@ def whole_number(value: Json) -> int | None:
     except ValueError:  # a fraction, or an exponent
         return None
     return number if -(2**63) <= number < 2**63 else None
-
-
-def is_empty(value: bytes | None) -> bool:
-    """Whether there are no bytes: null, and a length of zero, which some producers send for it."""
-    return not value
 
 
 def is_confluent(value: bytes) -> bool:

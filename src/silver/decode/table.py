@@ -21,6 +21,7 @@ from lakehouse.contracts import Feed
 from silver.decode.message import (
     AVRO,
     NOT_TEXT,
+    NUMBERS_OF_SOURCE,
     Json,
     Key,
     MalformedError,
@@ -52,7 +53,6 @@ NO_OPERATION = "The operation is not one of r, c, u with its row, d, t or m."
 
 # What a transaction topic's records may have; data_collections is there in each.
 _TRANSACTION = {"status", "id", "event_count", "data_collections", "ts_ms"}
-_WHOLE = ("ts_ms", "ts_us", "lsn", "pos", "row")
 _PLACES = ("before", "after", "source")
 _IN_HEX = "hex:"
 
@@ -153,7 +153,7 @@ def _is_of_shape(body: Object) -> bool:
     source, after = body.get("source"), body.get("after")
     if not _is_whole(body.get("ts_ms")) or not isinstance(after, dict | None) or not isinstance(source, dict | None):
         return False
-    return source is None or all(_is_whole(source.get(name)) for name in _WHOLE)
+    return source is None or all(_is_whole(source.get(name)) for name in NUMBERS_OF_SOURCE)
 
 
 def _is_whole(value: Json) -> bool:

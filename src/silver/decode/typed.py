@@ -33,6 +33,7 @@ from silver.decode.numbers import is_base64, is_decimal
 from silver.decode.table import fields_of, is_of_other_table, placeholders
 from silver.decode.times import SECONDS_OF_DAY, YEAR_1, YEAR_10000
 from silver.decode.values import (
+    BITS,
     CONVERSION_ERROR,
     Reader,
     Value,
@@ -40,6 +41,7 @@ from silver.decode.values import (
     epoch_unit,
     is_known,
     reader,
+    scale_of,
 )
 
 
@@ -120,7 +122,6 @@ _NATURAL = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _IN_MILLIS = Annotated[int, msgspec.Meta(ge=YEAR_1 * _MILLIS, lt=YEAR_10000 * _MILLIS)]
 _IN_MICROS = Annotated[int, msgspec.Meta(ge=YEAR_1 * _MICROS, lt=YEAR_10000 * _MICROS)]
 _IN_DAYS = Annotated[int, msgspec.Meta(ge=YEAR_1 // SECONDS_OF_DAY, lt=YEAR_10000 // SECONDS_OF_DAY)]
-_BITS = {"SMALLINT": 15, "INT": 31, "BIGINT": 63}
 _TIMES = {
     "io.debezium.time.MicroTimestamp": Form.TIME,
     "io.debezium.time.Timestamp": Form.MILLIS,
@@ -315,32 +316,25 @@ def _form(declared: Column, feed: Feed, schema: FieldSchema | None) -> Form:
     if isinstance(held, ArrayType):
         return Form.CELL
     if isinstance(held, DecimalType):
-        return (
-            Form.CELL
-            if source == "unsigned_bigint" or not is_decimal(schema)
-            else _decimal_form(declared, feed, schema)
-        )
+        is_number = source != "unsigned_bigint" and is_decimal(schema)
+        return _decimal_form(declared, held, feed, schema) if is_number else Form.CELL
     if not is_known(schema, declared):
         return Form.CELL
     if held.name == "STRING":
         return Form.AS_IS if source in _TEXTS else Form.CELL
-    if held.name in _BITS or (held.name == "BOOLEAN" and not source):
+    if held.name in BITS or (held.name == "BOOLEAN" and not source):
         return Form.AS_IS
     if held.name == "DATE":
         return Form.DATE
-    if held.name == "TIMESTAMP":
-        return _time_form(declared, feed, schema)
-    return Form.CELL
+    return _time_form(declared, feed, schema) if held.name == "TIMESTAMP" else Form.CELL
 
 
-def _decimal_form(declared: Column, feed: Feed, schema: FieldSchema | None) -> Form:
+def _decimal_form(declared: Column, held: DecimalType, feed: Feed, schema: FieldSchema | None) -> Form:
     bytes_are_numbers, precise = feed.decimal_format == "numeric", carries_precise_decimals(feed)
     if is_base64("", schema, by_contract=precise, bytes_are_numbers=bytes_are_numbers):
-        scale = declared.source_type.sizes[1] if declared.source_type and declared.source_type.sizes else None
-        held = declared.element_type
-        of_contract = held.scale if scale is None and isinstance(held, DecimalType) else scale
-        said = of_contract if schema is None or schema.scale is None or bytes_are_numbers else schema.scale
-        return Form.DECIMAL_BASE64 if isinstance(held, DecimalType) and said == held.scale else Form.CELL
+        by_schema = None if schema is None or bytes_are_numbers else schema.scale
+        scale = scale_of(declared, held) if by_schema is None else by_schema
+        return Form.DECIMAL_BASE64 if scale == held.scale else Form.CELL
     return Form.DECIMAL_TEXT if feed.decimal_handling_mode == "string" else Form.DECIMAL_NUMBER
 
 
@@ -365,8 +359,8 @@ def _type_of(column: TypedColumn) -> Any:
     """The type of the field in its struct; without null."""
     held = column.declared.type.ddl
     if column.form is Form.AS_IS:
-        if held in _BITS:
-            limit = 1 << _BITS[held]
+        if held in BITS:
+            limit = 1 << BITS[held]
             return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
         return bool if held == "BOOLEAN" else str
     of_form: dict[Form, Any] = {

@@ -83,7 +83,7 @@ _SEMANTIC_TYPES: Mapping[str, tuple[str, ...]] = {
     "unsigned_bigint": DECIMALS,
 }
 WHOLE = ("SMALLINT", "INT", "BIGINT")
-_BITS = {"SMALLINT": 15, "INT": 31, "BIGINT": 63}
+BITS = {"SMALLINT": 15, "INT": 31, "BIGINT": 63}
 # Bytes without a name are none of these, however they look.
 _NEVER_BYTES = ("time", "timestamp", "TIMESTAMP", "interval", "BOOLEAN", *WHOLE)
 _IN_TEXT = ("date", "DATE", "time", "timestamp", "timestamptz", "TIMESTAMP")
@@ -140,7 +140,7 @@ def _reader(declared: Column, feed: Feed) -> Reader:
     if source == "unsigned_bigint":
         return partial(_unsigned, feed, held if isinstance(held, DecimalType) else None)
     if isinstance(held, DecimalType):
-        return partial(_decimal, feed, held, _scale(declared, held))
+        return partial(_decimal, feed, held, scale_of(declared, held))
     if held.name == "STRING":
         if not source:
             return _as_it_is
@@ -232,8 +232,8 @@ def _sizes(declared: Column) -> tuple[int, ...]:
     return source.sizes if source else ()
 
 
-def _scale(declared: Column, held: DecimalType) -> int:
-    """Of an unscaled number, where the contract says it."""
+def scale_of(declared: Column, held: DecimalType) -> int:
+    """The scale of an unscaled number, as the contract says it."""
     sizes = _sizes(declared)
     return sizes[1] if len(sizes) == 2 else held.scale
 
@@ -401,7 +401,7 @@ _SIMPLE: Mapping[str, Callable[[str], Value]] = {
     "DATE": date,
     "DOUBLE": _double,
     "FLOAT": _float,
-    **{name: partial(_whole, bits) for name, bits in _BITS.items()},
+    **{name: partial(_whole, bits) for name, bits in BITS.items()},
 }
 _TEXTS: Mapping[str, Callable[[str], Value]] = {
     "date": date_text,
