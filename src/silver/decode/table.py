@@ -309,11 +309,15 @@ def _source(block: Object | None) -> Source | None:
 def _flat_source(fields: Object, record: Record) -> Source:
     """What `add.fields` put beside the columns (`source.lsn` as `__source_lsn`, `lsn` as `__lsn`), or `add.headers`."""
 
+    names = {name for name, _value in record.headers}
+
     def of(name: str) -> str | None:
         for place in (f"__source_{name}", f"__{name}"):
-            for found in (text_of(fields.get(place)), record.header(place)):
-                if found is not None:
-                    return found
+            found = text_of(fields.get(place))
+            if found is None and place in names:
+                found = record.header(place)
+            if found is not None:
+                return found
         return None
 
     return Source(
