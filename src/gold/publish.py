@@ -182,8 +182,8 @@ def _not_sent(contracts: Contracts, too_large: Mapping[bytes, int]) -> KafkaErro
 
 def _composite_key(key: bytes) -> str:
     """The composite key in the key of a record of ours, whichever format it is in."""
-    told = json.loads(key)
-    return str(told.get("payload", told)["composite_key"])
+    read = json.loads(key)
+    return str(read.get("payload", read)["composite_key"])
 
 
 def _commit(producer: TransactionalProducer, publication: Publication, marker: Marker) -> None:

@@ -92,45 +92,45 @@ _PAYLOAD = _declaring("payload", Column(type=_STRING))
 
 
 def _read(record: Record, unwrapped: Unwrapping) -> Event | NoEvent:
-    told = table_statement(record, _NO_FIELD, unwrapped)
-    if told.kind == "tombstone":
+    statement = table_statement(record, _NO_FIELD, unwrapped)
+    if statement.kind == "tombstone":
         return NoEvent.TOMBSTONE
-    body = told.body
+    body = statement.body
     if body is None:
-        return NoEvent.BINARY if told.problem in (AVRO, NOT_TEXT) else NoEvent.NOT_JSON
+        return NoEvent.BINARY if statement.problem in (AVRO, NOT_TEXT) else NoEvent.NOT_JSON
     if not isinstance(body, dict):
-        return _outbox(record, told, unwrapped)
+        return _outbox(record, statement, unwrapped)
     source = body.get("source")
     if "op" in body and isinstance(source, dict):
-        return _change(told, connector=text_of(source.get("connector")))
-    if is_heartbeat(body, told.key):
+        return _change(statement, connector=text_of(source.get("connector")))
+    if is_heartbeat(body, statement.key):
         return NoEvent.HEARTBEAT
     if is_transaction(body):
         return NoEvent.TRANSACTION
     if is_schema_change(body):
         return NoEvent.SCHEMA_CHANGE
     # The EventRouter gives every record the header `id`, and the aggregateid as its key; a flattened row has neither.
-    is_routed = record.header("id") is not None or told.key.value is not None
-    return _outbox(record, told, unwrapped) if is_routed else NoEvent.FLAT_ROW
+    is_routed = record.header("id") is not None or statement.key.value is not None
+    return _outbox(record, statement, unwrapped) if is_routed else NoEvent.FLAT_ROW
 
 
-def _change(told: Statement, *, connector: str | None) -> Event | NoEvent:
+def _change(statement: Statement, *, connector: str | None) -> Event | NoEvent:
     """Debezium's change event of a table, whole: with its op and its source block."""
-    if told.kind != "change" or told.source is None:
+    if statement.kind != "change" or statement.source is None:
         others = {"truncate": NoEvent.TRUNCATE, "ignored": NoEvent.MESSAGE}
-        return others.get(told.kind, NoEvent.OTHER_SHAPE)
+        return others.get(statement.kind, NoEvent.OTHER_SHAPE)
     return Event(
         envelope="table",
-        row=None if told.is_delete else told.row,
-        key=told.key,
-        schemas=told.schemas or {},
+        row=None if statement.is_delete else statement.row,
+        key=statement.key,
+        schemas=statement.schemas or {},
         connector=connector,
-        logical_name=told.source.name,
-        source=told.source,
+        logical_name=statement.source.name,
+        source=statement.source,
     )
 
 
-def _outbox(record: Record, told: Statement, unwrapped: Unwrapping) -> Event | NoEvent:
+def _outbox(record: Record, statement: Statement, unwrapped: Unwrapping) -> Event | NoEvent:
     rows = (outbox_statement(record, declared, unwrapped).row for declared in (_NO_FIELD, _PAYLOAD))
     row = next((one for one in rows if one is not None), None)
     if row is None:
@@ -138,7 +138,7 @@ def _outbox(record: Record, told: Statement, unwrapped: Unwrapping) -> Event | N
     return Event(
         envelope="outbox",
         row=row,
-        key=Key(value=told.key.value),
+        key=Key(value=statement.key.value),
         connector=record.header("__debezium.context.connectorName"),
         logical_name=record.header("__debezium.context.connectorLogicalName"),
     )

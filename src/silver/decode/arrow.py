@@ -58,7 +58,7 @@ _STATED: Mapping[str, str] = {
     **dict.fromkeys(("absent", "left_out", "untold", "problems"), "ARRAY<STRING>"),
 }
 # Headers that say of an envelope what is not in it: of a changed key.
-_TELLING = ("__debezium.oldkey", "__debezium.newkey")
+_OF_CHANGED_KEYS = ("__debezium.oldkey", "__debezium.newkey")
 # Or one that is written with escapes.
 _TWO_OPS = r'"op"[ \t\n\r]*:(?s:.*)"op"[ \t\n\r]*:|\\u00(6[fF]|70)'
 _SEQUENCE = Source._fields.index("sequence")
@@ -166,7 +166,7 @@ class _Decoder:
         headers = _Headers(batch.column("headers"))
         keys, values = _bytes(batch.column("key")), _bytes(batch.column("value"))
         taken: set[int] = set()
-        may_be = self._is_quick and _tells_keys(self.feed, topic)
+        may_be = self._is_quick and _names_keys(self.feed, topic)
         plain = _plain(batch, headers, most=self.feed.max_record_bytes) if may_be else [False] * batch.num_rows
         for reads, (at, of_keys, of_values) in self._as_declared(topic, keys, values, plain).items():
             rows, columns = _columns(reads, reads.read(of_keys, of_values), topic)
@@ -258,11 +258,11 @@ class _Headers:
         texts = _texts(self._values.take(pa.array(first, mask=first < 0)))
         return pc.fill_null(texts, "")
 
-    def telling(self) -> set[int]:
+    def of_changed_keys(self) -> set[int]:
         """The records with a header that says what is not in the value."""
-        named = pc.is_in(self._names, value_set=pa.array(_TELLING))
-        is_telling = np.asarray(pc.fill_null(named, fill_value=False), dtype=bool)
-        return set(np.asarray(self._parents)[is_telling].tolist())
+        named = pc.is_in(self._names, value_set=pa.array(_OF_CHANGED_KEYS))
+        is_named = np.asarray(pc.fill_null(named, fill_value=False), dtype=bool)
+        return set(np.asarray(self._parents)[is_named].tolist())
 
     def of(self, row: int) -> list[tuple[str, bytes | None]]:
         """The headers of one record."""
@@ -277,7 +277,7 @@ class _Headers:
         return self._names.to_pylist(), self._values.to_pylist(), ends
 
 
-def _tells_keys(feed: Feed, topic: str) -> bool:
+def _names_keys(feed: Feed, topic: str) -> bool:
     """Whether the topic's name has a value for every column of the key that it tells."""
     patterns = [feed.columns[key].from_topic for key in feed.keys]
     return all(of_topic(re.compile(pattern), topic) is not None for pattern in patterns if pattern is not None)
@@ -291,7 +291,7 @@ def _plain(batch: pa.RecordBatch, headers: _Headers, *, most: int) -> list[bool]
         found &= _is_text(batch.column(name))
     has_two = pc.match_substring_regex(batch.column("value"), _TWO_OPS)
     found &= ~np.asarray(pc.fill_null(has_two, fill_value=False), dtype=bool)
-    for row in headers.telling():
+    for row in headers.of_changed_keys():
         found[row] = False
     return [bool(one) for one in found]
 

@@ -175,23 +175,23 @@ class Explaining:
         """What the record states."""
         return self.typed(self._read(record, self._fields, self._unwrapped), record)
 
-    def typed(self, told: Statement, record: Record) -> Event:
+    def typed(self, statement: Statement, record: Record) -> Event:
         """The statement with its values in the types of the contract, and with what did not fit."""
-        feed, is_change = self.feed, told.kind == "change"
-        has_row = is_change and (not told.is_delete or feed.append_only)
-        has_key = is_change or told.kind == "tombstone" or (feed.append_only and told.kind == "truncate")
-        may_leave_out = told.op not in WHOLE_ROWS or told.old_key is not None
+        feed, is_change = self.feed, statement.kind == "change"
+        has_row = is_change and (not statement.is_delete or feed.append_only)
+        has_key = is_change or statement.kind == "tombstone" or (feed.append_only and statement.kind == "truncate")
+        may_leave_out = statement.op not in WHOLE_ROWS or statement.old_key is not None
         row: list[Value] = []
         absent: list[str] = []
         left_out: list[str] = []
-        problems = [told.problem] if told.problem is not None else _too_large(record, told, feed)
+        problems = [statement.problem] if statement.problem is not None else _too_large(record, statement, feed)
         for column in self._columns if has_key else ():
-            field = self._field(told, column, record) if has_row or column.is_key or column.from_topic else None
+            field = self._field(statement, column, record) if has_row or column.is_key or column.from_topic else None
             if field is None or column.from_topic is not None:
                 row.append(field)
                 if field is None and column.is_key and is_change:
                     problems.append(f"{column.name}: the record has no value for this key.")
-                elif has_row and self._is_absent(told, column):
+                elif has_row and self._is_absent(statement, column):
                     absent.append(column.name)
                 continue
             if column.is_large and may_leave_out and text_of(field) in self._placeholders:
@@ -199,8 +199,8 @@ class Explaining:
                 left_out.append(column.name)
                 continue
             schema = None
-            if told.schemas is not None:
-                schema = next((told.schemas[part] for part in column.fields if part in told.schemas), None)
+            if statement.schemas is not None:
+                schema = next((statement.schemas[part] for part in column.fields if part in statement.schemas), None)
             value = column.read(field, schema)
             if value is CONVERSION_ERROR:
                 row.append(None)
@@ -209,16 +209,16 @@ class Explaining:
             else:
                 row.append(value)
         return Event(
-            kind=told.kind,
+            kind=statement.kind,
             run_id=record.header(RUN_ID) or "",
-            op=told.op,
-            is_delete=told.is_delete,
-            source_ts=told.source_ts,
-            read_ms=told.read_ms,
-            source=told.source,
-            event_id=told.event_id,
-            old_key=told.old_key,
-            new_key=told.new_key,
+            op=statement.op,
+            is_delete=statement.is_delete,
+            source_ts=statement.source_ts,
+            read_ms=statement.read_ms,
+            source=statement.source,
+            event_id=statement.event_id,
+            old_key=statement.old_key,
+            new_key=statement.new_key,
             row=row if has_key else None,
             absent=absent,
             left_out=left_out,
@@ -226,34 +226,34 @@ class Explaining:
             problems=problems,
         )
 
-    def _is_absent(self, told: Statement, column: _Column) -> bool:
+    def _is_absent(self, statement: Statement, column: _Column) -> bool:
         """Whether the row has no field for a column that it would have one for."""
-        if column.is_key or column.from_topic is not None or told.row is None:
+        if column.is_key or column.from_topic is not None or statement.row is None:
             return False
-        return not any(part in told.row for part in column.fields)
+        return not any(part in statement.row for part in column.fields)
 
-    def _field(self, told: Statement, column: _Column, record: Record) -> Json:
+    def _field(self, statement: Statement, column: _Column, record: Record) -> Json:
         """The field of a column, wherever the event has it; None where it has none, or null.
 
         A key's value stands in the record's key, whatever the envelope; a delete may have no row.
         """
         if column.from_topic is not None:
             return of_topic(column.from_topic, record.topic)
-        of_row = _first(told.row, column.fields)
+        of_row = _first(statement.row, column.fields)
         if not column.is_key:
             return of_row
         if self.feed.envelope != "table" and of_row is not None:
             return of_row
-        of_key = _first(told.key.fields, column.fields)
+        of_key = _first(statement.key.fields, column.fields)
         if of_key is None and self._fields.single_key:
-            of_key = told.key.value
+            of_key = statement.key.value
         return of_row if of_key is None else of_key
 
 
-def _too_large(record: Record, told: Statement, feed: Feed) -> list[str]:
+def _too_large(record: Record, statement: Statement, feed: Feed) -> list[str]:
     """What is said of a record that leads to a row, and is larger than its table takes."""
     size, most = len(record.key or b"") + len(record.value or b""), feed.max_record_bytes
-    if told.kind != "change" or told.is_delete or size <= most:
+    if statement.kind != "change" or statement.is_delete or size <= most:
         return []
     return [f"The record has {size} bytes; the limit is {most} (max_record_bytes)."]
 
