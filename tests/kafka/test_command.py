@@ -16,7 +16,9 @@ pytestmark = pytest.mark.kafka
 
 
 def lakehouse(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
+    # Where the jars are is no setting of the product.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
+    environment = kept | {name: os.environ[name] for name in ("LAKEHOUSE_CACHE",) if name in os.environ}
     command = [sys.executable, "-c", "from cli.main import main; main()", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
 

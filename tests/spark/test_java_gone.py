@@ -38,7 +38,9 @@ main(sys.argv[2:])
 
 @pytest.mark.parametrize("when", ["between", "during"])
 def test_it_is_named_and_the_remedy_too(tmp_path: Path, when: str) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LAKEHOUSE_", "PYTEST_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LAKEHOUSE_", "PYTEST_"))}
+    # Where the jars are is no setting of the product.
+    environment = kept | {name: os.environ[name] for name in ("LAKEHOUSE_CACHE",) if name in os.environ}
     command = [sys.executable, "-c", KILLED, when, "silver", "--warehouse", str(tmp_path / "warehouse"), "--json"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1, ended.stderr
