@@ -11,6 +11,7 @@ from rich.console import Console
 
 from cli.jobs import JOBS, Outcome, Work, run_jobs
 from cli.maintain import tables_of
+from demo.__main__ import contracts_of_recordings
 from demo.broker import embedded_broker
 from demo.check import topic_differences
 from lakehouse.config import Settings, settings
@@ -45,6 +46,12 @@ def chosen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         )
     for name in NAMES.values():
         spark.sql(f"DROP SCHEMA spark_catalog.{name} CASCADE")
+
+
+@pytest.fixture(scope="module")
+def contracts(contracts: Contracts) -> Contracts:
+    """They name the tables that the recordings are of."""
+    return contracts_of_recordings(contracts)
 
 
 @pytest.fixture(scope="module")
