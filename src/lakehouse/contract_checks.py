@@ -65,7 +65,7 @@ def mistakes(contracts: Contracts) -> Iterator[Mistake]:
 
 
 def _topics(contracts: Contracts) -> Iterator[Mistake]:
-    """Every feed is the only one of its name and has a table; every topic belongs to one feed or to none."""
+    """Every feed is the only one of its name and has a table; feeds that share a topic can be told apart."""
     sources = contracts.topics.sources
     owner_of_feed: dict[str, str] = {}
     owners: dict[str, str] = {}
@@ -78,12 +78,10 @@ def _topics(contracts: Contracts) -> Iterator[Mistake]:
             owner_of_feed[name] = source_name
             if name not in contracts.silver.tables:
                 yield Mistake(TOPICS, here, _unknown("table", name, contracts.silver.tables, where=TABLES))
-            for topic in feed.topics:
-                if topic in owners:
-                    yield Mistake(TOPICS, (*here, "topics"), f"topic {topic} belongs to {owners[topic]} too")
-                owners[topic] = name
+            owners |= dict.fromkeys(feed.topics, name)
         yield from _start(source_name, source)
-    yield from _patterns(sources, owners)
+    yield from _shared_topics(sources)
+    yield from _ignored_topics(sources)
     published = contracts.gold.publication.topic
     for topic in (published, contracts.gold.publication.progress_topic):
         if topic in owners or any(feed.has_topic(topic) for feed in _feeds(sources).values()):
@@ -95,14 +93,39 @@ def _feeds(sources: Mapping[str, Source]) -> Mapping[tuple[str, str], FeedTopics
     return {(source, name): feed for source, declared in sources.items() for name, feed in declared.feeds.items()}
 
 
-def _patterns(sources: Mapping[str, Source], owners: Mapping[str, str]) -> Iterator[Mistake]:
-    """No pattern takes a topic that is another feed's, or that is to be ignored."""
-    for (source, name), feed in _feeds(sources).items():
-        for pattern in feed.topic_patterns:
-            here: Path = ("sources", source, "feeds", name, "topic_patterns")
-            for topic, owner in owners.items():
-                if owner != name and re.fullmatch(pattern, topic):
-                    yield Mistake(TOPICS, here, f"the pattern {pattern!r} takes topic {topic}, which is {owner}'s")
+def _shared_topics(sources: Mapping[str, Source]) -> Iterator[Mistake]:
+    """Feeds have a topic in common only where their records can be told apart."""
+    feeds = list(_feeds(sources).items())
+    for number, ((source, name), feed) in enumerate(feeds):
+        for (other_source, other_name), other in feeds[:number]:
+            named = [("topics", topic) for topic in filter(other.has_topic, feed.topics)]
+            found = [("topic_patterns", topic) for topic in filter(feed.has_topic, other.topics)]
+            same = [("topic_patterns", pattern) for pattern in feed.topic_patterns if pattern in other.topic_patterns]
+            for where, topic in [*named, *found, *same][:1]:
+                why = "of another source" if source != other_source else _not_told_apart(feed, other)
+                if why is not None:
+                    here = ("sources", source, "feeds", name, where)
+                    yield Mistake(TOPICS, here, f"topic {topic} belongs to {other_name} too, {why}")
+
+
+def _not_told_apart(feed: FeedTopics, other: FeedTopics) -> str | None:
+    """Why the records of two feeds cannot be told apart by their tables; None where they can."""
+    if "outbox" in (feed.envelope, other.envelope):
+        return "and records of an outbox do not name their table"
+    if not all(one.tables or one.table_patterns for one in (feed, other)):
+        return "so both need `tables` or `table_patterns`: they tell the records apart"
+    if feed.other_tables != other.other_tables:
+        return "so both need the same `other_tables`"
+    both = [*{*feed.tables} & {*other.tables}]
+    for one, named in ((feed, other), (other, feed)):
+        both += [t for t in named.tables if any(re.fullmatch(pattern, t) for pattern in one.table_patterns)]
+    if both:
+        return f"and table {min(both)} as well"
+    return "and `table_patterns` of both may name one table" if feed.table_patterns and other.table_patterns else None
+
+
+def _ignored_topics(sources: Mapping[str, Source]) -> Iterator[Mistake]:
+    """No topic that is to be ignored is a feed's."""
     for source, declared in sources.items():
         for topic in declared.ignored_topics:
             for name, feed in declared.feeds.items():

@@ -74,10 +74,13 @@ class FeedTopics(Model):
     """table: changes of a table's rows. outbox: events of an outbox table. Their shape each record tells itself."""
     tables: tuple[TableName, ...] = Field(default=(), strict=False)
     """The tables that the records may be of, as Debezium's `table.include.list` names them: `schema.table` of
-    PostgreSQL, `database.table` of MySQL and MariaDB. A record whose source block names another one waits in
-    quarantine. Without these and `table_patterns`, no table is looked at."""
+    PostgreSQL, `database.table` of MySQL and MariaDB. Feeds that share a topic are told apart by them. A record whose
+    source block names a table of no feed is of `other_tables`. Without these and `table_patterns`, no table is looked
+    at."""
     table_patterns: tuple[Pattern, ...] = Field(default=(), strict=False)
     """More tables, as regular expressions that match whole names: for a feed that is sharded."""
+    other_tables: Literal["quarantine", "ignore"] = "quarantine"
+    """What becomes of a record of a table that no feed of its topic names."""
     aggregate_types: tuple[str, ...] = Field(default=(), strict=False)
     """Of an outbox whose table is read without the EventRouter: the `aggregatetype`s of this feed; default: all."""
     snapshots: Literal["full", "partial"] = "full"
@@ -109,6 +112,11 @@ class FeedTopics(Model):
     def has_topic(self, topic: str) -> bool:
         """Whether the topic tells this feed's story."""
         return topic in self.topics or any(re.fullmatch(pattern, topic) for pattern in self.topic_patterns)
+
+    def may_share(self, other: FeedTopics) -> bool:
+        """Whether some topic may tell of both feeds."""
+        named = any(map(other.has_topic, self.topics)) or any(map(self.has_topic, other.topics))
+        return named or bool(self.topic_patterns and other.topic_patterns)
 
 
 class Source(Model):
@@ -238,17 +246,40 @@ class SilverTables(Model):
     tables: dict[Name, SilverTable] = Field(min_length=1)
 
 
+class Sibling(Model):
+    """A feed as another one of its source sees it, with which it may share topics.
+
+    `keys`: of each column of its key the fields that may hold it. `is_first`: whether the contract names it first.
+    """
+
+    topics: FeedTopics
+    keys: tuple[tuple[str, ...], ...]
+    is_first: bool
+
+
 class Feed(FeedTopics, SilverTable):
     """A feed with its silver table: what silver needs to know of it, put together from both contracts."""
 
     name: Name
     source: Name
     kind: SourceKind
+    siblings: tuple[Sibling, ...] = ()
+    """The feeds with which it may share topics."""
+
+    @property
+    def key_fields(self) -> tuple[tuple[str, ...], ...]:
+        """Of each column of the key that stands in the records, the fields that may hold it."""
+        return key_fields(self)
 
     @property
     def is_sharded(self) -> bool:
         """Whether the topic is part of the key: then every topic tells of rows of its own."""
         return any(self.columns[key].from_topic is not None for key in self.keys)
+
+
+def key_fields(table: SilverTable) -> tuple[tuple[str, ...], ...]:
+    """Of each column of the key that stands in the records, the fields that may hold it."""
+    return tuple(table.fields_of(key) for key in table.keys if table.columns[key].from_topic is None)
 
 
 OnFailure = Literal["warn", "quarantine", "fail"]
@@ -389,11 +420,31 @@ class Contracts(Model):
     def feeds(self) -> Mapping[str, Feed]:
         """Every feed that has a silver table, by name."""
         return {
-            name: Feed(name=name, source=source_name, kind=source.kind, **vars(feed), **vars(self.silver.tables[name]))
+            name: Feed(
+                name=name,
+                source=source_name,
+                kind=source.kind,
+                siblings=self._siblings(source, name),
+                **vars(feed),
+                **vars(self.silver.tables[name]),
+            )
             for source_name, source in self.topics.sources.items()
             for name, feed in source.feeds.items()
             if name in self.silver.tables
         }
+
+    def _siblings(self, source: Source, name: str) -> tuple[Sibling, ...]:
+        """The feeds of the source that may share topics with this one."""
+        order = list(source.feeds)
+        return tuple(
+            Sibling(
+                topics=FeedTopics(**vars(feed)),
+                keys=key_fields(self.silver.tables[other]),
+                is_first=order.index(other) < order.index(name),
+            )
+            for other, feed in source.feeds.items()
+            if other != name and other in self.silver.tables and feed.may_share(source.feeds[name])
+        )
 
     @property
     def sensitive_in_gold(self) -> frozenset[str]:

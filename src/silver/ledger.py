@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 # Every record read is exactly one of these.
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
 
-# One row a batch and topic-partition: read = the sum of OUTCOMES; `gaps` are the offsets between that no record has. A
-# later batch that learns better of a record moves it from one outcome to another, in a row of its own that reads none.
+# One row a batch, feed and topic-partition: read = the sum of OUTCOMES; `gaps` are the offsets between that no record
+# of the feed has: compaction leaves them, and records of another feed that shares the topic. A later batch that learns
+# better of a record moves it from one outcome to another, in a row of its own that reads none.
 # `checkpoint`: the identity of silver's checkpoint; a silver that is made anew from bronze has another one.
 LEDGER = TableSpec(
     name="ops.ledger",
@@ -96,6 +97,8 @@ COUNTS = f"""
     read_to_ms BIGINT, source_names ARRAY<STRING>, highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN,
     key_ranges MAP<STRING, STRUCT<lowest: BIGINT, highest: BIGINT>>
 """
+# A feed (None: of topics without one) in a topic-partition.
+OfFeed = tuple[str | None, Place]
 WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
@@ -201,26 +204,26 @@ def ignored_counts(records: DataFrame) -> DataFrame:
 
 def ledger_rows(
     counted: Iterable[Mapping[str, Any]],
-    outcomes: Mapping[Place, Mapping[str, int]],
-    gaps: Mapping[Place, Sequence[tuple[int, int]]],
+    outcomes: Mapping[OfFeed, Mapping[str, int]],
+    gaps: Mapping[OfFeed, Sequence[tuple[int, int]]],
     *,
     batch: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Rows of `ops.ledger` for one batch (`batch`: its run, source, checkpoint and number), without `written_at`.
 
-    `outcomes`: of every topic-partition, how many changes, truncates and tombstones ended how.
+    `outcomes`: of every feed and topic-partition, how many changes, truncates and tombstones ended how.
     """
-    rows: dict[Place, dict[str, Any]] = {}
+    rows: dict[OfFeed, dict[str, Any]] = {}
     for one in counted:
-        place = (one["topic"], one["topic_id"], one["partition"])
+        of_feed = (one["feed"], (one["topic"], one["topic_id"], one["partition"]))
         row = rows.setdefault(
-            place,
+            of_feed,
             {
                 **batch,
                 **{name: one[name] for name in ("feed", "topic", "topic_id", "partition")},
                 **{name: one[name] for name in ("first_offset", "last_offset")},
                 **dict.fromkeys(("read", *OUTCOMES, "judged"), 0),
-                "gaps": [{"first": first, "last": last} for first, last in gaps.get(place, ())],
+                "gaps": [{"first": first, "last": last} for first, last in gaps.get(of_feed, ())],
                 "failed_rules": {},
                 "absent_columns": {},
             },
@@ -232,8 +235,8 @@ def ledger_rows(
         for name in ("failed_rules", "absent_columns"):
             for key, times in one[name].items():
                 row[name][key] = row[name].get(key, 0) + times
-    for place, row in rows.items():
-        for outcome, records in outcomes.get(place, {}).items():
+    for of_feed, row in rows.items():
+        for outcome, records in outcomes.get(of_feed, {}).items():
             row[outcome] += records
     return list(rows.values())
 

@@ -28,6 +28,7 @@ from silver.from_bronze import in_ranges
 from silver.history import remembered
 from silver.ledger import (
     LEDGER,
+    OfFeed,
     counts,
     ignored_counts,
     job_name,
@@ -36,7 +37,6 @@ from silver.ledger import (
 )
 from silver.quarantine import Standing
 from silver.required_fields import require_fields
-from silver.runs import Place
 from silver.state import State, write_state
 from silver.stops import Reach, Stop
 
@@ -309,14 +309,14 @@ def _apply(arrived: Arrived, judged: Judged, number: Numbered, sizes: Mapping[st
             quarantine.add(warehouse, entries(part, records), job.source)
         if name in judged.standing.met_again:
             quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
-    _write_down(arrived, rows, outcomes, number, memory.state)
+    _write_down(arrived, judged, outcomes, number, memory.state)
 
 
 def _write_down(
-    arrived: Arrived, rows: Sequence[Row], outcomes: Mapping[str, Outcome], number: Numbered, state: State
+    arrived: Arrived, judged: Judged, outcomes: Mapping[str, Outcome], number: Numbered, state: State
 ) -> None:
     """What later batches need to know of this one, then the ledger: a batch in the ledger is done."""
-    warehouse = arrived.warehouse
+    warehouse, rows = arrived.warehouse, judged.rows
     counted = [row.asDict() for row in rows]
     write_state(
         warehouse,
@@ -327,8 +327,10 @@ def _write_down(
         writer=number.writer,
         number=number.batch_id,
     )
-    ended = {place: counts for outcome in outcomes.values() for place, counts in outcome.counts.items()}
-    written = ledger_rows(counted, ended, _gaps(arrived.records, rows), batch=number.row)
+    ended: dict[OfFeed, Mapping[str, int]] = {
+        (feed, place): counts for feed, outcome in outcomes.items() for place, counts in outcome.counts.items()
+    }
+    written = ledger_rows(counted, ended, _gaps(arrived, judged, rows), batch=number.row)
     for feed, outcome in outcomes.items():
         written += moved_rows(outcome, batch={**number.row, "feed": feed})
     ledger = small_table(warehouse.spark, written, LEDGER.columns)
@@ -340,21 +342,27 @@ def _write_down(
     )
 
 
-def _gaps(batch: DataFrame, rows: Sequence[Row]) -> dict[Place, list[tuple[int, int]]]:
-    """Of every place, the ranges of offsets inside of the batch that no record has."""
-    extent: dict[Place, tuple[int, int, int]] = {}
+def _gaps(arrived: Arrived, judged: Judged, rows: Sequence[Row]) -> dict[OfFeed, list[tuple[int, int]]]:
+    """Of every feed and place, the ranges of offsets between its records that none of them has.
+
+    Records of another feed that shares the topic may stand in between.
+    """
+    extent: dict[OfFeed, tuple[int, int, int]] = {}
     for row in rows:
-        place = (row["topic"], row["topic_id"], row["partition"])
-        first, last, read = extent.get(place, (row["first_offset"], row["last_offset"], 0))
-        extent[place] = (min(first, row["first_offset"]), max(last, row["last_offset"]), read + row["read"])
-    with_gaps = [place for place, (first, last, read) in extent.items() if last - first + 1 != read]
-    gaps: dict[Place, list[tuple[int, int]]] = {}
-    if with_gaps:
-        records = batch.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
-        found = offset_gaps(records.where(F.col("topic").isin(*{topic for topic, _id, _partition in with_gaps})))
+        one = (row["feed"], (row["topic"], row["topic_id"], row["partition"]))
+        first, last, read = extent.get(one, (row["first_offset"], row["last_offset"], 0))
+        extent[one] = (min(first, row["first_offset"]), max(last, row["last_offset"]), read + row["read"])
+    with_gaps: dict[str | None, set[str]] = {}
+    for (feed, place), (first, last, read) in extent.items():
+        if last - first + 1 != read:
+            with_gaps.setdefault(feed, set()).add(place[0])
+    gaps: dict[OfFeed, list[tuple[int, int]]] = {}
+    for feed, topics in with_gaps.items():
+        of_feed = arrived.records.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        found = offset_gaps((of_feed if feed is None else judged.records[feed]).where(F.col("topic").isin(*topics)))
         for row in found.collect():
             place = (row["topic"], row["topic_id"], row["partition"])
-            gaps.setdefault(place, []).append((row["first"], row["last"]))
+            gaps.setdefault((feed, place), []).append((row["first"], row["last"]))
     return gaps
 
 

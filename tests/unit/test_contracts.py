@@ -7,15 +7,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from lakehouse.column_types import DecimalType
+from lakehouse.contract_checks import mistakes
 from lakehouse.contract_files import MODELS, SCHEMAS, load_contracts
-from lakehouse.contracts import Expectation, SilverTables
+from lakehouse.contracts import Contracts, Expectation, SilverTables
 from lakehouse.errors import ContractError, SettingsError
 from lakehouse.parameters import expressions, needed
+from tests.support.shared import CUSTOMERS, ORDERS, TOPIC, sharing
 from tools.generated import schemas
 
 SOURCES = Path(__file__).parent.parent.parent / "src"
@@ -249,7 +252,7 @@ MISTAKES = [
         "topic_patterns: ['.*pg.*|m.*']\n        topics: [o",
         "m.*",
         "",
-        "takes topic my",
+        "belongs to mysql_orders too, and records of an outbox do not name their table",
     ),
     (TOPICS, "start: earliest", "start: erliest", "erliest", "sources.postgres.start", "did you mean 'earliest'?"),
     (
@@ -615,6 +618,39 @@ def test_a_changed_copy_has_the_changed_feeds() -> None:
     assert len(contracts.feeds) > 1
     silver = SilverTables(tables={"mysql_orders": contracts.silver.tables["mysql_orders"]})
     assert set(contracts.model_copy(update={"silver": silver}).feeds) == {"mysql_orders"}
+
+
+@pytest.mark.parametrize(
+    ("of_orders", "of_customers", "sentence"),
+    [
+        ({}, {}, None),
+        ({}, {"tables": ()}, "so both need `tables` or `table_patterns`: they tell the records apart"),
+        ({}, {"tables": ("ecommerce.orders", "ecommerce.customers")}, "and table ecommerce.orders as well"),
+        ({}, {"tables": (), "table_patterns": (r"ecommerce\..*",)}, "and table ecommerce.orders as well"),
+        ({}, {"table_patterns": (r"archive\..*",)}, None),
+        (
+            {"table_patterns": (r"a\..*",)},
+            {"table_patterns": (r"archive\..*",)},
+            "and `table_patterns` of both may name one table",
+        ),
+        ({}, {"other_tables": "ignore"}, "so both need the same `other_tables`"),
+        ({}, {"topics": ("other",), "topic_patterns": (r"mysql_prod.*",)}, None),
+        ({"topics": ("other",)}, {}, None),
+    ],
+)
+def test_feeds_share_a_topic_where_their_records_can_be_told_apart(
+    contracts: Contracts, of_orders: dict[str, Any], of_customers: dict[str, Any], sentence: str | None
+) -> None:
+    shared = sharing(contracts)
+    mysql = shared.topics.sources["mysql"]
+    feeds = {
+        ORDERS: mysql.feeds[ORDERS].model_copy(update=of_orders),
+        CUSTOMERS: mysql.feeds[CUSTOMERS].model_copy(update=of_customers),
+    }
+    sources = {"mysql": mysql.model_copy(update={"feeds": feeds})}
+    changed = shared.model_copy(update={"topics": shared.topics.model_copy(update={"sources": sources})})
+    found = [mistake.what for mistake in mistakes(changed) if "belongs to" in mistake.what]
+    assert found == ([] if sentence is None else [f"topic {TOPIC} belongs to {ORDERS} too, {sentence}"])
 
 
 def test_the_schemas_are_as_the_code_would_write_them() -> None:

@@ -177,10 +177,12 @@ class _Decoder:
                 yield self._batch(_at(batch, here), stated, columns[1:])
         rest = [n for n in range(batch.num_rows) if n not in taken]
         if rest:
-            records = [Record(topic, keys[n], values[n], headers.of(n)) for n in rest]
-            events = [self._explaining.event(record) for record in records]
+            found = [self._explaining.own_event(Record(topic, keys[n], values[n], headers.of(n))) for n in rest]
             self._learn()
-            yield self._batch(_at(batch, rest), _stated(events), _rows(events, self.feed))
+            own = [n for n, event in zip(rest, found, strict=True) if event is not None]
+            events = [event for event in found if event is not None]
+            if own:
+                yield self._batch(_at(batch, own), _stated(events), _rows(events, self.feed))
 
     def _as_declared(
         self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], plain: Sequence[bool]

@@ -33,7 +33,7 @@ from silver.decode.message import (
 )
 from silver.decode.numbers import NUMBER, digits_of, from_base64, is_decimal
 from silver.decode.outbox import outbox_statement
-from silver.decode.table import fields_of, placeholders, table_statement
+from silver.decode.table import fields_of, is_own, placeholders, table_statement
 from silver.decode.values import (
     CONVERSION_ERROR,
     WHOLE,
@@ -174,6 +174,13 @@ class Explaining:
     def event(self, record: Record) -> Event:
         """What the record states."""
         return self.typed(self._read(record, self._fields, self._unwrapped), record)
+
+    def own_event(self, record: Record) -> Event | None:
+        """The same; None where the record is of another feed that shares the topic."""
+        if not self.feed.siblings:
+            return self.event(record)
+        statement = self._read(record, self._fields, self._unwrapped)
+        return self.typed(statement, record) if is_own(statement, record.topic, self._fields) else None
 
     def typed(self, statement: Statement, record: Record) -> Event:
         """The statement with its values in the types of the contract, and with what did not fit."""

@@ -124,7 +124,7 @@ class Statement:
 
     `row`: the fields of the row, or of an outbox's payload; of a delete those of the row before, where it alone has
     the key. Times: `source_ts` in microseconds, `read_ms` (when the connector read it) in milliseconds. `body`: of a
-    table's topic, the value without what may be around it, whatever it is.
+    table's topic, the value without what may be around it, whatever it is. `table`: as contracts name it.
     """
 
     kind: str
@@ -138,6 +138,7 @@ class Statement:
     source_ts: int | None = None
     read_ms: int | None = None
     event_id: str | None = None
+    table: str | None = None
     old_key: str | None = None
     new_key: str | None = None
     body: Json = None

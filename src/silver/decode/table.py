@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from uuid import UUID
 
-from lakehouse.contracts import Feed
+from lakehouse.contracts import Feed, FeedTopics, Sibling
 from silver.decode.message import (
     AVRO,
     NOT_TEXT,
@@ -42,7 +42,8 @@ from silver.decode.message import (
 from silver.decode.numbers import whole
 from silver.decode.times import instant
 
-OTHER_TABLE = "The source block names another table than the contract of this feed (tables, table_patterns)."
+OTHER_TABLE = "The source block names a table that no feed of the topic names (tables, table_patterns)."
+ANY_TABLE = "The tombstone's key may be of several tables of this topic: their keys have fields of the same names."
 TWO_OPS = "The value has the field op more than once."
 KEY_CHANGED = "The update has another key before than after: Debezium sends a delete and a create for that."
 KEYS_DIFFER = "The record's key and its row have different values for a column of the key."
@@ -55,6 +56,29 @@ NO_OPERATION = "The operation is not one of r, c, u with its row, d, t or m."
 _TRANSACTION = {"status", "id", "event_count", "data_collections", "ts_ms"}
 _PLACES = ("before", "after", "source")
 _IN_HEX = "hex:"
+# What ByLogicalTableRouter adds to keys of tables that share a topic (`key.field.name`): the topic the table had.
+_OF_ROUTER = "__dbz__physicalTableIdentifier"
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables that a feed's records may be of; none where the contract names none."""
+
+    names: frozenset[str]
+    patterns: tuple[re.Pattern[str], ...]
+
+    def __contains__(self, table: str | None) -> bool:
+        """Whether the table is one of them."""
+        return table is not None and (table in self.names or any(pattern.fullmatch(table) for pattern in self.patterns))
+
+    def __bool__(self) -> bool:
+        """Whether the contract names any."""
+        return bool(self.names or self.patterns)
+
+
+def tables_of(feed: FeedTopics) -> Tables:
+    """The `Tables` of a feed."""
+    return Tables(frozenset(feed.tables), tuple(re.compile(pattern) for pattern in feed.table_patterns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +86,15 @@ class Fields:
     """What a contract says of the fields of its feed, looked up once for all records.
 
     `declared`: those that may hold its columns. `keys`: of each column of the key that the record has, its fields.
-    `single_key`: whether that is one column: then a key that is a single value is its value.
+    `single_key`: whether that is one column: then a key that is a single value is its value. `tables`: those of the
+    feed. `siblings`: the feeds that may share its topics.
     """
 
     feed: Feed
     declared: frozenset[str]
     keys: tuple[tuple[str, ...], ...]
-    table_patterns: tuple[re.Pattern[str], ...]
+    tables: Tables
+    siblings: tuple[tuple[Sibling, Tables], ...]
 
     @property
     def single_key(self) -> bool:
@@ -82,8 +108,9 @@ def fields_of(feed: Feed) -> Fields:
     return Fields(
         feed=feed,
         declared=frozenset(field for name in own for field in feed.fields_of(name)),
-        keys=tuple(feed.fields_of(key) for key in feed.keys if key in own),
-        table_patterns=tuple(re.compile(pattern) for pattern in feed.table_patterns),
+        keys=feed.key_fields,
+        tables=tables_of(feed),
+        siblings=tuple((sibling, tables_of(sibling.topics)) for sibling in feed.siblings),
     )
 
 
@@ -178,9 +205,12 @@ def _of_event(fields: Fields, key: Key, op: str, *, text: str, body: Object, sch
         read_ms=whole_number(body.get("ts_ms")),
     )
     flaw = TWO_OPS if has_twice(text, "op") else _flaw(fields, op, key, row=row, before=before, source=source)
-    if flaw is not None:
+    if source is not None and source.table:
+        found.table = table_name(source.table, source, fields.feed.kind)
+    if flaw == OTHER_TABLE:
+        _of_no_feed(found, fields)
+    elif flaw is not None:
         found.problem = flaw
-        found.source = None if flaw == OTHER_TABLE else source
     elif op == "d" or (op in ("r", "c", "u") and after is not None):
         found.kind = "change"
     elif op in ("t", "m"):
@@ -195,7 +225,7 @@ def _of_flat_row(record: Record, fields: Fields, row: Object, schema: MessageSch
     op = "d" if is_deleted else text_of(row.get("__op")) or record.header("__op")
     source = _flat_source(row, record)
     flaw = _flaw(fields, op, key, row=row, before=None, source=source)
-    return Statement(
+    found = Statement(
         kind="change" if flaw is None else "unreadable",
         problem=flaw,
         op=op,
@@ -203,9 +233,20 @@ def _of_flat_row(record: Record, fields: Fields, row: Object, schema: MessageSch
         row=row,
         key=key,
         schemas=None if schema is None else schema.fields,
-        source=None if flaw == OTHER_TABLE else source,
+        source=source,
         source_ts=_time(source),
+        table=table_name(source.table, source, fields.feed.kind) if source.table else None,
     )
+    if flaw == OTHER_TABLE:
+        _of_no_feed(found, fields)
+    return found
+
+
+def _of_no_feed(found: Statement, fields: Fields) -> None:
+    """Make it a record of a table that no feed names: its source block says nothing of this feed's history."""
+    found.source = None
+    is_ignored = fields.feed.other_tables == "ignore"
+    found.kind, found.problem = ("ignored", None) if is_ignored else ("unreadable", OTHER_TABLE)
 
 
 def _flaw(
@@ -230,12 +271,45 @@ def _flaw(
 
 def is_of_other_table(source: Source, fields: Fields) -> bool:
     """Whether the source block names a table that is not one of the feed's; never where the contract names none."""
-    feed = fields.feed
     # Of a logical message of PostgreSQL it is empty.
-    if not source.table or not (feed.tables or feed.table_patterns):
+    if not source.table or not fields.tables:
         return False
-    name = table_name(source.table, source, feed.kind)
-    return name not in feed.tables and not any(pattern.fullmatch(name) for pattern in fields.table_patterns)
+    return table_name(source.table, source, fields.feed.kind) not in fields.tables
+
+
+def is_own(found: Statement, topic: str, fields: Fields) -> bool:
+    """Whether the record is this feed's, and not that of a feed that shares its topic.
+
+    A record is of the feed that names its table; a tombstone, which has no table, of the one whose key it has. Any
+    other is of the first feed of the topic: what no feed names, and what says nothing of a table. A tombstone that may
+    be of several tables is so too, and then unreadable: to take it for a delete could remove a row that is there.
+    """
+    sharing = [(sibling, tables) for sibling, tables in fields.siblings if sibling.topics.has_topic(topic)]
+    if not sharing:
+        return True
+    is_first = not any(sibling.is_first for sibling, _tables in sharing)
+    if found.kind == "tombstone":
+        may_be_own = _has_key(found.key, fields.keys, fields.tables)
+        others = [_has_key(found.key, sibling.keys, tables) for sibling, tables in sharing]
+        if may_be_own + sum(others) == 1:
+            return may_be_own
+        if may_be_own or any(others):
+            found.kind, found.problem = "unreadable", ANY_TABLE
+        return is_first
+    if found.table in fields.tables:
+        return True
+    return is_first and not any(found.table in tables for _sibling, tables in sharing)
+
+
+def _has_key(key: Key, keys: Sequence[Sequence[str]], tables: Tables) -> bool:
+    """Whether the key has the fields of these, and the router's mark, where it has one, names one of the tables."""
+    if key.fields is None:
+        return False
+    marked = text_of(key.fields.get(_OF_ROUTER))
+    if marked is not None:
+        return ".".join(marked.split(".")[-2:]) in tables
+    has_all = all(any(name in key.fields for name in names) for names in keys)
+    return has_all and len(key.fields) == len(keys)
 
 
 def table_name(table: str, source: Source, kind: str) -> str:
