@@ -70,7 +70,7 @@ def one_pass(spark: SparkSession, contracts: Contracts, bronze: Path, folder: Pa
     started = time.monotonic()
     apply_batch(rows, 0, job=Job("postgres", contracts, warehouse.address, "benchmark"))
     passed = time.monotonic() - started
-    applied = warehouse.read("ops.ledger").selectExpr("sum(applied) AS applied").collect()[0]["applied"]
+    applied = warehouse.read("ops.batches").selectExpr("sum(applied) AS applied").collect()[0]["applied"]
     if not applied:
         raise SystemExit("Nothing was applied: the benchmark measures nothing.")
     shutil.rmtree(folder)

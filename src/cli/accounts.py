@@ -1,4 +1,4 @@
-"""Bronze and the ledger laid side by side: what became of every record, and what does not add up."""
+"""Bronze and the batch audit laid side by side: what became of every record, and what does not add up."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from lakehouse.held import held
 from lakehouse.ranges import PLACE, overlaid
 from lakehouse.tables import TableSpec, Warehouse, small_table
 from silver import conservation as of_silver
-from silver.ledger import LEDGER, job_name
-from silver.stops import STOPPED, held_ranges
+from silver.batches import BATCHES as AUDIT
+from silver.batches import waiting_ranges
+from silver.state import job_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -52,18 +53,18 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
 
     A job may be at work: what is written first is looked at last, so that nothing seems to be missing.
     """
-    ledger = ledger_now(warehouse, source)
+    audit = audit_now(warehouse, source)
     batches = _now(warehouse, BATCHES).where(F.col("source") == source)
     offsets = _now(warehouse, OFFSETS).where(F.col("source") == source)
     checkpoint = warehouse.checkpoint_id(job_name(source)) or ""
-    stopped = held_ranges(_now(warehouse, STOPPED), source=source, checkpoint=checkpoint)
+    stopped = waiting_ranges(_now(warehouse, AUDIT), source=source, checkpoint=checkpoint)
     name = events_table(source).name
     events = warehouse.read(name, version=warehouse.version(name))
     kinds = {
         "stored": of_bronze.stored_ranges(events),
         "asked": of_bronze.asked_ranges(batches),
         "skipped": of_bronze.skipped_ranges(offsets),
-        "counted": of_silver.counted_ranges(ledger),
+        "counted": of_silver.counted_ranges(audit),
         "held": stopped,
     }
     around = of_silver.with_counted_to(of_bronze.with_surroundings(overlaid(kinds)))
@@ -77,16 +78,16 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
             of_silver.not_counted(ranges, came_to=came_to),
             of_silver.held_back(ranges),
             of_silver.counted_twice(ranges),
-            of_silver.unbalanced(ledger),
+            of_silver.unbalanced(audit),
         ]
         # Hardly ever there: without them there is nothing to compare.
         if not short.isEmpty():
             found.append(of_bronze.missing_of_batches(ranges, short))
-        rows = of_silver.suspicious(ledger)
+        rows = of_silver.suspicious(audit)
         if not rows.isEmpty():
             found.append(of_silver.read_otherwise(rows, ranges))
         findings = _by_kind(_first_of_each_kind(joined(reduce(DataFrame.unionByName, found))).collect())
-    return Account(source, _places(of_silver.totals(ledger).collect(), findings), findings)
+    return Account(source, _places(of_silver.totals(audit).collect(), findings), findings)
 
 
 def skipped_topics(warehouse: Warehouse, sources: Iterable[str]) -> set[str]:
@@ -101,17 +102,17 @@ def skipped_topics(warehouse: Warehouse, sources: Iterable[str]) -> set[str]:
             "stored": of_bronze.stored_ranges(events),
             "asked": of_bronze.asked_ranges(_now(warehouse, BATCHES).where(F.col("source") == source)),
             "skipped": offsets,
-            "counted": of_silver.counted_ranges(ledger_now(warehouse, source)),
+            "counted": of_silver.counted_ranges(audit_now(warehouse, source)),
         }
         skips = of_bronze.known_skips(overlaid(kinds))
         found |= {row["topic"] for row in skips.select("topic").distinct().collect()}
     return found
 
 
-def ledger_now(warehouse: Warehouse, source: str) -> DataFrame:
-    """The source's rows of the ledger as they are now, since silver was last made anew; empty before its first run."""
+def audit_now(warehouse: Warehouse, source: str) -> DataFrame:
+    """The batch audit of the source as it is now, since silver was last made anew; empty before its first run."""
     checkpoint = warehouse.checkpoint_id(job_name(source))
-    return of_silver.of_this_pass(_now(warehouse, LEDGER), source=source, checkpoint=checkpoint)
+    return of_silver.of_this_pass(_now(warehouse, AUDIT), source=source, checkpoint=checkpoint)
 
 
 def _now(warehouse: Warehouse, spec: TableSpec) -> DataFrame:
@@ -147,7 +148,7 @@ def _by_kind(rows: Sequence[Row]) -> dict[str, Findings]:
 
 
 def _places(totals: Sequence[Row], findings: Mapping[str, Findings]) -> list[Mapping[str, Any]]:
-    """Of every topic-partition PLACE, the counts of the ledger, and how many records wait for silver."""
+    """Of every topic-partition PLACE, the counts of the batch audit, and how many records wait for silver."""
     counts: dict[tuple[Any, ...], dict[str, int]] = {
         tuple(row[name] for name in PLACE): {count: row[count] for count in of_silver.COUNTED} for row in totals
     }

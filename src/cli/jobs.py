@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from rich import filesize
 
 from bronze import ingest
-from cli.accounts import ledger_now
+from cli.accounts import audit_now
 from gold import build, publish
 from gold.columns import UNIFIED
 from lakehouse.checkpoint import load_beforehand
@@ -23,8 +23,9 @@ from lakehouse.results import PUBLICATION, RESULTS, TABLES, held_sources
 from lakehouse.steps import Steps
 from lakehouse.tables import Warehouse
 from silver import apply
+from silver.batches import BATCHES, Memory
 from silver.conservation import COUNTED
-from silver.ledger import LEDGER, OUTCOMES
+from silver.state import OUTCOMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,7 @@ class Work:
     """What every job of one run gets. `known`: the topics of the broker with their partitions.
 
     `accepted`: the silver tables whose rejects wait in quarantine, however many they are. `full_refresh`: gold is
-    computed whole. `republish`: every order is sent again.
+    computed whole. `republish`: every order is sent again. `memories`: what silver remembers of each source.
     """
 
     spark: SparkSession
@@ -49,6 +50,7 @@ class Work:
     accepted: frozenset[str] = frozenset()
     full_refresh: bool = False
     republish: bool = False
+    memories: dict[str, Memory] = field(default_factory=dict)
 
     @property
     def warehouse(self) -> Warehouse:
@@ -109,9 +111,10 @@ def _silver(work: Work) -> Results:
             run_id=work.run_id,
             accepted=work.accepted,
             progress=note.now,
+            memories=work.memories,
         )
-        ledger = work.warehouse.read(LEDGER.name).where(F.col("run") == work.run_id)
-        sums = ledger.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in COUNTED]).collect()[0].asDict()
+        audit = work.warehouse.read(BATCHES.name).where(F.col("run") == work.run_id)
+        sums = audit.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in COUNTED]).collect()[0].asDict()
         note(f"{sums['read']:,} records = " + " + ".join(f"{sums[kind]:,} {kind}" for kind in OUTCOMES))
     return sums
 
@@ -181,12 +184,12 @@ def _plan_bronze(work: Work) -> Results:
 
 
 def _plan_silver(work: Work) -> Results:
-    """By conservation: what bronze holds, and the ledger has not read."""
+    """By conservation: what bronze holds, and the batch audit has not read."""
     with work.steps.step("silver", "looking for what is new in bronze") as note:
         warehouse = work.warehouse
         count = F.coalesce(F.sum("read"), F.lit(0))
-        ledgers = {source: ledger_now(warehouse, source) for source in work.contracts.topics.sources}
-        read = {source: ledger.agg(count).collect()[0][0] for source, ledger in ledgers.items()}
+        audits = {source: audit_now(warehouse, source) for source in work.contracts.topics.sources}
+        read = {source: audit.agg(count).collect()[0][0] for source, audit in audits.items()}
         waiting = {source: rows - read[source] for source, rows in _bronze_rows(work).items()}
         note(f"{sum(waiting.values()):,} records of bronze are waiting; nothing was applied")
     return {"waiting_records": waiting}

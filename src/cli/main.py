@@ -196,9 +196,16 @@ def _run_jobs(
     steps = Steps(wide_console(stderr=True))
     warehouse = opened(chosen, steps)
     from cli.jobs import Work, run_jobs
+    from silver.batches import Memory
+
+    turn: Lease | None = None
+    memories: dict[str, Memory] = {}
 
     def one_pass(known: Known, lease: Lease | None) -> None:
         """All jobs once, as a run of its own, in a turn at the warehouse."""
+        nonlocal turn, memories
+        if lease is not turn:  # between two turns others may have written
+            turn, memories = lease, {}
         run_id = next(run_ids)
         work = Work(
             warehouse.spark,
@@ -210,6 +217,7 @@ def _run_jobs(
             accepted,
             full_refresh=full_refresh,
             republish=republish,
+            memories=memories,
         )
         outcome = run_jobs(names, work, dry_run=dry_run, before_each=lease.check if lease else None)
         for failure in outcome.failures:

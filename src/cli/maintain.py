@@ -75,16 +75,15 @@ def tables_of(contracts: Contracts) -> list[str]:
     from gold.columns import UNIFIED
     from lakehouse.progress import PROGRESS
     from lakehouse.results import RESULTS
-    from silver.ledger import TABLES
+    from silver.batches import TABLES
     from silver.quarantine import QUARANTINE
-    from silver.stops import STOPPED
 
     return [
         *(events_table(source).name for source in contracts.topics.sources),
         *(f"silver.{feed}" for feed in contracts.feeds),
         UNIFIED,
         *(f"gold.{mart}" for mart in contracts.gold.marts),
-        *(spec.name for spec in (QUARANTINE, RESULTS, STOPPED, OFFSETS, BATCHES, PROGRESS, *TABLES)),
+        *(spec.name for spec in (QUARANTINE, RESULTS, OFFSETS, BATCHES, PROGRESS, *TABLES)),
     ]
 
 

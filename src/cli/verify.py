@@ -52,7 +52,7 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
     for name in sources:
         with (
             storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
-            steps.step("verify", f"laying bronze and the ledger of {name} side by side") as note,
+            steps.step("verify", f"laying bronze and the batch audit of {name} side by side") as note,
         ):
             with prepared_for(warehouse.spark, _rows(warehouse, f"bronze.{name}_events")):
                 accounts.append(account_of(warehouse, name))
@@ -254,15 +254,15 @@ _SAYS = {
     "never_read": "never read",
     "not_counted": "passed over by silver",
     "counted_twice": "counted twice",
-    "unbalanced": "in rows of the ledger that do not add up",
-    "read_otherwise": "in rows of the ledger that read another number than there is",
+    "unbalanced": "in rows of the batch audit that do not add up",
+    "read_otherwise": "in rows of the batch audit that read another number than there is",
 }
 _SENTENCES = {
     "missing": "{offsets} {was} read, and {is_} not in bronze.{source}_events any more",
     "stored_twice": "{offsets} {is_} in bronze.{source}_events more than once",
     "never_read": "{offsets} {was} never read: between two batches of bronze, and not skipped by command",
     "skipped": "{offsets} {was} skipped by command (ops.offsets says why)",
-    "held": "{offsets} {was} not applied: gate 1 has stopped the table (ops.stopped_feeds says why)",
+    "held": "{offsets} {was} not applied: gate 1 has stopped the table (ops.batches says why)",
     "not_counted": "{offsets} {is_} in bronze, and silver has passed over {them}",
     "counted_twice": "{offsets} {was} counted by more than one batch of silver",
     "unbalanced": "batch {batch} of silver, {span}, read {said:,} records and accounts for {found:,}",

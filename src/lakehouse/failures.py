@@ -66,6 +66,8 @@ _IS_NOT_CREATED = tuple(
 )
 # A line of Python's trace, as Spark quotes it when the body of a stream's batch fails.
 _IN_PYTHON = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in ', re.MULTILINE)
+# What a worker raises that has not what it needs; a name of a package quotes no row.
+_NO_PACKAGE = re.compile(r"^(?:[\w.]+: )?ModuleNotFoundError: No module named '(?P<package>\w+)", re.MULTILINE)
 # What py4j says of a call whose connection was lost: of an error of Java's there would be more.
 _UNANSWERED = re.compile(r"An error occurred while calling \S+")
 _CODE = Path(__file__).parent.parent
@@ -154,6 +156,18 @@ def unexpected(error: Exception, *, job: str) -> LakehouseError:
         f"{job}: stopped by an unexpected {named}{at}.",
         remedy="Run it again: it goes on. If it comes back, LAKEHOUSE_TRACE=1 shows the trace, which can quote rows.",
     )
+
+
+def package_missing(error: BaseException, *, job: str) -> InstallationError | None:
+    """That Spark's executors lack a Python package, when that is what ended the job."""
+    for _number, _filename, text in _said(error):
+        if found := _NO_PACKAGE.search(text):
+            return InstallationError(
+                f"{job}: Spark's executors have no Python package {found['package']}.",
+                remedy="They decode the records: they need the wheel, pyarrow, msgspec and pydantic. docs/clusters.md "
+                "says how to send an environment along. Then run the job again: nothing was applied.",
+            )
+    return None
 
 
 def java_gone(error: BaseException, *, job: str) -> JavaGoneError | None:

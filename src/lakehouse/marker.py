@@ -10,37 +10,43 @@ from lakehouse.errors import TableError
 from lakehouse.tables import TableSpec, Warehouse, small_table
 
 # What this code reads and writes. A new number is for a change that code of this one would read or write wrongly.
-FORMAT = 1
-# Warehouses that were written before there was a marker.
-UNMARKED = 1
+# 2: `ops.batches` is all that silver writes down of its batches.
+FORMAT = 2
+# A table that format 1 had, and later ones have not: for warehouses without a marker.
+_OF_FORMAT_1 = "ops.ledger"
 
 _VALUES = "format INT, created_by STRING"
 MARKER = TableSpec(name="ops.warehouse", columns=f"{_VALUES}, created_at TIMESTAMP")
 
 
-def check_format(warehouse: Warehouse) -> int:
-    """The format of the warehouse; a new one, and one without a marker, counts as format 1. Reads only.
+def check_format(warehouse: Warehouse) -> None:
+    """Look whether this code may touch the warehouse: one without tables, or of its own format. Reads only.
 
-    Raises TableError when the format is newer than this code knows.
+    Raises TableError when the format is newer than this code knows, or an older one.
     """
     marks = _marks(warehouse)
-    if not marks:
-        return UNMARKED
-    found, creator = max(marks)
+    if marks:
+        found, creator = max(marks)
+    elif warehouse.exists(_OF_FORMAT_1):
+        found, creator = 1, "of an earlier release"
+    else:
+        return
+    if found == FORMAT:
+        return
+    written = f"The warehouse {warehouse.location} was written by orders-lakehouse {creator} (format {found})"
     if found > FORMAT:
         raise TableError(
-            f"The warehouse {warehouse.location} was written by orders-lakehouse {creator} (format {found}); "
-            f"this is {release()} and knows formats up to {FORMAT}.",
+            f"{written}; this is {release()} and knows formats up to {FORMAT}.",
             remedy="Upgrade, or use another warehouse.",
         )
-    return found
+    raise TableError(
+        f"{written}; this is {release()}, which reads format {FORMAT} alone.",
+        remedy="Build it anew from the topics: run with another, empty --warehouse. The old one stays as it is.",
+    )
 
 
 def mark_format(warehouse: Warehouse) -> None:
-    """Write the marker when there is none: call it inside the lease, or two runs may write one each.
-
-    A warehouse that has tables and no marker gets one of format 1 as well: there was no other format before markers.
-    """
+    """Write the marker when there is none: call it inside the lease, or two runs may write one each."""
     if not _marks(warehouse):
         warehouse.ensure(MARKER)
         marker = [{"format": FORMAT, "created_by": release()}]

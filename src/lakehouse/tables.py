@@ -263,14 +263,6 @@ class Warehouse:
         """Append: for what may stand there twice after a crash."""
         self._append(name, rows, {})
 
-    def replace_source(self, name: str, rows: DataFrame, *, source: str) -> None:
-        """Put these rows in the place of all that the table has of the source, in one commit."""
-        write = rows.write.format("delta").mode("overwrite").option("replaceWhere", f"source = '{source}'")
-        if self.in_catalog:
-            write.saveAsTable(self.path(name))
-        else:
-            write.save(self.path(name))
-
     def _append(self, name: str, rows: DataFrame, options: Mapping[str, str]) -> None:
         write = rows.write.format("delta").mode("append").options(**options)
         if self.in_catalog:

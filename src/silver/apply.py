@@ -7,26 +7,32 @@ tries the tables that are stopped (silver.stops).
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import LakehouseError
-from lakehouse.failures import noted_error, noted_errors, storage_error, storage_errors, stream_stopped
+from lakehouse.failures import (
+    noted_error,
+    noted_errors,
+    package_missing,
+    storage_error,
+    storage_errors,
+    stream_stopped,
+)
 from lakehouse.held import HELD_ROWS, in_batch
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse
 from silver import requeue, stops
-from silver.ledger import LEDGER, TABLES, job_name, rule_counts
+from silver.batches import BATCHES, TABLES, Memory, checkpoint_of, rule_counts
 from silver.merge import silver_table
 from silver.micro_batch import Job, apply_batch, resume
 from silver.quarantine import QUARANTINE
 from silver.row_rules import require_rules
-from silver.stops import STOPPED
 from silver.views import ensure_views
 
 if TYPE_CHECKING:
@@ -43,21 +49,25 @@ def run(
     run_id: str,
     accepted: Collection[str] = (),
     progress: Note | None = None,
+    memories: dict[str, Memory] | None = None,
 ) -> None:
     """Bring silver up to what bronze holds, and stop.
 
     A source that fails does not keep the others from being applied; its error is raised at the end. `accepted`: tables
-    whose rejects wait in quarantine, however many they are. Raises TableError when a source has no bronze table yet,
+    whose rejects wait in quarantine, however many they are. `memories`: of each source, for a process that runs again
+    in the same turn at the warehouse. Raises TableError when a source has no bronze table yet,
     ContractError when a rule cannot be compiled, FeedStoppedError when tables are stopped.
     """
     warehouse = settings.address.opened(spark)
+    known = {source: Memory() for source in contracts.topics.sources} if memories is None else memories
     require_rules(spark, contracts)
     ensure_tables(warehouse, contracts)
 
     places = (warehouse.location, warehouse.checkpoints)
 
     def start(source: str) -> StreamingQuery:
-        job = Job(source, contracts, warehouse.address, run_id, frozenset(accepted))
+        memory = known.setdefault(source, Memory())
+        job = Job(source, contracts, warehouse.address, run_id, frozenset(accepted), memory)
         with storage_errors(job=f"silver: {source}", places=places):
             _catch_up(warehouse, job)
             return _start(warehouse, job)
@@ -65,18 +75,19 @@ def run(
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:
         name = f"silver: {source}"
         known = noted_error(error, run=run_id) or storage_error(error, job=name, places=places)
+        known = known or package_missing(error, job=name)
         return known or stream_stopped(error, job=name, remedy=_RUN_AGAIN)
 
     try:
         run_until_done(contracts.topics.sources, start=start, explain=explain, progress=progress)
     finally:
         _store_rule_results(warehouse, contracts, run_id)
-    _raise_if_stopped(warehouse, contracts)
+    _raise_if_stopped(warehouse, contracts, known)
 
 
 def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
     """Create every table that silver writes and that is not there, and in a catalog the clean views of them."""
-    warehouse.ensure_all([*map(silver_table, contracts.feeds.values()), *TABLES, QUARANTINE, STOPPED, RESULTS])
+    warehouse.ensure_all([*map(silver_table, contracts.feeds.values()), *TABLES, QUARANTINE, RESULTS])
     ensure_views(warehouse, contracts)
 
 
@@ -86,16 +97,15 @@ def _catch_up(warehouse: Warehouse, job: Job) -> None:
     if checkpoint is None:  # a silver that is made anew reads all of it by itself
         return
     requeue.carry_out(warehouse, job)
-    for name in stops.standing(warehouse, job.source, checkpoint).stopped:
+    for name in job.memory.now(warehouse, job.source, checkpoint=checkpoint).suspended:
         if name in job.feeds:
             resume(warehouse, job.feeds[name], job=job)
 
 
-def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts) -> None:
+def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> None:
     reasons: dict[str, str] = {}
     for source in contracts.topics.sources:
-        checkpoint = warehouse.checkpoint_id(job_name(source)) or ""
-        known = stops.standing(warehouse, source, checkpoint).stopped
+        known = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source)).suspended
         reasons |= {feed: why for feed, why in known.items() if feed in contracts.feeds}
     if reasons:
         raise stops.stopped_error(reasons)
@@ -117,7 +127,7 @@ def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str)
             passed=rules[row["rule"]].is_met(failed=row["failed"], evaluated=row["evaluated"]),
             description=rules[row["rule"]].description,
         )
-        for row in rule_counts(warehouse.read(LEDGER.name), run=run_id).collect()
+        for row in rule_counts(warehouse.read(BATCHES.name), run=run_id).collect()
     ]
     if results:
         warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))

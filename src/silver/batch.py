@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ from lakehouse.tables import Warehouse
 from silver.changelog import judged
 from silver.decode.arrow import row_of
 from silver.events import decoded, of_feed
-from silver.history import History, Remembered
-from silver.ledger import OUTCOMES, WHOLE_NUMBERS
+from silver.facts import WHOLE_NUMBERS
+from silver.history import History
 from silver.position import has_position
 from silver.quarantine import (
     OF_RECORD,
@@ -29,7 +29,8 @@ from silver.quarantine import (
     decided_or_waiting,
     quarantine_rows,
 )
-from silver.runs import Place
+from silver.runs import Floor, Place
+from silver.state import State, feed_row, moved_row
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -43,11 +44,19 @@ FEW_FOR_ONE = 20
 class Outcome:
     """What became of a batch's changes and tombstones: by place and outcome, how many records.
 
-    `moved`: records of earlier batches that turned out to be damaged, by place: how many.
+    `moved`: records of earlier batches that turned out to be damaged, by place: how many. `epochs` (`epoch_rows`) and
+    `floors`: those that begin with this batch.
     """
 
     counts: dict[Place, dict[str, int]] = field(default_factory=dict)
     moved: dict[Place, int] = field(default_factory=dict)
+    epochs: Sequence[Mapping[str, Any]] = ()
+    floors: Sequence[Floor] = ()
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether records were found damaged: they wait in quarantine."""
+        return bool(self.moved) or any(counts.get("quarantined") for counts in self.counts.values())
 
     def add(self, place: Place, outcome: str, records: int) -> None:
         """So many more records of a place."""
@@ -57,7 +66,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class FeedBatch:
-    """A feed, its rules, the counts (COUNTS) of its part of the batch, and what is remembered of the source.
+    """A feed, its rules, the counts (COUNTS) of its part of the batch, and the state of the source before it.
 
     `standing`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for. `request`: which
     one requeues its records, where one does: they were read before, and are not the last ones of their places.
@@ -70,7 +79,7 @@ class FeedBatch:
     rules: Sequence[Expectation]
     rows: Sequence[Row]
     run: str
-    memory: Remembered
+    state: State
     standing: Standing
     checkpoint: str
     request: str | None = None
@@ -156,7 +165,7 @@ def judged_records(
             keys=feed.keys,
             has_position=has_position(feed),
             row=row_of(feed.name),
-            is_own=F.col("feed") == feed.name,
+            is_own=f"feed = '{feed.name}'",
         )
     waits = F.col("kind") == "quarantined"
     return told.withColumns({name: F.when(waits, F.col(name)) for name in ("value", "headers")})
@@ -193,22 +202,23 @@ def entries(batch: FeedBatch, judged_records: DataFrame, *, is_damaged: bool = F
 
 def read_ranges(past: History) -> dict[Place, tuple[int, int]]:
     """Of every place the offsets that silver has read, this batch included."""
+    return covering((one.place, one.first_offset, one.last_offset) for one in past.known)
+
+
+def covering(parts: Iterable[tuple[Place, int, int]]) -> dict[Place, tuple[int, int]]:
+    """Of every place the range of offsets in which these ranges lie."""
     ranges: dict[Place, tuple[int, int]] = {}
-    for one in past.known:
-        first, last = ranges.get(one.place, (one.first_offset, one.last_offset))
-        ranges[one.place] = (min(first, one.first_offset), max(last, one.last_offset))
+    for place, first, last in parts:
+        so_far = ranges.get(place, (first, last))
+        ranges[place] = (min(so_far[0], first), max(so_far[1], last))
     return ranges
 
 
-def moved_rows(outcome: Outcome, *, batch: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Ledger rows that move records of earlier batches from applied to quarantined. `batch`: what all rows say."""
-    return [
-        {
-            **batch,
-            **dict(zip(("topic", "topic_id", "partition"), place, strict=True)),
-            **dict.fromkeys(("read", *OUTCOMES, "judged"), 0),
-            "applied": -records,
-            "quarantined": records,
-        }
+def learned(feed: str, outcome: Outcome) -> list[dict[str, Any]]:
+    """What a batch has found out of a feed: records of earlier batches that are damaged, epochs and floors."""
+    rows = [
+        moved_row(feed, place, {"applied": -records, "quarantined": records})
         for place, records in outcome.moved.items()
     ]
+    has_news = bool(outcome.epochs or outcome.floors)
+    return [*rows, *([feed_row(feed, epochs=outcome.epochs, floors=outcome.floors)] if has_news else [])]

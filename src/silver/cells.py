@@ -51,35 +51,31 @@ def cell_folds(feed: Feed) -> list[Column]:
     if not cells_of(feed):
         return []
     passed_over = "absent" if feed.payload == "partial" else "left_out"
-    deleted = F.when(F.col("is_delete"), F.col("position"))
+    deleted = "IF(is_delete, position, NULL)"
     if feed.payload != "partial":
         # There was no such row before a key was changed to this one: nothing older is said of it.
-        deleted = F.coalesce(
-            deleted, F.when(F.col("old_key").isNotNull(), at_offset(F.col("position"), F.lit(-1), feed))
-        )
-    folds = [F.max(deleted).alias("_deleted_at")]
+        deleted = f"coalesce({deleted}, IF(old_key IS NOT NULL, {at_offset('position', '-1', feed)}, NULL))"
+    folds = {"_deleted_at": f"max({deleted})"}
     for column in cells_of(feed):
-        said_at = F.when(~F.col("is_delete") & ~F.array_contains(passed_over, column), F.col("position"))
-        folds += [
-            F.max(said_at).alias(f"_at_{column}"),
-            F.max_by(F.struct(F.col(f"row.{column}").alias("value")), said_at).alias(f"_said_{column}"),
-        ]
-    return folds
+        said_at = f"IF(NOT is_delete AND NOT array_contains({passed_over}, '{column}'), position, NULL)"
+        folds[f"_at_{column}"] = f"max({said_at})"
+        folds[f"_said_{column}"] = f"max_by(named_struct('value', row.`{column}`), {said_at})"
+    return [F.expr(f"{value} AS `{name}`") for name, value in folds.items()]
 
 
-def cell_values(feed: Feed) -> dict[str, Column]:
-    """The cells after the key's last delete, and the technical columns that go with them."""
+def cell_values(feed: Feed) -> dict[str, str]:
+    """SQL: the cells after the key's last delete, and the technical columns that go with them."""
     cells = cells_of(feed)
     if not cells:
         return {}
     values = {column: _if_after_delete(column, f"_said_{column}.value") for column in cells}
-    values["_cell_positions"] = F.struct(*[_if_after_delete(c, f"_at_{c}").alias(c) for c in cells])
-    values["_deleted_position"] = F.col("_deleted_at")
+    positions = {column: _if_after_delete(column, f"_at_{column}") for column in cells}
+    values["_cell_positions"] = f"named_struct({', '.join(f'{c!r}, {at}' for c, at in positions.items())})"
+    values["_deleted_position"] = "_deleted_at"
     if feed.payload != "partial":
-        is_unsaid = [F.when(_if_after_delete(c, f"_at_{c}").isNull(), c) for c in cells]
-        names = F.array_compact(F.array(*is_unsaid))
-        values["_unresolved_columns"] = F.when(~F.col("_last.is_delete") & (F.size(names) > 0), names)
-        values["_awaited"] = F.lit(None).cast(awaited_type(position_type(feed)))
+        unsaid = f"array_compact(array({', '.join(f'IF({at} IS NULL, {c!r}, NULL)' for c, at in positions.items())}))"
+        values["_unresolved_columns"] = f"IF(NOT _last.is_delete AND size({unsaid}) > 0, {unsaid}, NULL)"
+        values["_awaited"] = f"CAST(NULL AS {awaited_type(position_type(feed))})"
     return values
 
 
@@ -117,9 +113,8 @@ def has_cell_news(feed: Feed) -> list[str]:
     return [f"NOT (target._deleted_position <=> {deleted})", *news]
 
 
-def _if_after_delete(column: str, value: str) -> Column:
-    is_after = F.col("_deleted_at").isNull() | (F.col(f"_at_{column}") > F.col("_deleted_at"))
-    return F.when(is_after, F.col(value))
+def _if_after_delete(column: str, value: str) -> str:
+    return f"IF(_deleted_at IS NULL OR `_at_{column}` > _deleted_at, {value}, NULL)"
 
 
 def _is_newer(column: str) -> str:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
 
 
-# A condition, and what is said where it holds.
-Found = tuple["Column", "Column"]
-_TEXTS = "array<string>"
+# SQL: a condition, and what is said where it holds.
+Found = tuple[str, str]
+_TEXTS = "ARRAY<STRING>"
 
 
 def judged(
@@ -34,9 +34,9 @@ def judged(
     expectations: Sequence[Expectation],
     *,
     keys: Sequence[str],
-    has_position: Column,
+    has_position: str,
     row: str = "row",
-    is_own: Column | None = None,
+    is_own: str = "true",
 ) -> DataFrame:
     """The same records with `is_judged`, `failed_rules` (names) and the final `kind`.
 
@@ -46,62 +46,70 @@ def judged(
     `problems` holds every reason. No rule is asked about a delete, nor about columns that the event does not tell
     (`untold`). `keys`: the columns that tell rows apart; none where every change is one.
 
-    `row`: the column with the rows that the rules are about. `is_own`: which records they are about; default: all. The
-    others stay as they are: records of several feeds are judged one feed after the other, in one pass.
+    `has_position`, `is_own`: SQL. `row`: the column with the rows that the rules are about. `is_own`: which records
+    they are about. The others stay as they are: records of several feeds are judged one feed after the other, in one
+    pass.
     """
-    own = F.lit(True) if is_own is None else is_own
     if "is_judged" not in changes.columns:
-        changes = changes.withColumns({"is_judged": F.lit(False), "failed_rules": F.array().cast(_TEXTS)})
+        changes = changes.withColumns({"is_judged": F.expr("false"), "failed_rules": F.expr(_NONE)})
     # Conditions in SQL name the columns of the row, whatever else a record has under the same names.
-    apart = changes.select(F.struct("*").alias("_record"), own.alias("_is_own"), f"{row}.*")
-    asked = F.col("_is_own") & (F.col("_record.kind") == "change") & ~F.col("_record.is_delete")
+    apart = changes.selectExpr("struct(*) AS _record", f"{is_own} AS _is_own", f"{row}.*")
+    asked = "_is_own AND _record.kind = 'change' AND NOT _record.is_delete"
     told_by = keys or [f"_record.{name}" for name in ("topic", "partition", "offset")]
-    of_row = changes.select(f"{row}.*").columns
+    of_row = [name for name in apart.columns if name not in ("_record", "_is_own")]
 
     def is_asked(rule: Expectation) -> Column:
-        untold = [F.array_contains("_record.untold", c) for c in columns_asked(rule, of_row) if c not in keys]
-        return reduce(operator.and_, [asked, *[~is_untold for is_untold in untold]])
+        told = [f"NOT array_contains(_record.untold, '{c}')" for c in columns_asked(rule, of_row) if c not in keys]
+        return F.expr(" AND ".join([asked, *told]))
 
     failing = [f"_fails_{number}" for number in range(len(expectations))]
     verdicts = [fails(rule, keys=told_by, is_judged=is_asked(rule)) for rule in expectations]
     named = [verdict.alias(name) for verdict, name in zip(verdicts, failing, strict=True)]
-    with_rules = apart.select("_record.*", "_is_own", asked.alias("_is_asked"), *named)
-    is_failed = [(rule, F.col(name)) for rule, name in zip(expectations, failing, strict=True)]
-    is_applied = F.col("kind").isin("change", "truncate")
-    is_released = F.col("decision").eqNullSafe("released")
+    with_rules = apart.select("_record.*", "_is_own", F.expr(f"{asked} AS _is_asked"), *named)
+    is_applied = "kind IN ('change', 'truncate')"
+    is_released = "decision <=> 'released'"
+    rules = list(zip(expectations, failing, strict=True))
+    holds_back = [(rule, name) for rule, name in rules if rule.on_failure != "warn"]
     reasons = [
-        (is_applied & ~has_position, F.lit("The record has no source position.")),
-        (is_applied & (F.col("decision") == "discarded"), F.lit(DISCARDED)),
-        (is_applied & (F.col("decision") == "waits"), F.lit(WAITS)),
-        *[(is_failing & ~is_released, F.lit(reason(r))) for r, is_failing in is_failed if r.on_failure != "warn"],
+        (f"{is_applied} AND NOT ({has_position})", _text("The record has no source position.")),
+        (f"{is_applied} AND decision = 'discarded'", _text(DISCARDED)),
+        (f"{is_applied} AND decision = 'waits'", _text(WAITS)),
+        *[(f"{name} AND NOT ({is_released})", _text(reason(rule))) for rule, name in holds_back],
     ]
-    must_wait = (F.col("kind") == "unreadable") | (is_applied & (F.size("problems") > 0))
-    failed = _present([(is_failing, F.lit(rule.name)) for rule, is_failing in is_failed])
+    failed = _present([(name, _text(rule.name)) for rule, name in rules])
+    must_wait = f"kind = 'unreadable' OR ({is_applied} AND size(problems) > 0)"
     return (
         with_rules.withColumns(
             {
-                "is_judged": F.col("is_judged") | F.col("_is_asked"),
-                "failed_rules": F.when(F.col("_is_own"), failed).otherwise(F.col("failed_rules")),
-                "problems": F.when(F.col("_is_own"), F.concat("problems", _present(reasons))).otherwise(
-                    F.col("problems")
-                ),
+                "is_judged": F.expr("is_judged OR _is_asked"),
+                "failed_rules": F.expr(f"IF(_is_own, {failed}, failed_rules)"),
+                "problems": F.expr(f"IF(_is_own, concat(problems, {_present(reasons)}), problems)"),
             }
         )
-        .withColumn("kind", F.when(F.col("_is_own") & must_wait, "quarantined").otherwise(F.col("kind")))
+        .withColumn("kind", F.expr(f"IF(_is_own AND ({must_wait}), 'quarantined', kind)"))
         .drop("_is_own", "_is_asked", *failing)
     )
 
 
-def _present(found: Sequence[Found]) -> Column:
-    """ARRAY<STRING>: the texts whose condition holds, in order.
+def _present(found: Sequence[Found]) -> str:
+    """SQL: the texts whose condition holds, in order.
 
     Spark interprets what takes NULLs out of an array, and all that stands in it; so only where some condition holds.
     """
     if not found:
-        return F.array().cast(_TEXTS)
-    some = reduce(operator.or_, [condition for condition, _text in found])
-    texts = F.array_compact(F.array(*[F.when(condition, text) for condition, text in found]))
-    return F.when(some, texts).otherwise(F.array()).cast(_TEXTS)
+        return _NONE
+    some = " OR ".join(f"coalesce({condition}, false)" for condition, _said in found)
+    texts = ", ".join(f"IF({condition}, {said}, NULL)" for condition, said in found)
+    return f"IF({some}, CAST(array_compact(array({texts})) AS {_TEXTS}), {_NONE})"
+
+
+def _text(said: str) -> str:
+    """SQL: the text as a literal."""
+    escaped = said.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+_NONE = f"CAST(array() AS {_TEXTS})"
 
 
 def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: DataFrame) -> DataFrame:
@@ -157,7 +165,7 @@ def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends
     if feed.sequence_by == "kafka_offset":
         position = F.col("position")
     else:
-        position = at_offset(F.greatest("highest_before", "_table_position"), F.col("offset"), feed)
+        position = F.expr(at_offset("greatest(highest_before, _table_position)", "offset", feed))
     # A batch may hold a record twice.
     deletes = found.groupBy(*of_record).agg(F.max(position).alias("deletes_at"))
     return deletes.where(F.col("deletes_at").isNotNull())
@@ -179,7 +187,7 @@ def with_tombstones(placed: DataFrame, deletes: DataFrame) -> DataFrame:
 
 def with_floors(placed: DataFrame, floor: Column) -> DataFrame:
     """The records with the `floor` of their shard, and whether they are older (`is_below_floor`)."""
-    is_below = F.coalesce(F.col("position") < F.col("floor.position"), F.lit(False))
+    is_below = F.expr("coalesce(position < floor.position, false)")
     return placed.withColumn("floor", floor).withColumn("is_below_floor", is_below)
 
 
@@ -188,18 +196,16 @@ def as_gone_below_floors(changes: DataFrame) -> DataFrame:
 
     Whether they come in one batch with the truncate, before it or after it, the table is the same.
     """
-    below = F.col("is_below_floor")
-    reason = F.when(F.col("floor.reason") == "truncate", "t").otherwise("r")
     instead = {
-        "position": F.col("floor.position"),
-        "is_delete": F.lit(True),
-        "op": reason,
-        "topic": F.col("floor.at_topic"),
-        "partition": F.col("floor.at_partition"),
-        "offset": F.col("floor.at_offset"),
-        "source_ts": F.lit(None).cast("timestamp"),
+        "position": "floor.position",
+        "is_delete": "true",
+        "op": "IF(floor.reason = 'truncate', 't', 'r')",
+        "topic": "floor.at_topic",
+        "partition": "floor.at_partition",
+        "offset": "floor.at_offset",
+        "source_ts": "CAST(NULL AS TIMESTAMP)",
     }
-    return changes.withColumns({name: F.when(below, gone).otherwise(F.col(name)) for name, gone in instead.items()})
+    return changes.withColumns({name: F.expr(f"IF(is_below_floor, {gone}, {name})") for name, gone in instead.items()})
 
 
 def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> DataFrame:
@@ -231,23 +237,23 @@ def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
     total: they end with the Kafka offset.
     """
     cells = cells_of(feed)
-    keys = [F.col(f"row.{key}").alias(key) for key in feed.keys]
-    said = F.struct("row", "position", "is_delete", *OF_LAST_EVENT)
-    folded = changes.groupBy(*keys).agg(F.max_by(said, "position").alias("_last"), *cell_folds(feed))
+    keys = [F.expr(f"row.`{key}` AS `{key}`") for key in feed.keys]
+    last = f"max_by(struct(row, position, is_delete, {', '.join(OF_LAST_EVENT)}), position) AS _last"
+    folded = changes.groupBy(*keys).agg(F.expr(last), *cell_folds(feed))
     columns = [
-        F.when(~F.col("_last.is_delete"), F.col(f"_last.row.{column}")).alias(column)
+        f"IF(NOT _last.is_delete, _last.row.`{column}`, NULL) AS `{column}`"
         for column in feed.columns
         if column not in cells and column not in feed.keys
     ]
     values = {**cell_values(feed)}
-    return folded.select(
-        *feed.keys,
+    return folded.selectExpr(
+        *[f"`{key}`" for key in feed.keys],
         *columns,
-        *[values.pop(column).alias(column) for column in cells],
-        F.col("_last.position").alias("_position"),
-        F.col("_last.is_delete").alias("_is_deleted"),
-        *[F.col(f"_last.{name}").alias(f"_{name}") for name in OF_LAST_EVENT],
-        *[value.alias(name) for name, value in values.items()],
+        *[f"{values.pop(column)} AS `{column}`" for column in cells],
+        "_last.position AS _position",
+        "_last.is_delete AS _is_deleted",
+        *[f"_last.{name} AS _{name}" for name in OF_LAST_EVENT],
+        *[f"{value} AS {name}" for name, value in values.items()],
     )
 
 
@@ -257,21 +263,20 @@ def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
     A streamed change that a connector sends again is the same event: its coordinates and its row tell. Any other is
     told by its Kafka coordinates.
     """
-    place = F.to_json(place_of(F.col("position"), feed))
-    image = F.xxhash64("op", *[F.col(f"row.{column}") for column in feed.columns]).cast("string")
-    is_told_by_source = F.col("position.streamed") == 1 if feed.sequence_by == "source_position" else F.lit(False)
-    of_kafka = F.concat_ws("/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
-    event_id = F.when(is_told_by_source, F.concat_ws(" ", "topic", place, image)).otherwise(of_kafka)
-    said = F.struct("row", "position", *OF_LAST_EVENT)
+    image = f"CAST(xxhash64(op, {', '.join(f'row.`{column}`' for column in feed.columns)}) AS STRING)"
+    is_told_by_source = "position.streamed = 1" if feed.sequence_by == "source_position" else "false"
+    of_source = f"concat_ws(' ', topic, to_json({place_of('position', feed)}), {image})"
+    of_kafka = "concat_ws('/', topic, CAST(partition AS STRING), CAST(offset AS STRING))"
+    first = f"min_by(struct(row, position, {', '.join(OF_LAST_EVENT)}), struct(partition, offset)) AS _first"
     return (
-        changes.groupBy(event_id.alias("_event_id"))
-        .agg(F.min_by(said, F.struct("partition", "offset")).alias("_first"))
-        .select(
+        changes.groupBy(F.expr(f"IF({is_told_by_source}, {of_source}, {of_kafka}) AS _event_id"))
+        .agg(F.expr(first))
+        .selectExpr(
             "_event_id",
-            *[F.col(f"_first.row.{column}").alias(column) for column in feed.columns],
-            F.col("_first.position").alias("_position"),
-            F.lit(False).alias("_is_deleted"),
-            *[F.col(f"_first.{name}").alias(f"_{name}") for name in OF_LAST_EVENT],
+            *[f"_first.row.`{column}` AS `{column}`" for column in feed.columns],
+            "_first.position AS _position",
+            "false AS _is_deleted",
+            *[f"_first.{name} AS _{name}" for name in OF_LAST_EVENT],
         )
     )
 
@@ -287,38 +292,33 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     cells = cells_of(feed)
     of_row = ["_position", "_topic", "_partition", "_offset"]
     of_row += ["_cell_positions", "_deleted_position"] if cells else []
-    of_table = F.struct(*of_row).alias("now")
+    now = f"struct({', '.join(of_row)}) AS now"
     if feed.append_only:
-        rows = table.select(F.col("_topic").alias("table_topic"), of_table)
-        is_row = (F.col("topic") == F.col("now._topic")) & (F.col("partition") == F.col("now._partition"))
-        same_row = is_row & (F.col("offset") == F.col("now._offset"))
+        rows = table.selectExpr("_topic AS table_topic", now)
+        same_row = "topic = now._topic AND partition = now._partition AND offset = now._offset"
     else:
-        keys = list(feed.keys)
-        rows = table.select(*[F.col(key).alias(f"table_{key}") for key in keys], of_table)
-        same_row = reduce(operator.and_, [F.col(f"row.{key}") == F.col(f"table_{key}") for key in keys])
-    is_change, is_truncate = F.col("kind") == "change", F.col("kind") == "truncate"
-    in_play = F.col("kind").isin("change", "truncate") & ~F.col("is_below_floor") & ~F.col("is_repeated")
-    is_applied = F.coalesce(F.col("position") == F.col("now._position"), F.lit(False))
+        rows = table.selectExpr(*[f"`{key}` AS `table_{key}`" for key in feed.keys], now)
+        same_row = " AND ".join(f"row.`{key}` = `table_{key}`" for key in feed.keys)
+    said = [f"position = now._cell_positions.`{cell}`" for cell in cells]
+    is_applied = " OR ".join(f"coalesce({one}, false)" for one in ("position = now._position", *said))
+    repeats = "false"
     if feed.append_only:
-        is_applied = F.col("now").isNotNull()
-    for cell in cells:
-        said_here = F.col("position") == F.col(f"now._cell_positions.{cell}")
-        is_applied = is_applied | F.coalesce(said_here, F.lit(False))
-    repeats = F.lit(feed.append_only)
-    if feed.sequence_by == "source_position" and not feed.append_only:
-        repeats = F.expr(same_place("position", "now._position", feed))
-    is_told = F.col("is_replay") | F.col("is_repeated") | F.coalesce(repeats, F.lit(False))
-    outcome = (
-        F.when(F.col("kind") == "damaged", "quarantined")
-        .when(F.col("kind") == "tombstone", "tombstone")
-        .when(in_play & (is_applied | F.lit(not feed.append_only) & is_truncate & ~F.col("is_replay")), "applied")
-        .when(F.col("is_tombstone"), "tombstone")
-        .when(is_told, "duplicate")
-        .otherwise(F.lit("superseded"))
-    )
-    told = placed.where(F.col("kind").isin("change", "truncate", "tombstone", "damaged"))
-    has_row = F.col("kind").isin("change", "truncate") if feed.append_only else is_change
-    return told.join(rows, on=has_row & same_row, how="left").withColumn("outcome", outcome)
+        is_applied, repeats = "now IS NOT NULL", "true"
+    elif feed.sequence_by == "source_position":
+        repeats = f"coalesce({same_place('position', 'now._position', feed)}, false)"
+    empties = "false" if feed.append_only else "kind = 'truncate' AND NOT is_replay"
+    in_play = "kind IN ('change', 'truncate') AND NOT is_below_floor AND NOT is_repeated"
+    outcome = f"""
+        CASE WHEN kind = 'damaged' THEN 'quarantined'
+             WHEN kind = 'tombstone' THEN 'tombstone'
+             WHEN {in_play} AND ({is_applied} OR {empties}) THEN 'applied'
+             WHEN is_tombstone THEN 'tombstone'
+             WHEN is_replay OR is_repeated OR {repeats} THEN 'duplicate'
+             ELSE 'superseded' END
+    """
+    told = placed.where("kind IN ('change', 'truncate', 'tombstone', 'damaged')")
+    has_row = "kind IN ('change', 'truncate')" if feed.append_only else "kind = 'change'"
+    return told.join(rows, on=F.expr(f"{has_row} AND {same_row}"), how="left").withColumn("outcome", F.expr(outcome))
 
 
 def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:

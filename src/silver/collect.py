@@ -12,20 +12,21 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, Feed
-from lakehouse.tables import Warehouse, small_table
+from lakehouse.tables import Warehouse
 from silver.batch import judged_of_feed
+from silver.batches import append, checkpoint_of, read_state
 from silver.changelog import position_from
 from silver.from_bronze import highest_timestamps
-from silver.history import COLLECTED, History, floor_rows, history, remembered
-from silver.ledger import FLOORS
-from silver.merge import Floor
+from silver.history import COLLECTED, History, history
 from silver.position import with_position
 from silver.quarantine import QUARANTINE, as_bronze, waits
-from silver.state import checkpoint_of
+from silver.runs import Floor
+from silver.state import feed_row, writer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +51,7 @@ def plan(warehouse: Warehouse, contracts: Contracts, feed: Feed, *, skipped: Col
     if why_not is not None:
         return Plan(feed.name, None, 0, why_not)
     checkpoint = checkpoint_of(warehouse, feed.source)
-    past = history(feed, [], remembered(warehouse, feed.source, checkpoint=checkpoint))
+    past = history(feed, [], read_state(warehouse, feed.source, checkpoint=checkpoint))
     horizon = _horizon(past)
     if horizon is None:
         return Plan(feed.name, None, 0, "nothing was read yet, or no partition says how far it is")
@@ -72,9 +73,11 @@ def carry_out(warehouse: Warehouse, feed: Feed, chosen: Plan) -> None:
     if chosen.horizon is None or not chosen.rows:
         return
     floor = Floor(COLLECTED, chosen.horizon, None, "", -1, -1)
-    of_silver = floor_rows(feed, [floor], checkpoint=checkpoint_of(warehouse, feed.source))
-    rows = small_table(warehouse.spark, of_silver, FLOORS.columns)
-    warehouse.append(FLOORS.name, rows.withColumn("written_at", F.current_timestamp()))
+    checkpoint = checkpoint_of(warehouse, feed.source)
+    state = read_state(warehouse, feed.source, checkpoint=checkpoint)
+    of_batch = {"run": None, "source": feed.source, "checkpoint": checkpoint, "batch": None}
+    writer = writer_of(feed.source, checkpoint, f"collected {feed.name} {uuid4().hex}")
+    append(warehouse, state, [feed_row(feed.name, floors=[floor])], of_batch=of_batch, writer=writer)
     is_below = F.col("_position") < position_from(chosen.horizon, feed)
     warehouse.delta(f"silver.{feed.name}").delete(F.col("_is_deleted") & is_below)
 

@@ -1,8 +1,8 @@
-"""Has silver counted every record of bronze, once; and does every row of the ledger add up?
+"""Has silver counted every record of bronze, once; and does every row of the batch audit add up?
 
 The findings come from ranges laid over one another (`lakehouse.ranges.overlaid`), of which these kinds matter here:
-`stored` (what bronze holds), `counted` (what silver has read, by its ledger) and `held` (what waits for tables that
-are stopped).
+`stored` (what bronze holds), `counted` (what silver has read, by its audit) and `held` (what waits for tables that are
+stopped).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.findings import finding
 from lakehouse.ranges import PLACE, length, overlap
-from silver.ledger import OUTCOMES
+from silver.state import OUTCOMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 COUNTED = ("read", *OUTCOMES)
 
 
-def of_this_pass(ledger: DataFrame, *, source: str, checkpoint: str | None) -> DataFrame:
+def of_this_pass(audit: DataFrame, *, source: str, checkpoint: str | None) -> DataFrame:
     """The source's rows since silver was last made anew: of this checkpoint; None: of the one that wrote last."""
-    of_source = ledger.where(F.col("source") == source)
+    of_source = audit.where(F.col("source") == source)
     if checkpoint is not None:
         return of_source.where(F.col("checkpoint") == checkpoint)
     last = of_source.agg(F.max_by("checkpoint", "written_at").alias("checkpoint"))
     return of_source.join(F.broadcast(last), on="checkpoint", how="left_semi")
 
 
-def counted_ranges(ledger: DataFrame) -> DataFrame:
-    """What the rows of the ledger have read: their ranges without the gaps."""
+def counted_ranges(audit: DataFrame) -> DataFrame:
+    """What the rows of the batch audit have read: their ranges without the gaps."""
     starts = F.concat(F.array("first_offset"), F.transform("gaps", lambda gap: gap["last"] + 1))
     ends = F.concat(F.transform("gaps", lambda gap: gap["first"] - 1), F.array("last_offset"))
     ranges = F.arrays_zip(starts.alias("first"), ends.alias("last"))
-    return _reading(ledger).select(*PLACE, F.inline(ranges))
+    return _reading(audit).select(*PLACE, F.inline(ranges))
 
 
 def came_to(ranges: DataFrame) -> DataFrame:
@@ -53,7 +53,7 @@ def with_counted_to(ranges: DataFrame) -> DataFrame:
 
 
 def not_counted(ranges: DataFrame, *, came_to: int | None) -> DataFrame:
-    """`not_counted`: offsets of bronze that no row of the ledger has read, though silver has come further.
+    """`not_counted`: offsets of bronze that no row of the batch audit has read, though silver has come further.
 
     `waiting`, one finding a place: those that silver has yet to read. Silver reads bronze in the order in which the
     records came; of those that came together, in the order of their offsets.
@@ -78,23 +78,23 @@ def held_back(ranges: DataFrame) -> DataFrame:
 
 
 def counted_twice(ranges: DataFrame) -> DataFrame:
-    """`counted_twice`: offsets that more rows of the ledger have read than bronze has of them."""
+    """`counted_twice`: offsets that more rows of the batch audit have read than bronze has of them."""
     again = (F.col("counted") > 1) & (F.col("counted") > F.col("stored"))
     return finding(ranges.where(again), "counted_twice")
 
 
-def unbalanced(ledger: DataFrame) -> DataFrame:
-    """`unbalanced`: rows of the ledger whose outcomes (`found`) do not add up to what they read (`said`)."""
+def unbalanced(audit: DataFrame) -> DataFrame:
+    """`unbalanced`: rows of the batch audit whose outcomes (`found`) do not add up to what they read (`said`)."""
     ended = reduce(lambda so_far, also: so_far + also, [_or_zero(outcome) for outcome in OUTCOMES])
-    rows = ledger.withColumn("ended", ended).where(_or_zero("read") != F.col("ended"))
+    rows = audit.withColumn("ended", ended).where(_or_zero("read") != F.col("ended"))
     return _of_rows(rows, "unbalanced", found=F.col("ended"))
 
 
-def suspicious(ledger: DataFrame) -> DataFrame:
-    """The rows of the ledger that read another number of records than `offsets`: their range without the gaps."""
+def suspicious(audit: DataFrame) -> DataFrame:
+    """The rows of the batch audit that read another number of records than `offsets`: their range without the gaps."""
     gaps = F.aggregate("gaps", F.lit(0).cast("bigint"), lambda so_far, gap: so_far + gap["last"] - gap["first"] + 1)
     return (
-        _reading(ledger)
+        _reading(audit)
         .withColumn("offsets", F.col("last_offset") - F.col("first_offset") + 1 - gaps)
         .where(F.col("read") != F.col("offsets"))
         .withColumns({"first": F.col("first_offset"), "last": F.col("last_offset")})
@@ -118,14 +118,15 @@ def read_otherwise(rows: DataFrame, ranges: DataFrame) -> DataFrame:
     return _of_rows(found, "read_otherwise", found=there)
 
 
-def totals(ledger: DataFrame) -> DataFrame:
+def totals(audit: DataFrame) -> DataFrame:
     """PLACE and COUNTED: what became of the records of every topic-partition."""
-    return ledger.groupBy(*PLACE).agg(*[F.sum(_or_zero(count)).alias(count) for count in COUNTED])
+    counted = audit.where("read IS NOT NULL")
+    return counted.groupBy(*PLACE).agg(*[F.sum(_or_zero(count)).alias(count) for count in COUNTED])
 
 
-def _reading(ledger: DataFrame) -> DataFrame:
+def _reading(audit: DataFrame) -> DataFrame:
     """The rows that read records; the others move records of earlier batches."""
-    return ledger.where(F.col("first_offset").isNotNull())
+    return audit.where(F.col("first_offset").isNotNull())
 
 
 def _or_zero(count: str) -> Column:

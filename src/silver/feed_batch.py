@@ -18,8 +18,8 @@ from lakehouse.masking import has_sensitive_key
 from lakehouse.merge_source import merge_source
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.sizing import MOST_BYTES_SENT_ALONG, sent_along
-from lakehouse.tables import small_table
 from silver.batch import FeedBatch, Outcome, from_bronze, read_ranges
+from silver.batches import OUTBOX_EVENTS
 from silver.changelog import (
     as_gone_below_floors,
     deleting_tombstones,
@@ -33,13 +33,12 @@ from silver.changelog import (
 from silver.decode.explain import large_columns
 from silver.events import events
 from silver.from_bronze import fallen_behind, highest_timestamps, in_ranges, not_told_before
-from silver.history import COLLECTED, History, epoch_rows, floor_rows, history
-from silver.ledger import EPOCHS, FLOORS, OUTBOX_EVENTS
+from silver.history import COLLECTED, History, epoch_rows, history
 from silver.mending import outcome_of, resolve_older_keys
-from silver.merge import Floor, append_changes, merge_latest
+from silver.merge import append_changes, merge_latest
 from silver.position import with_position
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
-from silver.runs import Fall, Opening, Place
+from silver.runs import Fall, Floor, Opening, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +52,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
     `records`: `judged_records`, with `is_read_again`: whether an earlier batch has counted the record.
     """
     feed = batch.feed
-    past, openings = _with_new_epochs(batch, history(feed, batch.rows, batch.memory))
+    past, openings = _with_new_epochs(batch, history(feed, batch.rows, batch.state))
     runs = {row["run_id"] for row in batch.rows}
     with ExitStack() as stack:
         everything = records
@@ -68,7 +67,8 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
         highest = _highest_timestamps(batch, records, past)
         placed = with_position(everything, feed, places=places, highest_timestamps=highest).drop("value", "headers")
         placed = stack.enter_context(held(_known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))))
-        if batch.total("tombstones") and not feed.append_only:
+        may_delete = batch.total("lone_tombstones") or (again is not None and batch.total("tombstones"))
+        if may_delete and not feed.append_only:
             deletes = stack.enter_context(held(_deletes(batch, placed, past, is_more=again is not None)))
             if deleting := deletes.count():
                 placed = stack.enter_context(held(with_tombstones(placed, sent_along(deletes, deleting))))
@@ -93,8 +93,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
             # What an older key has told is news where a key is changed, and where it comes behind the key's end.
             if made_anew is not None or comes_late or batch.total("key_changes") or again is not None:
                 resolve_older_keys(batch, placed, past)
-        # Last: a batch that is repeated after a crash finds them again.
-        _write_history(batch, past, openings, floors)
+        outcome.epochs, outcome.floors = epoch_rows(past, openings), floors
         return outcome
 
 
@@ -179,17 +178,6 @@ def _with_new_floors(batch: FeedBatch, placed: DataFrame, past: History) -> tupl
     past = past.with_floors(new)
     highest = past.highest_floors("truncate", "snapshot").values()
     return past, [floor for floor in highest if floor in new]
-
-
-def _write_history(batch: FeedBatch, past: History, openings: Sequence[Opening], floors: Sequence[Floor]) -> None:
-    """Remember the epochs and floors of this batch."""
-    for spec, rows, at in (
-        (EPOCHS, epoch_rows(past, openings), "opened_at"),
-        (FLOORS, floor_rows(batch.feed, floors), "written_at"),
-    ):
-        if rows:
-            found = small_table(batch.warehouse.spark, rows, spec.columns).withColumn(at, F.current_timestamp())
-            batch.warehouse.append(spec.name, found)
 
 
 def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Floor]:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Feed
 from lakehouse.tables import small_table
 from silver.changelog import as_gone_below_floors, latest_per_key
-from silver.position import COORDINATES, coordinates, log_place, place_of, streamed
+from silver.position import COORDINATES, STREAMED, coordinates, log_place, place_of
 from silver.runs import Fall, Place
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     """
     said = F.struct(
         *_IN_PLACE,
-        log_place(feed).alias("at"),
+        F.expr(log_place(feed)).alias("at"),
         F.coalesce("op", F.lit("")).alias("op"),
         F.hex("key").alias("key"),
         F.xxhash64(F.to_json("row")).alias("row"),
     ).alias("said")
-    is_behind = (streamed() == 1) & (coordinates(feed) < F.col("below"))
+    is_behind = f"{STREAMED} = 1 AND {coordinates(feed)} < below"
     new = told.join(F.broadcast(fallen), on=[*_IN_PLACE, "run_id"], how="inner").where(is_behind)
     # Of each run by itself: a batch may have two that fall behind, and the later one's past is the earlier one.
     first = told.groupBy(said).agg(F.min("offset").alias("first_told"))
@@ -84,9 +84,9 @@ def damaged(placed: DataFrame, feed: Feed) -> DataFrame:
     an earlier record, place in the log and operation, tells nothing; what repeats a damaged one is damaged too.
     `placed`: all records of these keys.
     """
-    same_record = Window.partitionBy(*_IN_PLACE, "key", "op", place_of(F.col("position"), feed))
+    same_record = Window.partitionBy(*_IN_PLACE, "key", "op", F.expr(place_of("position", feed)))
     later = Window.partitionBy(*_IN_PLACE, "key", "run_id").orderBy("offset").rowsBetween(1, Window.unboundedFollowing)
-    is_told_by_run = (F.col("kind") == "change") & (streamed() == 1) & (F.col("run_id") != "") & ~F.col("is_tombstone")
+    is_told_by_run = f"kind = 'change' AND {STREAMED} = 1 AND run_id <> '' AND NOT is_tombstone"
     is_first = F.col("offset") == F.min("offset").over(same_record)
     lowest_later = F.min(F.when(F.col("is_first"), F.col("position"))).over(later)
     is_ahead = F.col("is_first") & (F.col("position") > F.col("lowest_later"))

@@ -1,4 +1,4 @@
-"""What silver remembers of a feed's history in the `ops` tables, and what a batch adds: runs, epochs and floors."""
+"""What silver knows of a feed's history, and what a batch adds: runs, epochs and floors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from lakehouse.tables import Warehouse, small_table
-from silver.ledger import EPOCHS, FLOORS
-from silver.merge import Floor, floor_type
+from lakehouse.tables import small_table
+from silver.merge import floor_type
 from silver.position import PLACES
 from silver.runs import (
     Coordinates,
     Fall,
+    Floor,
     Opening,
     Place,
     SnapshotFloor,
@@ -33,7 +33,7 @@ from silver.runs import (
     stretches,
     together,
 )
-from silver.state import State, Stored, read_state
+from silver.state import State, Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -208,55 +208,11 @@ class History:
         return F.try_element_at(F.from_json(F.lit(json.dumps(by_shard)), f"MAP<STRING, {kind}>"), shard)
 
 
-@dataclass(frozen=True)
-class Remembered:
-    """What the `ops` tables have of a source before a batch: one read for a whole batch."""
-
-    state: State
-    openings: Mapping[str, Sequence[Row]]
-    floors: Mapping[str, Sequence[Row]]
-
-
-def remembered(
-    warehouse: Warehouse, source: str, *, checkpoint: str, writer: str | None = None, number: int | None = None
-) -> Remembered:
-    """What is known of all feeds of a source; for a batch (`writer`, `number`) what was known before it.
-
-    Of collected rows, what the silver of this checkpoint has collected: one that is rebuilt knows no key yet.
-    """
-    of_source = F.col("source") == source
-    epochs_of_runs = (
-        warehouse.read(EPOCHS.name)
-        .where(of_source)
-        .groupBy("feed", "run_id", "topic")
-        .agg(F.max("epoch").alias("epoch"))
-    )
-    # A floor is written only when it is the highest: so the last one of a shard is.
-    names = ("reason", "position", "topic", "at_topic", "at_partition", "at_offset")
-    last = F.max_by(F.struct(*names), "written_at").alias("last")
-    floors = (
-        warehouse.read(FLOORS.name)
-        .where(of_source & (F.col("checkpoint").isNull() | (F.col("checkpoint") == checkpoint)))
-        .groupBy("feed", "topic", F.col("reason") == COLLECTED)
-        .agg(last)
-    )
-    return Remembered(
-        read_state(warehouse, source, checkpoint=checkpoint, writer=writer, number=number),
-        _by_feed(epochs_of_runs.collect()),
-        _by_feed(floors.select("feed", "last.*").collect()),
-    )
-
-
-def history(feed: Feed, rows: Sequence[Row], memory: Remembered) -> History:
+def history(feed: Feed, rows: Sequence[Row], state: State) -> History:
     """The feed's history with the counts (`rows`, COUNTS) of its part of a batch."""
-    stored = memory.state.of_feed(feed.name)
+    stored = state.of_feed(feed.name)
     read_to = _read_to(stored)
     starts = _starts(rows)
-    openings = {
-        (row["run_id"], row["topic"] if feed.is_sharded else None): row["epoch"]
-        for row in memory.openings.get(feed.name, ())
-    }
-    floors = [{name: row[name] for name in Floor.__dataclass_fields__} for row in memory.floors.get(feed.name, ())]
     counted = [row.asDict() for row in rows]
     own = stretches(counted)
     past = History(
@@ -264,8 +220,8 @@ def history(feed: Feed, rows: Sequence[Row], memory: Remembered) -> History:
         known=stretches(stored),
         before=_before(stored, starts),
         own=own,
-        openings=[Opening(run_id, epoch, shard) for (run_id, shard), epoch in openings.items()],
-        floors=[Floor(**floor) for floor in floors],
+        openings=state.openings(feed.name, is_sharded=feed.is_sharded),
+        floors=state.floors(feed.name),
         read_to=read_to,
         reads_back=any(read_to.get(place, -1) >= start for place, start in starts.items()),
         has_left_out=any(row["leaving_out"] for row in (*stored, *counted)),
@@ -279,13 +235,6 @@ def _read_to(stored: Sequence[Stored]) -> dict[Place, int]:
         place = (row["topic"], row["topic_id"], row["partition"])
         highest[place] = max(row["last_offset"], highest.get(place, row["last_offset"]))
     return highest
-
-
-def _by_feed(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row["feed"], []).append(row)
-    return found
 
 
 def _starts(rows: Sequence[Row]) -> dict[Place, int]:
@@ -317,11 +266,9 @@ def no_ends(spark: SparkSession) -> DataFrame:
 
 
 def epoch_rows(history: History, new: Sequence[Opening]) -> list[dict[str, Any]]:
-    """Rows of `ops.epochs` for epochs that have begun, without `opened_at`."""
+    """Of epochs that have begun: epoch, run_id, topic, topic_id, partition and from_offset."""
     return [
         {
-            "source": history.feed.source,
-            "feed": history.feed.name,
             "epoch": opening.epoch,
             "run_id": opening.run_id,
             "topic": topic,
@@ -332,12 +279,6 @@ def epoch_rows(history: History, new: Sequence[Opening]) -> list[dict[str, Any]]
         for opening in new
         for (topic, topic_id, partition), begins in history.epochs([opening]).items()
     ]
-
-
-def floor_rows(feed: Feed, floors: Sequence[Floor], *, checkpoint: str | None = None) -> list[dict[str, Any]]:
-    """Rows of `ops.floors`, without `written_at`. `checkpoint`: where they hold for one silver alone."""
-    of_feed = {"source": feed.source, "feed": feed.name, "checkpoint": checkpoint}
-    return [{**of_feed, **vars(floor)} for floor in floors]
 
 
 def _floor(feed: Feed, snapshot: SnapshotFloor, shard: str | None) -> Floor:

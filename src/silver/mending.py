@@ -32,7 +32,7 @@ from silver.position import with_position
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, Row
+    from pyspark.sql import Row
 
 
 def outcome_of(
@@ -48,8 +48,8 @@ def outcome_of(
         .groupBy("topic", "topic_id", "partition", "outcome")
         .agg(
             F.count(F.lit(1)).alias("records"),
-            F.bool_or(_shows_damage(batch.feed)).alias("shows_damage"),
-            F.bool_or(_comes_late(batch.feed)).alias("comes_late"),
+            F.expr(f"bool_or({_shows_damage(batch.feed)}) AS shows_damage"),
+            F.expr(f"bool_or({_comes_late(batch.feed)}) AS comes_late"),
         )
     )
     rows = counted.collect()
@@ -122,29 +122,23 @@ def _suspects(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     return told.where(_shows_damage(batch.feed)).select("topic", "key").distinct()
 
 
-def _comes_late(feed: Feed) -> Column:
-    """Whether the change says what the row was before it was deleted, or got another key."""
+def _comes_late(feed: Feed) -> str:
+    """SQL: whether the change says what the row was before it was deleted, or got another key."""
     if not large_columns(feed):
-        return F.lit(False)
-    is_over = F.coalesce(F.col("position") <= F.col("now._deleted_position"), F.lit(False))
-    return (F.col("kind") == "change") & ~F.col("is_delete") & is_over
+        return "false"
+    return "kind = 'change' AND NOT is_delete AND coalesce(position <= now._deleted_position, false)"
 
 
-def _shows_damage(feed: Feed) -> Column:
-    """Whether the row that keeps a streamed change out is older by its offset, in the same partition and run."""
+def _shows_damage(feed: Feed) -> str:
+    """SQL: whether the row that keeps a streamed change out is older by its offset, in the same partition and run."""
     if feed.sequence_by == "kafka_offset" or feed.append_only:
-        return F.lit(False)
-    is_same_run = (
-        (F.col("now._topic") == F.col("topic"))
-        & (F.col("now._partition") == F.col("partition"))
-        & (F.col("now._offset") < F.col("offset"))
-        & (F.col("now._offset") >= F.col("run_from"))
-        & (F.col("now._position.streamed") == 1)
-        & (F.col("now._position.epoch") == F.col("position.epoch"))
-    )
-    is_behind = F.col("outcome").isin("superseded", "duplicate") & (F.col("position") < F.col("now._position"))
-    is_told = is_behind & (F.col("run_id") != "")
-    return F.coalesce(is_told & (F.col("position.streamed") == 1) & is_same_run, F.lit(False))
+        return "false"
+    is_behind = "outcome IN ('superseded', 'duplicate') AND run_id <> '' AND position < now._position"
+    is_same_run = """
+        now._topic = topic AND now._partition = partition AND now._offset < offset AND now._offset >= run_from
+        AND now._position.streamed = 1 AND now._position.epoch = position.epoch
+    """
+    return f"coalesce({is_behind} AND position.streamed = 1 AND {is_same_run}, false)"
 
 
 def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: ExitStack) -> tuple[Outcome, DataFrame]:
@@ -157,7 +151,7 @@ def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: 
     told = with_position(records, feed, places=places).withColumn("is_tombstone", F.lit(False))
     story = stack.enter_context(held(told))
     broken = stack.enter_context(held(damaged(story, feed)))
-    # What an earlier batch has set aside, it has moved in the ledger too.
+    # What an earlier batch has set aside, it has moved in the batch audit too.
     known = set_aside(batch.warehouse.read(QUARANTINE.name), feed)
     new = stack.enter_context(held(without(broken, known)))
     reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -13,6 +12,7 @@ from lakehouse.contracts import Feed
 from lakehouse.tables import OWN_PROPERTY, UPSERTED, TableSpec
 from silver.cells import cell_columns, cell_updates, cells_of, has_cell_news
 from silver.position import position_type, same_place
+from silver.runs import Floor
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 # What else than its contract's columns a silver table is searched by.
 _WITH_STATISTICS = ("_topic", "_partition", "_offset")
 _WITHOUT_STATISTICS = ("ARRAY", "BINARY", "BOOLEAN")
-
-
-@dataclass(frozen=True)
-class Floor:
-    """Rows and changes below `position` (JSON) are gone. `topic`: only those of this topic. The record that says so."""
-
-    reason: str
-    position: str
-    topic: str | None
-    at_topic: str
-    at_partition: int
-    at_offset: int
-
-    def as_json(self) -> dict[str, object]:
-        """The floor in the form of `floor_type`."""
-        return {**vars(self), "position": json.loads(self.position)}
 
 
 def floor_type(feed: Feed) -> str:

@@ -1,7 +1,7 @@
 """One micro-batch of a source: its records through gate 1, and each of its feeds applied to its table.
 
 A table whose records are too bad to go on with is stopped (silver.stops), and the others go on. Every step can be
-repeated: the MERGE is guarded by position, rejects by their Kafka coordinates, the ledger by the batch.
+repeated: the MERGE is guarded by position, rejects by their Kafka coordinates, `ops.batches` by the batch.
 """
 
 from __future__ import annotations
@@ -19,25 +19,18 @@ from lakehouse.contracts import Contracts, Expectation, Feed
 from lakehouse.held import held
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.sizing import prepared_for, rows_to_search
-from lakehouse.tables import Address, Warehouse, small_table
+from lakehouse.tables import Address, Warehouse
 from silver import quarantine, stops
-from silver.batch import FeedBatch, Outcome, decisions_about, entries, judged_of_feed, judged_records, moved_rows
+from silver.batch import FeedBatch, Outcome, covering, decisions_about, entries, judged_of_feed, judged_records, learned
+from silver.batches import Memory, append, read_state
 from silver.events import of_feed
+from silver.facts import counts, ignored_counts, offset_gaps
 from silver.feed_batch import apply_feed
 from silver.from_bronze import in_ranges
-from silver.history import remembered
-from silver.ledger import (
-    LEDGER,
-    OfFeed,
-    counts,
-    ignored_counts,
-    job_name,
-    ledger_rows,
-    offset_gaps,
-)
 from silver.quarantine import Standing
 from silver.required_fields import require_fields
-from silver.state import State, write_state
+from silver.runs import Place
+from silver.state import OfFeed, State, audit_rows, feed_row, job_name, segment_rows, writer_of
 from silver.stops import Reach, Stop
 
 if TYPE_CHECKING:
@@ -48,7 +41,7 @@ if TYPE_CHECKING:
 class Job:
     """What every batch of one source needs to know. Plain data: it travels with the stream.
 
-    `accepted`: the tables whose rejects wait in quarantine, however many they are.
+    `accepted`: the tables whose rejects wait in quarantine, however many they are. `memory`: of the source's state.
     """
 
     source: str
@@ -56,6 +49,7 @@ class Job:
     address: Address
     run: str
     accepted: frozenset[str] = frozenset()
+    memory: Memory = field(default_factory=Memory)
 
     @property
     def checkpoint(self) -> str:
@@ -72,6 +66,12 @@ class Job:
         return self.contracts.silver_gate.rules(feed)
 
 
+_OF_REACH = (
+    *("min(offset) AS first", "max(offset) AS last", "count(1) AS records"),
+    "coalesce(sum(bytes), 0) AS value_bytes",
+)
+
+
 @dataclass(frozen=True)
 class Numbered:
     """A batch of the stream, or (`part`) what a table takes later: who writes, for which silver, and which number."""
@@ -84,7 +84,7 @@ class Numbered:
     @property
     def writer(self) -> str:
         """Under which name the batch is written down, once."""
-        return "/".join(["silver", self.job.source, self.checkpoint, *([self.part] if self.part else [])])
+        return writer_of(self.job.source, self.checkpoint, *([self.part] if self.part else []))
 
     @property
     def row(self) -> Mapping[str, Any]:
@@ -132,28 +132,31 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     topics = sorted({reach.place[0] for reach in reaches})
     if not reaches:  # a commit of bronze without rows
         return
-    number = Numbered(job, batch_id, warehouse.checkpoint_id(job.checkpoint) or "")
+    checkpoint = job.memory.checkpoint or warehouse.checkpoint_id(job.checkpoint) or ""
+    number = Numbered(job, batch_id, checkpoint)
     # What a batch costs follows the feeds that have news in it, not those that are declared.
     feeds = {name: feed for name, feed in job.feeds.items() if any(feed.has_topic(topic) for topic in topics)}
-    before = stops.standing(warehouse, job.source, number.checkpoint, batch=batch_id)
-    going_on = [feed for name, feed in feeds.items() if name not in {*before.stopped, *before.taken}]
+    state = job.memory.before(warehouse, job.source, checkpoint=number.checkpoint, batch=batch_id)
+    suspended = {*state.suspended}
+    going_on = [feed for name, feed in feeds.items() if name not in {*suspended, *state.taken(batch_id)}]
     ranges = {reach.place: (reach.first, reach.last) for reach in reaches}
     arrived = Arrived(warehouse, batch, topics, reaches, job)
     sizes = _table_sizes(warehouse, going_on)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
-        standing = quarantine.standing(warehouse, job.source, ranges)
+        standing = _standing(warehouse, job, ranges)
         judged = _judged(arrived, going_on, standing, stack)
-        if before.stopped or judged.stopped:
-            left = [feed for name, feed in feeds.items() if name in {*before.stopped, *judged.stopped}]
-            stops.hold_back(warehouse, reaches, left, judged.stopped, batch=number.row, writer=number.writer)
-            _store_stops(warehouse, judged.stopped, job)
-        _apply(arrived, judged, number, sizes)
+        left = [feed for name, feed in feeds.items() if name in {*suspended, *judged.stopped}]
+        _store_stops(warehouse, judged.stopped, job)
+        waiting = stops.held_back(reaches, left, judged.stopped)
+        job.memory.state = _apply(arrived, judged, number, sizes, state=state, others=waiting)
 
 
 def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
     """Apply what a stopped table has not taken, from bronze; why not, when it is still too bad."""
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
-    batch_id, ranges = stops.waiting(warehouse, job.source, checkpoint, feed.name)
+    waiting = read_state(warehouse, job.source, checkpoint=checkpoint).ranges(feed.name)
+    number = Numbered(job, max(one.batch for one in waiting), checkpoint, part=f"resumed {feed.name}")
+    ranges = covering((one.place, one.first, one.last) for one in waiting)
     records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
     reaches = _reaches(records)
     topics = sorted({reach.place[0] for reach in reaches})
@@ -165,9 +168,19 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
         if judged.stopped:
             _store_stops(warehouse, judged.stopped, job)
             return judged.stopped[feed.name].why
-        _apply(arrived, judged, Numbered(job, batch_id, checkpoint, part=f"resumed {feed.name}"), sizes)
-    stops.resumed(warehouse, job.source, checkpoint, feed.name)
+        state = read_state(warehouse, job.source, checkpoint=checkpoint, writer=number.writer, batch=number.batch_id)
+        _apply(arrived, judged, number, sizes, state=state, others=[feed_row(feed.name, resumed=True)])
+    job.memory.forget()
     return None
+
+
+def _standing(warehouse: Warehouse, job: Job, ranges: Mapping[Place, tuple[int, int]]) -> Standing:
+    """What the quarantine has that concerns a batch: asked for where records of the source wait, or it is not known."""
+    known = job.memory.standing
+    if known is None or known.waiting:
+        known = quarantine.standing(warehouse, job.source, ranges)
+        job.memory.standing = known
+    return known
 
 
 def _table_sizes(warehouse: Warehouse, feeds: Sequence[Feed]) -> Mapping[str, int]:
@@ -183,13 +196,11 @@ def _rows(reaches: Sequence[Reach], sizes: Mapping[str, int]) -> int:
 def _reaches(batch: DataFrame) -> Sequence[Reach]:
     """What the batch has of every topic-partition."""
     rows = (
-        batch.groupBy("topic", F.coalesce("_topic_id", F.lit("")).alias("topic_id"), "partition")
-        .agg(
-            F.min("offset").alias("first"),
-            F.max("offset").alias("last"),
-            F.count(F.lit(1)).alias("records"),
-            F.coalesce(F.sum(F.octet_length("value")), F.lit(0)).alias("value_bytes"),
+        batch.selectExpr(
+            "topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", "octet_length(value) AS bytes"
         )
+        .groupBy("topic", "topic_id", "partition")
+        .agg(*map(F.expr, _OF_REACH))
         .collect()
     )
     return [
@@ -280,15 +291,23 @@ def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
     return reduce(DataFrame.unionByName, parts).collect() if parts else []
 
 
-def _apply(arrived: Arrived, judged: Judged, number: Numbered, sizes: Mapping[str, int]) -> None:
-    """Apply what has been through gate 1, and write it down. `sizes`: of the tables."""
+def _apply(
+    arrived: Arrived,
+    judged: Judged,
+    number: Numbered,
+    sizes: Mapping[str, int],
+    *,
+    state: State,
+    others: Sequence[Mapping[str, Any]],
+) -> State:
+    """Apply what has been through gate 1, and write it down: the state after it.
+
+    `sizes`: of the tables. `state`: before the batch. `others`: what else there is to write down.
+    """
     warehouse, job, rows = arrived.warehouse, arrived.job, judged.rows
-    memory = remembered(
-        warehouse, job.source, checkpoint=number.checkpoint, writer=number.writer, number=number.batch_id
-    )
     for name in judged.records:
         feed, of_feed = job.feeds[name], [row for row in rows if row["feed"] == name]
-        require_fields(arrived.of_feed(feed), feed, of_feed, before=memory.state.of_feed(name))
+        require_fields(arrived.of_feed(feed), feed, of_feed, before=state.of_feed(name))
     outcomes = {}
     for name, records in judged.records.items():
         part = FeedBatch(
@@ -297,7 +316,7 @@ def _apply(arrived: Arrived, judged: Judged, number: Numbered, sizes: Mapping[st
             rules=job.rules(name),
             rows=[row for row in rows if row["feed"] == name],
             run=job.run,
-            memory=memory,
+            state=state,
             standing=judged.standing,
             checkpoint=number.checkpoint,
             value_bytes=arrived.value_bytes(job.feeds[name]),
@@ -309,37 +328,20 @@ def _apply(arrived: Arrived, judged: Judged, number: Numbered, sizes: Mapping[st
             quarantine.add(warehouse, entries(part, records), job.source)
         if name in judged.standing.met_again:
             quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
-    _write_down(arrived, judged, outcomes, number, memory.state)
+    if any(row["quarantined"] for row in rows) or any(one.is_damaged for one in outcomes.values()):
+        job.memory.standing = None
+    # Last: a batch that stands in `ops.batches` is done.
+    written = [*_audited(arrived, judged, outcomes), *segment_rows(state, [row.asDict() for row in rows]), *others]
+    return append(warehouse, state, written, of_batch=number.row, writer=number.writer)
 
 
-def _write_down(
-    arrived: Arrived, judged: Judged, outcomes: Mapping[str, Outcome], number: Numbered, state: State
-) -> None:
-    """What later batches need to know of this one, then the ledger: a batch in the ledger is done."""
-    warehouse, rows = arrived.warehouse, judged.rows
-    counted = [row.asDict() for row in rows]
-    write_state(
-        warehouse,
-        state,
-        counted,
-        number.job.source,
-        checkpoint=number.checkpoint,
-        writer=number.writer,
-        number=number.batch_id,
-    )
+def _audited(arrived: Arrived, judged: Judged, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+    """What became of every record of the batch, and what was learned of earlier ones."""
     ended: dict[OfFeed, Mapping[str, int]] = {
         (feed, place): counts for feed, outcome in outcomes.items() for place, counts in outcome.counts.items()
     }
-    written = ledger_rows(counted, ended, _gaps(arrived, judged, rows), batch=number.row)
-    for feed, outcome in outcomes.items():
-        written += moved_rows(outcome, batch={**number.row, "feed": feed})
-    ledger = small_table(warehouse.spark, written, LEDGER.columns)
-    warehouse.append_once(
-        LEDGER.name,
-        ledger.withColumn("written_at", F.current_timestamp()),
-        writer=number.writer,
-        number=number.batch_id,
-    )
+    rows = audit_rows([row.asDict() for row in judged.rows], ended, _gaps(arrived, judged, judged.rows))
+    return [*rows, *(row for feed, outcome in outcomes.items() for row in learned(feed, outcome))]
 
 
 def _gaps(arrived: Arrived, judged: Judged, rows: Sequence[Row]) -> dict[OfFeed, list[tuple[int, int]]]:

@@ -88,7 +88,7 @@ def one_hop(searches: DataFrame, events: DataFrame, feed: Feed, column: str) -> 
         F.col("old_key").alias("_old_key"),
     )
     # The delete of the old key and the create of the new one have the same place in the log.
-    earlier = F.col("_at") < at_offset(F.col("_before"), F.lit(-1), feed)
+    earlier = F.col("_at") < F.expr(at_offset("_before", "-1", feed))
     tells = ~F.col("_is_left_out") | F.col("_old_key").isNotNull()
     answer = F.struct(
         F.when(~F.col("_is_left_out"), F.col("_said")).alias("told"),

@@ -1,20 +1,20 @@
 """Where a change stands in its source's history: one comparable struct a kind of source, the last field an offset.
 
 Positions compare field by field, from the first. The rules and the histories that break simpler ones are in
-docs/ordering.md.
+docs/ordering.md. Conditions and values are SQL: Spark is told an expression in one call, however long it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 POSTGRES = (
     "STRUCT<epoch: BIGINT, ordered_lsn: BIGINT, streamed: BIGINT, commit_lsn: BIGINT, lsn: BIGINT,"
@@ -49,37 +49,29 @@ def position_type(feed: Feed) -> str:
     return POSTGRES if feed.kind == "postgresql" else MYSQL
 
 
-def coordinates(feed: Feed) -> Column:
-    """What the source itself says of a change's place, as an array that compares as positions do; NULL without.
+def coordinates(feed: Feed) -> str:
+    """SQL: what the source itself says of a change's place, as an array that compares as positions do; NULL without.
 
     PostgreSQL: the later of the last commit and the LSN, and the LSN. MySQL and MariaDB: file, position and row.
     """
-    if feed.kind == "postgresql":
-        parts = [_commit_lsn(), _lsn()]
-    else:
-        parts = [_binlog_file(), F.col("source.pos"), _binlog_row()]
-    present = parts[0].isNotNull()
-    for part in parts[1:]:
-        present = present & part.isNotNull()
-    return F.when(present & ~is_negative(feed), F.array(*parts))
+    parts = [_COMMIT_LSN, _LSN] if feed.kind == "postgresql" else [_BINLOG_FILE, "source.pos", _BINLOG_ROW]
+    present = " AND ".join(f"{part} IS NOT NULL" for part in parts)
+    return f"IF({present} AND NOT {is_negative(feed)}, array({', '.join(parts)}), NULL)"
 
 
-def is_negative(feed: Feed) -> Column:
-    """Whether the source block names a place before the beginning of every log."""
-    parts = [_lsn(), _sequence(0)] if feed.kind == "postgresql" else [F.col("source.pos"), F.col("source.row")]
-    found = F.lit(False)
-    for part in parts:
-        found = found | F.coalesce(part < 0, F.lit(False))
-    return found
+def is_negative(feed: Feed) -> str:
+    """SQL: whether the source block names a place before the beginning of every log."""
+    parts = [_LSN, _sequence(0)] if feed.kind == "postgresql" else ["source.pos", "source.row"]
+    return "(" + " OR ".join(f"coalesce({part} < 0, false)" for part in parts) + ")"
 
 
-def log_place(feed: Feed) -> Column:
-    """The coordinates without PostgreSQL's commit, which a run without stored offsets does not know; NULL without."""
-    return F.when(_lsn().isNotNull(), F.array(_lsn())) if feed.kind == "postgresql" else coordinates(feed)
+def log_place(feed: Feed) -> str:
+    """SQL: the coordinates without PostgreSQL's commit, which a run without stored offsets does not know."""
+    return f"IF({_LSN} IS NOT NULL, array({_LSN}), NULL)" if feed.kind == "postgresql" else coordinates(feed)
 
 
-def postgres_position(*, epoch: Column, snapshot_lsn: Column) -> Column:
-    """PostgreSQL: (epoch, max(c, S), streamed, c, lsn, offset); NULL without an LSN.
+def postgres_position(*, epoch: str, snapshot_lsn: str) -> str:
+    """SQL: PostgreSQL's (epoch, max(c, S), streamed, c, lsn, offset); NULL without an LSN.
 
     `source.sequence` is `["<last commit lsn>","<lsn>"]`; c is the later of the two, the lsn alone where the connector
     has no stored offsets yet and the first is null. S is `snapshot_lsn`: the LSN of the run's full snapshot, for a
@@ -87,50 +79,48 @@ def postgres_position(*, epoch: Column, snapshot_lsn: Column) -> Column:
     snapshot's rows, and yet comes later. A connector that stopped between the snapshot and its first commit tells that
     transaction in its next run, still with a null.
     """
-    commit, is_streamed = _commit_lsn(), streamed()
-    ordered = F.when(is_streamed == 1, F.greatest(commit, snapshot_lsn)).otherwise(commit)
-    position = F.struct(
-        epoch.alias("epoch"),
-        ordered.alias("ordered_lsn"),
-        is_streamed.alias("streamed"),
-        commit.alias("commit_lsn"),
-        _lsn().alias("lsn"),
-        F.col("offset").alias("kafka_offset"),
-    )
-    return F.when(_lsn().isNotNull(), position)
+    parts = {
+        "epoch": epoch,
+        "ordered_lsn": f"IF({STREAMED} = 1, greatest({_COMMIT_LSN}, {snapshot_lsn}), {_COMMIT_LSN})",
+        "streamed": STREAMED,
+        "commit_lsn": _COMMIT_LSN,
+        "lsn": _LSN,
+        "kafka_offset": "offset",
+    }
+    return f"IF({_LSN} IS NOT NULL, {_struct(parts)}, NULL)"
 
 
-def mysql_position(*, epoch: Column) -> Column:
-    """MySQL and MariaDB: (epoch, number of the binlog file, pos, row, streamed, offset); NULL without file or pos.
+def mysql_position(*, epoch: str) -> str:
+    """SQL: MySQL's and MariaDB's (epoch, number of the binlog file, pos, row, streamed, offset); NULL without a place.
 
     The number is compared as an integer: mysql-bin.999999 is followed by mysql-bin.1000000. All rows of one statement
     share a pos.
     """
-    position = F.struct(
-        epoch.alias("epoch"),
-        _binlog_file().alias("binlog_file"),
-        F.col("source.pos").alias("binlog_pos"),
-        _binlog_row().alias("binlog_row"),
-        streamed().alias("streamed"),
-        F.col("offset").alias("kafka_offset"),
-    )
-    return F.when(_binlog_file().isNotNull() & F.col("source.pos").isNotNull(), position)
+    parts = {
+        "epoch": epoch,
+        "binlog_file": _BINLOG_FILE,
+        "binlog_pos": "source.pos",
+        "binlog_row": _BINLOG_ROW,
+        "streamed": STREAMED,
+        "kafka_offset": "offset",
+    }
+    return f"IF({_BINLOG_FILE} IS NOT NULL AND source.pos IS NOT NULL, {_struct(parts)}, NULL)"
 
 
-def kafka_position(timestamp_before: Column) -> Column:
-    """Events without a source position: (timestamp, topic, partition, offset).
+def kafka_position(timestamp_before: str) -> str:
+    """SQL, with a window: (timestamp, topic, partition, offset) of events without a source position.
 
     Within a partition the offset decides, so the timestamp is the highest one up to this record, `timestamp_before`
     being the highest of earlier batches; across partitions the timestamp does.
     """
-    up_to_here = Window.partitionBy("topic", "topic_id", "partition").orderBy("offset")
-    highest = F.max(F.unix_millis("timestamp")).over(up_to_here)
-    return F.struct(
-        F.greatest(highest, timestamp_before).alias("timestamp_ms"),
-        F.col("topic").alias("kafka_topic"),
-        F.col("partition").alias("kafka_partition"),
-        F.col("offset").alias("kafka_offset"),
-    )
+    highest = "max(unix_millis(timestamp)) OVER (PARTITION BY topic, topic_id, partition ORDER BY offset)"
+    parts = {
+        "timestamp_ms": f"greatest({highest}, {timestamp_before})",
+        "kafka_topic": "topic",
+        "kafka_partition": "partition",
+        "kafka_offset": "offset",
+    }
+    return _struct(parts)
 
 
 def with_position(
@@ -145,47 +135,32 @@ def with_position(
     if highest_timestamps is not None:
         of_record = ["topic", "topic_id", "partition", "offset"]
         placed = placed.drop("highest_timestamp_ms").join(highest_timestamps, on=of_record, how="left")
-    run = F.get("runs", F.array_position("runs.run_id", F.col("run_id")).cast("int") - 1)
     if feed.sequence_by == "kafka_offset":
-        position, is_replay = kafka_position(F.col("highest_timestamp_ms")), F.lit(False)
+        position, is_replay = kafka_position("highest_timestamp_ms"), "false"
     else:
-        position = _source_position(feed, run)
-        is_replay = F.coalesce((streamed() == 1) & (coordinates(feed) <= run["repeats_to"]), F.lit(False))
-    return placed.withColumns({"position": position, "is_replay": is_replay, "run_from": run["from_offset"]}).drop(
+        position = _source_position(feed)
+        is_replay = f"coalesce({STREAMED} = 1 AND {coordinates(feed)} <= {_RUN}.repeats_to, false)"
+    added = {"position": position, "is_replay": is_replay, "run_from": f"{_RUN}.from_offset"}
+    return placed.withColumns({name: F.expr(value) for name, value in added.items()}).drop(
         "epochs", "snapshots", "runs", "highest_timestamp_ms"
     )
 
 
-def _source_position(feed: Feed, run: Column) -> Column:
+def _source_position(feed: Feed) -> str:
     # Spark interprets what goes through an array, so only where there is something in it.
-    has_epochs, has_snapshots = F.size("epochs") > 0, F.size("snapshots") > 0
-    begun = F.filter("epochs", lambda one: one["from_offset"] <= F.col("offset"))
-    by_offset = F.when(has_epochs, F.array_max(F.transform(begun, lambda one: one["epoch"])))
-    epoch = F.coalesce(run["epoch"], by_offset, F.lit(0).cast("bigint"))
+    begun = "transform(filter(epochs, one -> one.from_offset <= offset), one -> one.epoch)"
+    epoch = f"coalesce({_RUN}.epoch, IF(size(epochs) > 0, array_max({begun}), NULL), 0L)"
     if feed.kind != "postgresql":
         return mysql_position(epoch=epoch)
     # A record may be sent again much later. So of earlier runs, those before the record's own, in its epoch; and of
     # snapshots in the middle of its run, those that the connector took before it read the record.
-    run_begins = F.when(F.col("run_id") == "", F.col("offset")).otherwise(run["from_offset"])
-    asks_earlier_runs = _sequence(0).isNull()
-
-    def opens_run(one: Column) -> Column:
-        return (F.col("run_id") != "") & (one["from_offset"] == run["from_offset"])
-
-    def was_read_later(one: Column) -> Column:
-        return F.coalesce(F.col("read_ms") >= one["read_from_ms"], F.lit(True))
-
-    def is_of_run(one: Column) -> Column:
-        return (one["run_id"] == F.col("run_id")) & (one["from_offset"] < F.col("offset"))
-
-    before = F.filter(
-        "snapshots",
-        lambda one: (
-            (is_of_run(one) & (opens_run(one) | was_read_later(one)))
-            | (asks_earlier_runs & (one["epoch"] == epoch) & (one["from_offset"] < run_begins))
-        ),
-    )
-    lsn = F.when(has_snapshots, F.array_max(F.transform(before, lambda one: one["lsn"])))
+    run_begins = f"IF(run_id = '', offset, {_RUN}.from_offset)"
+    opens_run = f"(run_id <> '' AND one.from_offset = {_RUN}.from_offset)"
+    was_read_later = "coalesce(read_ms >= one.read_from_ms, true)"
+    is_of_run = "(one.run_id = run_id AND one.from_offset < offset)"
+    is_of_earlier_run = f"({_sequence(0)} IS NULL AND one.epoch = {epoch} AND one.from_offset < {run_begins})"
+    before = f"filter(snapshots, one -> ({is_of_run} AND ({opens_run} OR {was_read_later})) OR {is_of_earlier_run})"
+    lsn = f"IF(size(snapshots) > 0, array_max(transform({before}, one -> one.lsn)), NULL)"
     return postgres_position(epoch=epoch, snapshot_lsn=lsn)
 
 
@@ -194,53 +169,41 @@ def same_place(position: str, other: str, feed: Feed) -> str:
     return "(" + " AND ".join(f"{position}.{field} <=> {other}.{field}" for field in _place_fields(feed)) + ")"
 
 
-def at_offset(position: Column, offset: Column, feed: Feed) -> Column:
-    """The same place in the source's history, at another Kafka offset; NULL of none."""
-    # Not withField: Spark 4.1 fails to plan it in some joins and windows.
-    fields = [position[field].alias(field) for field in _place_fields(feed)]
-    return F.when(position.isNotNull(), F.struct(*fields, offset.cast("bigint").alias("kafka_offset")))
+def at_offset(position: str, offset: str, feed: Feed) -> str:
+    """SQL: the same place in the source's history, at another Kafka offset; NULL of none."""
+    fields = {field: f"{position}.{field}" for field in _place_fields(feed)}
+    return f"IF({position} IS NOT NULL, {_struct({**fields, 'kafka_offset': f'CAST({offset} AS BIGINT)'})}, NULL)"
 
 
-def place_of(position: Column, feed: Feed) -> Column:
-    """The place in the source's history alone, without the Kafka offset."""
-    return F.struct(*[position[field].alias(field) for field in _place_fields(feed)])
+def place_of(position: str, feed: Feed) -> str:
+    """SQL: the place in the source's history alone, without the Kafka offset."""
+    return _struct({field: f"{position}.{field}" for field in _place_fields(feed)})
 
 
 def _place_fields(feed: Feed) -> list[str]:
     return [part.split(":")[0].strip() for part in position_type(feed)[len("STRUCT<") : -1].split(",")][:-1]
 
 
-def has_position(feed: Feed) -> Column:
-    """Whether the record carries what its position is made of."""
-    return F.lit(True) if feed.sequence_by == "kafka_offset" else coordinates(feed).isNotNull()
+def has_position(feed: Feed) -> str:
+    """SQL: whether the record carries what its position is made of."""
+    return "true" if feed.sequence_by == "kafka_offset" else f"{coordinates(feed)} IS NOT NULL"
 
 
-def is_full_snapshot() -> Column:
-    """Whether the record is a row of a snapshot of the whole table."""
-    return F.coalesce(F.col("source.snapshot").isin(*FULL_SNAPSHOT), F.lit(False))
+def _struct(parts: Mapping[str, str]) -> str:
+    return f"named_struct({', '.join(f'{name!r}, {value}' for name, value in parts.items())})"
 
 
-def streamed() -> Column:
-    """1 for a change that was streamed, 0 for a row of a snapshot: at an equal position the streamed one is later."""
-    snapshot = F.coalesce(F.col("source.snapshot"), F.lit("false"))
-    return F.when(snapshot == "false", 1).otherwise(0).cast("bigint")
+def _sequence(element: int) -> str:
+    return f"try_cast(get(source.sequence, {element}) AS BIGINT)"
 
 
-def _sequence(element: int) -> Column:
-    return F.get("source.sequence", F.lit(element)).try_cast("bigint")
-
-
-def _lsn() -> Column:
-    return F.coalesce(_sequence(1), F.col("source.lsn"))
-
-
-def _commit_lsn() -> Column:
-    return F.greatest(_sequence(0), _lsn())
-
-
-def _binlog_file() -> Column:
-    return F.regexp_extract("source.file", r"\.([0-9]+)$", 1).try_cast("bigint")
-
-
-def _binlog_row() -> Column:
-    return F.coalesce("source.row", F.lit(0).cast("bigint"))
+# SQL: 1 for a change that was streamed, 0 for a row of a snapshot: at an equal position the streamed one is later.
+STREAMED = "IF(coalesce(source.snapshot, 'false') = 'false', 1L, 0L)"
+# SQL: whether the record is a row of a snapshot of the whole table.
+IS_FULL_SNAPSHOT = f"coalesce(source.snapshot IN {FULL_SNAPSHOT}, false)"
+_LSN = f"coalesce({_sequence(1)}, source.lsn)"
+_COMMIT_LSN = f"greatest({_sequence(0)}, {_LSN})"
+_BINLOG_FILE = "try_cast(regexp_extract(source.file, '[.]([0-9]+)$', 1) AS BIGINT)"
+_BINLOG_ROW = "coalesce(source.row, 0L)"
+# What is known of the record's run in its place.
+_RUN = "get(runs, CAST(array_position(runs.run_id, run_id) AS INT) - 1)"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # `row_key`: the columns of the key as JSON, where they could be read. `contract`: of the table and its rules, as they
-# were when the record was judged last. `checkpoint`: of the silver whose ledger has it as quarantined. `request`: the
+# were when the record was judged last. `checkpoint`: of the silver whose audit has it as quarantined. `request`: the
 # command that requeued or released it; `finished_at`: when that was carried out. `is_damaged`: its source position is
 # wrong, as a later change of its key shows. `reasons` are for people: no code reads them.
 QUARANTINE = TableSpec(

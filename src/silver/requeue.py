@@ -2,7 +2,7 @@
 
 A request is written down first (state and request id) and carried out afterwards, by the command or by the next run of
 silver: so a crash in between loses nothing. With a record the whole story of its Kafka key is read again, since a
-tombstone behind it may have meant it. The ledger moves what passes from quarantined to what became of it.
+tombstone behind it may have meant it. The batch audit moves what passes from quarantined to what became of it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, Feed
 from lakehouse.held import held
-from lakehouse.tables import Warehouse, small_table
+from lakehouse.tables import Warehouse
 from silver import quarantine
 from silver.batch import (
     FeedBatch,
     Outcome,
     entries,
     judged_of_feed,
-    moved_rows,
+    learned,
     read_ranges,
 )
+from silver.batches import append, read_state
+from silver.facts import counts
 from silver.feed_batch import apply_feed
 from silver.from_bronze import in_ranges, stories
-from silver.history import history, remembered
-from silver.ledger import LEDGER, OUTCOMES, counts
+from silver.history import history
 from silver.micro_batch import Job
 from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_waiting
 from silver.runs import Place
-from silver.state import write_state
+from silver.state import OUTCOMES, moved_row, segment_rows, writer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -114,6 +115,8 @@ def carry_out(warehouse: Warehouse, job: Job) -> dict[str, Counter[str]]:
             asked = _Asked(job.feeds[row["feed"]], row["request"], checkpoint)
             came_to = _apply(warehouse, job, asked, records)
             found.setdefault(row["feed"], Counter()).update(came_to)
+    if found:
+        job.memory.forget()
     return found
 
 
@@ -141,7 +144,7 @@ def _read_again(
     """The wanted records, and with `is_read_again` all others of their keys that silver has read, through gate 1."""
     feed, rules = asked.feed, job.rules(asked.feed.name)
     standing = quarantine.standing(warehouse, job.source, {})
-    known = remembered(warehouse, job.source, checkpoint=asked.checkpoint, writer=_writer(feed, asked), number=0)
+    known = read_state(warehouse, job.source, checkpoint=asked.checkpoint, writer=_writer(feed, asked))
     ranges = read_ranges(history(feed, [], known))
     story = stories(in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges), wanted)
     decisions = decided_or_waiting(warehouse.read(QUARANTINE.name), feed, asked=asked.request)
@@ -156,7 +159,7 @@ def _read_again(
         rules=rules,
         rows=rows,
         run=job.run,
-        memory=known,
+        state=known,
         standing=standing,
         checkpoint=asked.checkpoint,
         request=asked.request,
@@ -166,47 +169,32 @@ def _read_again(
 
 def _writer(feed: Feed, asked: _Asked) -> str:
     """Under which name what was asked is written down, once."""
-    return f"silver/{feed.source}/{asked.checkpoint}/{asked.request}/{feed.name}"
+    return writer_of(feed.source, asked.checkpoint, asked.request, feed.name)
 
 
 def _write_down(
     batch: FeedBatch, asked: _Asked, passing: Mapping[Place, Mapping[str, int]], outcome: Outcome
 ) -> Sequence[Mapping[str, Any]]:
-    """What silver has learned, and the rows of the ledger: once for a request. Returns those of its own records."""
-    warehouse, feed = batch.warehouse, batch.feed
-    writer = _writer(feed, asked)
+    """What silver has learned, once for a request. Returns the rows of its own records."""
+    feed, requeued = batch.feed, requeued_rows(batch.feed.name, passing, outcome)
     # What the records say of columns was counted when they were read first.
-    learned = [{**row.asDict(), "judged": 0, "absent_columns": {}} for row in batch.rows]
-    state = batch.memory.state
-    write_state(warehouse, state, learned, feed.source, checkpoint=asked.checkpoint, writer=writer, number=0)
-    of_ledger = {"run": batch.run, "source": feed.source, "checkpoint": asked.checkpoint, "feed": feed.name}
-    requeued = requeued_rows(passing, outcome, batch=of_ledger)
-    moved = [*requeued, *moved_rows(outcome, batch=of_ledger)]
-    if moved:
-        ledger = small_table(warehouse.spark, moved, LEDGER.columns).withColumn("written_at", F.current_timestamp())
-        warehouse.append_once(LEDGER.name, ledger, writer=writer, number=0)
+    counted = [{**row.asDict(), "judged": 0, "absent_columns": {}} for row in batch.rows]
+    rows = [*requeued, *learned(feed.name, outcome), *segment_rows(batch.state, counted)]
+    of_batch = {"run": batch.run, "source": feed.source, "checkpoint": asked.checkpoint, "batch": None}
+    append(batch.warehouse, batch.state, rows, of_batch=of_batch, writer=_writer(feed, asked))
     return requeued
 
 
-def requeued_rows(
-    passing: Mapping[Place, Mapping[str, int]], outcome: Outcome, *, batch: Mapping[str, Any]
-) -> Sequence[dict[str, Any]]:
-    """Ledger rows that move records out of quarantine: to what became of them. `batch`: what all rows say.
+def requeued_rows(feed: str, passing: Mapping[Place, Mapping[str, int]], outcome: Outcome) -> Sequence[dict[str, Any]]:
+    """Rows of `ops.batches` that move records out of quarantine: to what became of them.
 
     `passing`: of every place, how many of them pass (`records`), and how many of these are `ignored`.
     """
     rows = []
     for place, numbers in passing.items():
         came_to = outcome.counts.get(place, {})
-        row: dict[str, Any] = {
-            **batch,
-            **dict(zip(OF_PLACE, place, strict=True)),
-            **dict.fromkeys(("read", *OUTCOMES, "judged"), 0),
-            **came_to,
-        }
-        row["ignored"] = numbers["ignored"]
-        row["quarantined"] = came_to.get("quarantined", 0) - numbers["records"]
-        rows.append(row)
+        left = came_to.get("quarantined", 0) - numbers["records"]
+        rows.append(moved_row(feed, place, {**came_to, "ignored": numbers["ignored"], "quarantined": left}))
     return rows
 
 

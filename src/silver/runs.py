@@ -1,12 +1,13 @@
 """What a feed's history is made of: connector runs, their snapshots and their coordinates, and what follows from it.
 
-Stretches are what silver remembers of the records it has read, a few a partition and run (`ops.connector_runs`). From
+Stretches are what silver remembers of the records it has read, a few a partition and run (`ops.batches`). From
 them alone, whatever the batches were: the snapshot LSNs and epochs that positions need, and the floors that completed
 snapshots write. Rules: docs/ordering.md. Imports without pyspark.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,9 @@ EPOCHS_A_MILLISECOND = 1024
 # Topic, the broker's id of it, partition: offsets begin again when a topic is made again.
 Place = tuple[str, str, int]
 Coordinates = tuple[int, ...]
+
+# What the facts of a batch are grouped by: a connector run in a partition, its full snapshots apart.
+STRETCH = ("topic", "topic_id", "partition", "run_id", "snapshot_at")
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,22 @@ class Fall:
 
 
 @dataclass(frozen=True)
+class Floor:
+    """Rows and changes below `position` (JSON) are gone. `topic`: only those of this topic. The record that says so."""
+
+    reason: str
+    position: str
+    topic: str | None
+    at_topic: str
+    at_partition: int
+    at_offset: int
+
+    def as_json(self) -> dict[str, object]:
+        """The floor in the form of `floor_type`."""
+        return {**vars(self), "position": json.loads(self.position)}
+
+
+@dataclass(frozen=True)
 class SnapshotFloor:
     """What a completed full snapshot tells: rows older than `at`, in the epoch, that it did not name are gone."""
 
@@ -97,7 +117,7 @@ class SnapshotFloor:
 
 
 def stretches(rows: Iterable[Mapping[str, Any]]) -> list[Stretch]:
-    """Rows of `ops.connector_runs`, or of one batch, as stretches: one a partition, run and snapshot."""
+    """Rows of `ops.batches`, or of one batch, as stretches: one a partition, run and snapshot."""
     return together(
         Stretch(
             topic=row["topic"],

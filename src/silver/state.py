@@ -1,95 +1,212 @@
-"""What silver remembers of a source's connector runs (`ops.connector_runs`): read before a batch, written after it.
+"""What silver knows of a source, and what a batch adds to it: plain rows in, rows of `ops.batches` out.
 
-One row a stretch, however many batches there were. Rules: CONNECTOR_RUNS in silver.ledger.
+Imports without pyspark: silver.batches reads and writes the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from lakehouse.tables import Warehouse, small_table
-from silver.ledger import CONNECTOR_RUNS, STRETCH, STRETCHES, column_names, job_name
+from silver.runs import STRETCH, Floor, Opening, Place
 
+# Every record read is exactly one of these.
+OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
+
+# A feed (None: of topics without one) in a topic-partition.
+OfFeed = tuple[str | None, Place]
+Stored = Mapping[str, Any]
+_IN_PLACE = ("topic", "topic_id", "partition")
+_OF_SEGMENT = (
+    *("first_offset", "last_offset", "lowest", "highest", "has_end", "first_ms", "read_from_ms", "read_to_ms"),
+    *("source_names", "highest_timestamp_ms", "last_key", "last_is_delete", "leaving_out", "judged", "absent_columns"),
+)
 _LOWEST = ("first_offset", "lowest", "first_ms", "read_from_ms")
 _HIGHEST = ("last_offset", "highest", "read_to_ms", "highest_timestamp_ms")
 
-Stored = Mapping[str, Any]
+
+def job_name(source: str) -> str:
+    """The name of the checkpoint of silver's stream."""
+    return f"silver/{source}"
+
+
+def writer_of(source: str, checkpoint: str, *parts: str) -> str:
+    """Under which name a batch is written down, once. `parts`: of what a table takes beside the stream."""
+    return "/".join(["silver", source, checkpoint, *parts])
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A range of offsets that waits for a suspended table, since this batch; `why`: of the one that suspended it."""
+
+    feed: str
+    place: Place
+    first: int
+    last: int
+    batch: int
+    why: str | None
 
 
 @dataclass(frozen=True)
 class State:
-    """The stretches of all feeds of a source before a batch, and which write (`generation`) left them so."""
+    """What the silver of one checkpoint knows of a source.
 
-    rows: Sequence[Stored] = ()
-    generation: int = 0
-    writer: str = ""
-    number: int = 0
+    `segments`: by feed, topic-partition, run and snapshot, as flat rows. `epochs`: by feed, run and topic, that which
+    starts with the run. `cutoffs`: with their feed. `waiting`: all ranges that ever waited. `resumed`: up to which
+    batch a feed has taken them. `last_batch`: of the stream. `sequence`: of the last write.
+    """
+
+    segments: Mapping[tuple[Any, ...], Stored] = field(default_factory=dict)
+    epochs: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    cutoffs: Sequence[tuple[str, Floor]] = ()
+    waiting: Sequence[Waiting] = ()
+    resumed: Mapping[str, int] = field(default_factory=dict)
+    last_batch: int = -1
+    sequence: int = 0
 
     def of_feed(self, feed: str) -> list[Stored]:
-        """The rows of one feed."""
-        return [row for row in self.rows if row["feed"] == feed]
+        """The segments of one feed."""
+        return [row for row in self.segments.values() if row["feed"] == feed]
+
+    def openings(self, feed: str, *, is_sharded: bool) -> list[Opening]:
+        """The epochs of a feed; of a sharded one by topic."""
+        found = {
+            (run_id, topic if is_sharded else None): epoch
+            for (of_feed, run_id, topic), epoch in self.epochs.items()
+            if of_feed == feed
+        }
+        return [Opening(run_id, epoch, shard) for (run_id, shard), epoch in found.items()]
+
+    def floors(self, feed: str) -> list[Floor]:
+        """The cutoffs of a feed."""
+        return [floor for of_feed, floor in self.cutoffs if of_feed == feed]
+
+    def ranges(self, feed: str) -> list[Waiting]:
+        """What waits for a suspended table; nothing for any other."""
+        return [one for one in self.waiting if one.feed == feed and one.batch > self.resumed.get(feed, -1)]
+
+    @property
+    def suspended(self) -> dict[str, str]:
+        """The tables that are suspended, and why."""
+        found: dict[str, str] = {}
+        for one in sorted(self.waiting, key=lambda one: one.batch):
+            if one.batch > self.resumed.get(one.feed, -1):
+                found[one.feed] = found.get(one.feed) or one.why or ""
+        return found
+
+    def taken(self, batch: int) -> set[str]:
+        """The tables that were suspended in this batch, the last one, and have taken its records since."""
+        return {feed for feed, last in self.resumed.items() if last >= batch}
+
+    def after(self, rows: Iterable[Stored]) -> State:
+        """The state with what these rows of `ops.batches` add to it."""
+        segments, epochs, cutoffs = dict(self.segments), dict(self.epochs), [*self.cutoffs]
+        waiting, resumed = [*self.waiting], dict(self.resumed)
+        last_batch, sequence = self.last_batch, self.sequence
+        for row in rows:
+            feed, sequence = row["feed"], max(sequence, row["sequence"])
+            if row["writer"] == writer_of(row["source"], row["checkpoint"]):
+                last_batch = max(last_batch, row["batch"])
+            if row.get("segment"):
+                segment = {**{name: row[name] for name in ("feed", *STRETCH)}, **row["segment"]}
+                segments[_identity(segment)] = segment
+            epochs |= {(feed, one["run_id"], one["topic"]): one["epoch"] for one in row.get("epochs") or ()}
+            cutoffs += [(feed, Floor(**one)) for one in row.get("cutoffs") or ()]
+            if row.get("suspended"):
+                part, place = row["suspended"], (row["topic"], row["topic_id"], row["partition"])
+                waiting.append(
+                    Waiting(feed, place, part["first_offset"], part["last_offset"], row["batch"], part["why"])
+                )
+            if row.get("resumed"):
+                resumed[feed] = row["batch"]
+        return State(segments, epochs, cutoffs, waiting, resumed, last_batch, sequence)
 
 
-def checkpoint_of(warehouse: Warehouse, source: str) -> str:
-    """The identity of the checkpoint of the source's silver: another one when silver is rebuilt; empty without."""
-    return warehouse.checkpoint_id(job_name(source)) or ""
-
-
-def read_state(
-    warehouse: Warehouse, source: str, *, checkpoint: str, writer: str | None = None, number: int | None = None
-) -> State:
-    """What this silver knows; for a batch (`writer`, `number`) what it knew before it, also when it is repeated."""
-    found: dict[int, list[Stored]] = {}
-    rows = warehouse.read(CONNECTOR_RUNS.name).where(f"source = '{source}'").collect()
-    for row in rows:
-        if row["checkpoint"] == checkpoint and (row["writer"], row["number"]) != (writer, number):
-            found.setdefault(row["generation"], []).append(row.asDict())
-    if not found:
-        return State()
-    last = found[max(found)]
-    return State(last, max(found), last[0]["writer"], last[0]["number"])
-
-
-def write_state(
-    warehouse: Warehouse,
-    state: State,
-    counted: Iterable[Stored],
-    source: str,
-    *,
-    checkpoint: str,
-    writer: str,
-    number: int,
-) -> None:
-    """Remember what a batch has counted (COUNTS), beside what was known before it."""
-    new = [row for row in counted if row["feed"] is not None]
-    if not new:
-        return
-    after = {"generation": state.generation + 1, "writer": writer, "number": number}
-    before = {"generation": state.generation, "writer": state.writer, "number": state.number}
-    known = [{**row, **before} for row in state.rows]
-    rows = [*known, *[{**row, **after} for row in joined([*state.rows, *new])]]
-    of_silver = {"source": source, "checkpoint": checkpoint}
-    written = small_table(warehouse.spark, [{**row, **of_silver} for row in rows], CONNECTOR_RUNS.columns)
-    warehouse.replace_source(CONNECTOR_RUNS.name, written, source=source)
-
-
-def joined(rows: Iterable[Stored]) -> list[Stored]:
-    """One row a stretch. The last record of a stretch is that with its highest offset."""
+def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]]:
+    """Of every segment that a batch (COUNTS) has records of: what is known of it now."""
     found: dict[tuple[Any, ...], Stored] = {}
-    for row in rows:
-        at = row["snapshot_at"]
-        identity = (row["feed"], *[row[name] for name in STRETCH[:-1]], None if at is None else tuple(at))
-        found[identity] = _together(found[identity], row) if identity in found else _stretch(row)
-    return list(found.values())
+    for row in counted:
+        if row["feed"] is not None:
+            identity = _identity(row)
+            before = found.get(identity) or state.segments.get(identity)
+            found[identity] = row if before is None else _together(before, row)
+    return [
+        {
+            **{name: row[name] for name in ("feed", *STRETCH)},
+            "segment": {name: row[name] for name in _OF_SEGMENT},
+        }
+        for row in found.values()
+    ]
 
 
-def _stretch(row: Stored) -> Stored:
-    return {name: row[name] for name in column_names(STRETCHES)}
+def feed_row(
+    feed: str, *, epochs: Sequence[Stored] = (), floors: Sequence[Floor] = (), resumed: bool = False
+) -> dict[str, Any]:
+    """What a batch says of a feed: epochs (`silver.history.epoch_rows`) and cutoffs, and that it goes on."""
+    return {
+        "feed": feed,
+        "epochs": [*epochs] or None,
+        "cutoffs": [vars(floor) for floor in floors] or None,
+        "resumed": resumed or None,
+    }
+
+
+def audit_rows(
+    counted: Iterable[Stored],
+    outcomes: Mapping[OfFeed, Mapping[str, int]],
+    gaps: Mapping[OfFeed, Sequence[tuple[int, int]]],
+) -> list[dict[str, Any]]:
+    """What was read (COUNTS) of every feed in every topic-partition, and what became of it.
+
+    `outcomes`: how many changes, truncates and tombstones ended how.
+    """
+    rows: dict[OfFeed, dict[str, Any]] = {}
+    for one in counted:
+        of_feed = (one["feed"], (one["topic"], one["topic_id"], one["partition"]))
+        row = rows.setdefault(
+            of_feed,
+            {
+                **_NONE,
+                **{name: one[name] for name in ("feed", *_IN_PLACE, "first_offset", "last_offset")},
+                "gaps": [{"first": first, "last": last} for first, last in gaps.get(of_feed, ())],
+                "failed_rules": {},
+                "absent_columns": {},
+            },
+        )
+        row["first_offset"] = min(row["first_offset"], one["first_offset"])
+        row["last_offset"] = max(row["last_offset"], one["last_offset"])
+        for name in ("read", "ignored", "quarantined", "judged"):
+            row[name] += one[name]
+        for name in ("failed_rules", "absent_columns"):
+            for key, times in one[name].items():
+                row[name][key] = row[name].get(key, 0) + times
+    for of_feed, row in rows.items():
+        for outcome, records in outcomes.get(of_feed, {}).items():
+            row[outcome] += records
+    return list(rows.values())
+
+
+def moved_row(feed: str, place: Place, counts: Mapping[str, int]) -> dict[str, Any]:
+    """Records of earlier batches that go from one outcome to another: the sum of `counts` is 0."""
+    return {**_NONE, "feed": feed, **dict(zip(_IN_PLACE, place, strict=True)), **counts}
+
+
+def suspended_row(
+    feed: str, place: Place, *, first: int, last: int, records: int, rule: str | None, why: str | None
+) -> dict[str, Any]:
+    """A range that waits for a suspended table."""
+    waits = {"first_offset": first, "last_offset": last, "records": records, "rule": rule, "why": why}
+    return {"feed": feed, **dict(zip(_IN_PLACE, place, strict=True)), "suspended": waits}
+
+
+def _identity(row: Stored) -> tuple[Any, ...]:
+    at = row["snapshot_at"]
+    return (row["feed"], *[row[name] for name in STRETCH[:-1]], None if at is None else tuple(at))
 
 
 def _together(one: Stored, other: Stored) -> Stored:
+    """One segment of two parts; its last record is that with the highest offset."""
     last = max(one, other, key=lambda row: row["last_offset"])
     absent = dict(one["absent_columns"])
     for column, times in other["absent_columns"].items():
@@ -111,3 +228,7 @@ def _together(one: Stored, other: Stored) -> Stored:
 def _of(choose: Any, one: Any, other: Any) -> Any:
     present = [value for value in (one, other) if value is not None]
     return choose(present) if present else None
+
+
+# Rows that are no audit have no counts.
+_NONE: Mapping[str, Any] = dict.fromkeys(("read", *OUTCOMES, "judged"), 0)

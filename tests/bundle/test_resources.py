@@ -14,8 +14,7 @@ from lakehouse.kafka_client import load_connection
 from lakehouse.lease import LEASE, held_lease, this_process
 from lakehouse.results import RESULTS
 from lakehouse.tables import SCHEMAS
-from silver.ledger import LEDGER
-from silver.stops import STOPPED
+from silver.batches import BATCHES as AUDIT
 from tests.support.deployment import RESOLVED
 from tools.bundle import ROOT
 from tools.targets import BUNDLE, PASSED, TARGETS
@@ -131,7 +130,7 @@ def ago(minutes: int) -> datetime:
 def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
     spark: SparkSession, warehouse: Warehouse, ask: Callable[[str], bool]
 ) -> None:
-    for spec in (BATCHES, LEDGER):
+    for spec in (BATCHES, AUDIT):
         warehouse.ensure(spec)
     with held_lease(warehouse, holder=this_process(run_id="a", command="lakehouse run"), say=print):
         pass
@@ -139,10 +138,10 @@ def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
     read = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0, "from_offset": 10, "records": 5}
     fill(warehouse, BATCHES, **read, until_offset=20, written_at=ago(90))
     assert ask("late")
-    of_ledger = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0, "written_at": ago(1)}
-    fill(warehouse, LEDGER, **of_ledger, first_offset=3, last_offset=9)
+    of_audit = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0, "written_at": ago(1)}
+    fill(warehouse, AUDIT, **of_audit, first_offset=3, last_offset=9)
     assert ask("late")
-    fill(warehouse, LEDGER, **of_ledger, first_offset=10, last_offset=17)
+    fill(warehouse, AUDIT, **of_audit, first_offset=10, last_offset=17)
     assert not ask("late")
     spark.sql(f"UPDATE {warehouse.sql_name(LEASE.name)} SET started_at = started_at - INTERVAL 2 HOURS")
     assert ask("late")
@@ -150,7 +149,9 @@ def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
 
 @pytest.mark.spark
 def test_a_gate_that_holds_is_told_until_it_passes(warehouse: Warehouse, ask: Callable[[str], bool]) -> None:
-    for spec in (RESULTS, STOPPED):
+    from pyspark.sql import functions as F
+
+    for spec in (RESULTS, AUDIT):
         warehouse.ensure(spec)
     assert not ask("failed_gates")
     rule = {"gate": "gold", "source": "mysql", "feed": "mysql_orders", "rule": "unique", "on_failure": "fail"}
@@ -160,7 +161,12 @@ def test_a_gate_that_holds_is_told_until_it_passes(warehouse: Warehouse, ask: Ca
     assert ask("failed_gates")
     fill(warehouse, RESULTS, **rule, run="3", passed=True, evaluated_at=ago(7))
     assert not ask("failed_gates")
-    fill(warehouse, STOPPED, source="mysql", feed="mysql_orders", stopped_at=ago(5))
+    of_feed = {"source": "mysql", "feed": "mysql_orders"}
+    fill(warehouse, AUDIT, **of_feed, batch=1, resumed=True, written_at=ago(6))
+    assert not ask("failed_gates")
+    suspended = "named_struct('first_offset', 1, 'last_offset', 2, 'records', 2, 'rule', NULL, 'why', NULL)"
+    fill(warehouse, AUDIT, **of_feed, batch=2, suspended=F.expr(suspended), written_at=ago(5))
+    fill(warehouse, AUDIT, **of_feed, batch=3, written_at=ago(4))
     assert ask("failed_gates")
-    warehouse.spark.sql(f"UPDATE {warehouse.sql_name(STOPPED.name)} SET resumed_at = current_timestamp()")
+    fill(warehouse, AUDIT, **of_feed, batch=2, resumed=True, written_at=ago(3))
     assert not ask("failed_gates")

@@ -130,8 +130,8 @@ def test_gold_and_the_topic_are_the_final_state_of_the_database(ran: Ran) -> Non
 
 
 def test_every_record_is_accounted_for(ran: Ran) -> None:
-    ledger = ran.table("ops.ledger")
-    assert ledger["read"].sum() == ran.sent
+    audit = ran.table("ops.batches")
+    assert audit["read"].sum() == ran.sent
     assert ran.answers["submitted verify"]["ok"]
 
 

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from bronze.events import events_table
 from demo.stack.stack import Stack
 from lakehouse.contracts import Contracts
-from silver.ledger import LEDGER, OUTCOMES
+from silver.batches import BATCHES
 from silver.quarantine import QUARANTINE
+from silver.state import OUTCOMES
 from tests.support.final_state import Rows, text_of
 from tests.support.live.connectors import VARIANTS, Config, Variant
 from tests.support.live.contracts import CASE
@@ -117,18 +118,18 @@ def test_everything_was_told_that_the_stories_are_about(told: Told, variant: Var
 def test_transactions_and_schema_changes_are_ignored_and_counted(told: Told, source: str) -> None:
     name = f"{source}_schemas"
     sums = [F.sum(outcome).alias(outcome) for outcome in ("read", "ignored")]
-    rows = told.warehouse.read(LEDGER.name).groupBy("topic").agg(*sums).collect()
-    ledger = {row["topic"]: (row["read"], row["ignored"]) for row in rows}
+    rows = told.warehouse.read(BATCHES.name).where("read IS NOT NULL").groupBy("topic").agg(*sums).collect()
+    audit = {row["topic"]: (row["read"], row["ignored"]) for row in rows}
     topics = [f"{name}.transaction", *([name] if source == "live_mysql" else [])]
     for topic in topics:
-        read, ignored = ledger[topic]
+        read, ignored = audit[topic]
         assert read == ignored > 0, topic
 
 
 @pytest.mark.parametrize("source", PLACES)
 def test_every_record_is_accounted_for(told: Told, source: str) -> None:
     sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
-    (row,) = told.warehouse.read(LEDGER.name).where(F.col("source") == source).agg(*sums).collect()
+    (row,) = told.warehouse.read(BATCHES.name).where(F.col("source") == source).agg(*sums).collect()
     stored = told.warehouse.read(events_table(source).name).count()
     assert row["read"] == stored == sum(row[name] for name in OUTCOMES)
     assert told.warehouse.read(QUARANTINE.name).where(F.col("source") == source).count() == 0

@@ -28,7 +28,7 @@ from demo.check import as_text
 from lakehouse.contracts import Contracts, Expectation, FeedTopics, Gate, SilverTable
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
-from silver.ledger import OUTCOMES
+from silver.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.sharded import CASE, sharded, topic_of
 from tests.support.silver import apply as apply_batch
@@ -75,7 +75,7 @@ class Outcome:
 
     silver: Mapping[str, Sequence[Line]]
     quarantine: Sequence[Line]
-    ledger: Sequence[Line]
+    audit: Sequence[Line]
 
     def of(self, scenario: Path) -> Files:
         """The part of one scenario, in the form of its files."""
@@ -213,7 +213,7 @@ def test_the_records_lead_to_the_expected_files(outcome: Outcome, scenario: Path
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[-1]])
 def test_every_record_is_accounted_for(outcome: Outcome, read: Sequence[Path]) -> None:
     counted: Counter[tuple[str, int]] = Counter()
-    for entry in outcome.ledger:
+    for entry in outcome.audit:
         kinds = [entry[outcome] for outcome in OUTCOMES]
         assert sum(kinds) == entry["read"], entry
         counted[entry["topic"], entry["partition"]] += entry["read"]
@@ -270,7 +270,7 @@ def _outcome(warehouse: Warehouse, contracts: Contracts) -> Outcome:
             .select("topic", "partition", "offset", "reasons")
             .collect()
         ],
-        ledger=[row.asDict() for row in warehouse.read("ops.ledger").collect()],
+        audit=[row.asDict() for row in warehouse.read("ops.batches").where("read IS NOT NULL").collect()],
     )
 
 

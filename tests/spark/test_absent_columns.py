@@ -94,7 +94,7 @@ def test_a_misspelt_column_stops_its_source_and_a_mended_contract_goes_on(
         "not one of 3 events has a field chanel; did you mean 'channel'? They have: channel,"
     )
     assert prepared.read("silver.postgres_orders").count() == 0
-    assert prepared.read("ops.ledger").count() == 0
+    assert prepared.read("ops.batches").count() == 0
     silver(prepared, with_column(contracts, "postgres_orders", "channel", Column(type=STRING)))
     assert {row["channel"] for row in prepared.read("silver.postgres_orders").collect()} == {"web"}
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import TRUTH, as_text, silver_differences
 from lakehouse.contracts import Contracts
-from silver.ledger import OUTCOMES
+from silver.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import per_partition, read, write
 from tests.support.silver import apply
@@ -70,7 +70,7 @@ def test_forty_batches_end_as_one(empty_silver: Callable[[], Warehouse], contrac
         assert sum(len(read(recordings[name])) for name in names) > PER_PARTITION * 3
     in_batches(one, contracts, recordings, in_offset_order(1))
     in_batches(many, contracts, recordings, in_offset_order(BATCHES))
-    assert many.read("ops.ledger").agg(F.max("batch")).collect()[0][0] == BATCHES - 1
+    assert many.read("ops.batches").agg(F.max("batch")).collect()[0][0] == BATCHES - 1
     assert tables(many, contracts) == tables(one, contracts)
 
 
@@ -113,7 +113,7 @@ def test_all_records_end_as_their_source(empty_silver: Callable[[], Warehouse], 
     in_batches(warehouse, contracts, {name: DATA / f"{name}.jsonl.gz" for name in RECORDINGS}, cut)
     assert silver_differences(warehouse, data=DATA, truth=TRUTH) == []
     unequal = F.col("read") != sum((F.col(outcome) for outcome in OUTCOMES), F.lit(0))
-    assert warehouse.read("ops.ledger").where(unequal).isEmpty()
+    assert warehouse.read("ops.batches").where(unequal).isEmpty()
 
 
 def in_batches(warehouse: Warehouse, contracts: Contracts, recordings: Mapping[str, Path], cut: Cut) -> None:

@@ -24,7 +24,7 @@ from demo.check import as_text
 from lakehouse.contracts import Contracts, SourceKind
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
-from silver.ledger import OUTCOMES
+from silver.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 from tests.support.model.batches import Batches, doubled, in_any_order, in_offset_order, in_one, sent_again
@@ -79,12 +79,12 @@ SENT_AGAIN = HISTORIES // 5
 
 @dataclass(frozen=True)
 class Told:
-    """What silver made of all histories of a source: its rows by history and key, and the ledger."""
+    """What silver made of all histories of a source: its rows by history and key, and the batch audit."""
 
     histories: Mapping[str, tuple[History, Way]]
     rows: Mapping[str, Mapping[int, Mapping[str, Any]]]
     quarantined: Mapping[str, frozenset[tuple[int, int]]]
-    ledger: Sequence[Mapping[str, Any]]
+    audit: Sequence[Mapping[str, Any]]
     changed_by_reading_all_again: Sequence[tuple[Any, ...]]
     batches: Sequence[Sequence[Record]]
 
@@ -147,12 +147,14 @@ def told_of(source: str, warehouse: Warehouse, cases: Contracts, *, seed: int, f
     quarantined = defaultdict(set)
     for row in warehouse.read("quality.quarantine").where(F.col("source") == source).collect():
         quarantined[row["topic"].split(".")[1]].add((row["partition"], row["offset"]))
-    ledger = warehouse.read("ops.ledger").where((F.col("source") == source) & (F.col("batch") < BATCHES))
+    audit = warehouse.read("ops.batches").where(
+        (F.col("source") == source) & (F.col("batch") < BATCHES) & F.col("read").isNotNull()
+    )
     return Told(
         histories,
         rows=found,
         quarantined={case: frozenset(offsets) for case, offsets in quarantined.items()},
-        ledger=[row.asDict() for row in ledger.collect()],
+        audit=[row.asDict() for row in audit.collect()],
         changed_by_reading_all_again=[tuple(row) for row in changed.collect()],
         batches=batches,
     )
@@ -232,7 +234,7 @@ def _far_ahead(history: History) -> frozenset[tuple[int, int]]:
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_record_read_has_one_outcome(told: Mapping[str, Told], seed: int, source: str) -> None:
     read: Counter[tuple[str, int]] = Counter()
-    for entry in told[source].ledger:
+    for entry in told[source].audit:
         assert entry["read"] == sum(entry[outcome] for outcome in OUTCOMES), f"HISTORIES_SEED={seed}: {entry}"
         read[entry["topic"], entry["partition"]] += entry["read"]
     assert read == _places(record for batch in told[source].batches for record in batch), f"HISTORIES_SEED={seed}"

@@ -25,7 +25,7 @@ from lakehouse.tables import Warehouse
 from silver import batch, feed_batch, micro_batch
 from silver.apply import ensure_tables
 from silver.micro_batch import Job, apply_batch
-from tests.support.counted import last_stage, shuffled
+from tests.support.counted import calls_to_java, last_stage, shuffled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,9 +38,10 @@ CHANGES = 60
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one batch: Spark's jobs, and what the MERGE has added to the silver table and removed from it."""
+    """Of one batch: jobs of Spark, calls into Java, and what the MERGE has added to the table and removed from it."""
 
     jobs: int
+    calls: int
     files_added: int
     files_removed: int
     bytes_added: int
@@ -73,16 +74,18 @@ def cost_of_changes(spark: SparkSession, contracts: Contracts, folder: Path, *, 
     rows = source.batch(spark, CHANGES).cache()
     rows.count()
     before = jobs(spark)
-    apply_batch(rows, 1, job=job)
+    with calls_to_java() as calls:
+        apply_batch(rows, 1, job=job)
     counted = jobs(spark) - before
     rows.unpersist()
     (merge,) = warehouse.delta(FEED).history(1).select("operation", "operationMetrics").collect()
     assert merge["operation"] == "MERGE"
     metrics = merge["operationMetrics"]
-    read = warehouse.read("ops.ledger").where("batch = 1").selectExpr("sum(read) AS n").collect()[0]["n"]
+    read = warehouse.read("ops.batches").where("batch = 1").selectExpr("sum(read) AS n").collect()[0]["n"]
     assert read == CHANGES
     return Cost(
         jobs=counted,
+        calls=len(calls),
         files_added=int(metrics["numTargetFilesAdded"]),
         files_removed=int(metrics["numTargetFilesRemoved"]),
         bytes_added=int(metrics["numTargetBytesAdded"]),
@@ -96,8 +99,10 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
     small = cost_of_changes(spark, contracts_of_load, tmp_path / "small", keys=300)
     large = cost_of_changes(spark, contracts_of_load, tmp_path / "large", keys=3000)
     # Two of them send the keys of the changes along, so that the table is not sorted for them.
-    assert small.jobs <= 48
+    assert small.jobs <= 27
     assert large.jobs <= small.jobs
+    # Expressions are SQL, each told in one call.
+    assert small.calls <= 1108
     for cost in (small, large):
         assert cost.files_added == 1
         assert cost.rows_copied == 0
@@ -123,8 +128,8 @@ def test_tombstones_that_follow_a_delete_cost_no_second_copy_of_the_records(
 
     monkeypatch.setattr(feed_batch, "held", noted)
     cost_of_changes(spark, contracts_of_load, tmp_path, keys=300)
-    ledger = Warehouse(spark, str(tmp_path), "").read("ops.ledger")
-    (row,) = ledger.where("tombstone > 0").selectExpr("count(DISTINCT batch) AS batches").collect()
+    audit = Warehouse(spark, str(tmp_path), "").read("ops.batches")
+    (row,) = audit.where("tombstone > 0").selectExpr("count(DISTINCT batch) AS batches").collect()
     assert row["batches"] == 1
     assert sum(copied) == 2, "one copy a batch"
 

@@ -288,7 +288,7 @@ def test_the_gate_stops_changes_and_never_a_delete(spark: SparkSession) -> None:
         " positioned BOOLEAN, problems ARRAY<STRING>, untold ARRAY<STRING>, decision STRING"
     )
     table = small_table(spark, rows, columns)
-    read = judged(table, [wait, warn], keys=["amount"], has_position=F.col("positioned")).collect()
+    read = judged(table, [wait, warn], keys=["amount"], has_position="positioned").collect()
     found = [
         (row["kind"], row["problems"], row["failed_rules"], row["is_judged"])
         for row in sorted(read, key=lambda row: int(row["number"]))

@@ -18,11 +18,11 @@ pytestmark = pytest.mark.spark
 
 
 def test_it_is_written_once_and_a_newer_one_is_refused(warehouse: Warehouse) -> None:
-    assert check_format(warehouse) == 1
+    check_format(warehouse)
     assert not warehouse.exists(MARKER.name), "checking writes nothing"
     mark_format(warehouse)
     mark_format(warehouse)
-    assert check_format(warehouse) == FORMAT
+    check_format(warehouse)
     (row,) = warehouse.read(MARKER.name).collect()
     assert (row["format"], row["created_by"]) == (FORMAT, release())
     assert row["created_at"] is not None
@@ -40,17 +40,26 @@ def test_it_is_written_once_and_a_newer_one_is_refused(warehouse: Warehouse) -> 
     assert warehouse.version(MARKER.name) == before, "what another release wrote stays"
 
 
-def test_tables_without_a_marker_are_of_the_first_format(warehouse: Warehouse) -> None:
-    warehouse.ensure(TableSpec(name="bronze.postgres_events", columns="key BINARY"))
-    assert check_format(warehouse) == 1
-    mark_format(warehouse)
-    (row,) = warehouse.read(MARKER.name).collect()
-    assert row["format"] == 1
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_an_older_format_is_refused_with_the_way_on(warehouse: Warehouse, is_marked: bool) -> None:
+    warehouse.ensure(TableSpec(name="ops.ledger", columns="read BIGINT"))
+    creator = "of an earlier release"
+    if is_marked:
+        mark_format(warehouse)
+        warehouse.delta(MARKER.name).update(set={"format": F.lit(1), "created_by": F.lit("0.9")})
+        creator = "0.9"
+    with pytest.raises(TableError) as refused:
+        check_format(warehouse)
+    assert refused.value.what == (
+        f"The warehouse {warehouse.location} was written by orders-lakehouse {creator} (format 1); "
+        f"this is {release()}, which reads format {FORMAT} alone."
+    )
+    assert "Build it anew from the topics" in str(refused.value)
 
 
 def test_a_marker_whose_writing_was_cut_off_is_written_again(warehouse: Warehouse) -> None:
     """The table was created, and the process ended before its row."""
     warehouse.ensure(MARKER)
-    assert check_format(warehouse) == 1
+    check_format(warehouse)
     mark_format(warehouse)
     assert warehouse.read(MARKER.name).count() == 1

@@ -240,5 +240,5 @@ def test_what_has_no_position_is_told(spark: SparkSession, contracts: Contracts)
         declared = contracts.feeds[feed]
         known = has_position(declared)
         changes = positioned(spark, contracts, feed, [{"source": source} for source, _known in cases])
-        found = {row["label"]: row["known"] for row in changes.select("label", known.alias("known")).collect()}
+        found = {row["label"]: row["known"] for row in changes.select("label", F.expr(known).alias("known")).collect()}
         assert found == {str(number): expected for number, (_source, expected) in enumerate(cases)}, feed

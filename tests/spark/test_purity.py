@@ -22,6 +22,8 @@ from lakehouse.contracts import Contracts, PublicationFormat
 from lakehouse.ranges import overlaid
 from lakehouse.tables import small_table
 from silver import conservation as silver_accounts
+from silver.batches import BATCHES as AUDIT
+from silver.batches import OUTBOX_EVENTS, rule_counts, waiting_ranges
 from silver.changelog import (
     deleting_tombstones,
     judged,
@@ -33,21 +35,13 @@ from silver.changelog import (
     with_tombstones,
 )
 from silver.events import events as events_of
+from silver.facts import counts, ignored_counts, offset_gaps
 from silver.from_bronze import damaged, fallen_behind, in_ranges, not_told_before
 from silver.history import ENDS
-from silver.ledger import (
-    LEDGER,
-    OUTBOX_EVENTS,
-    counts,
-    ignored_counts,
-    offset_gaps,
-    rule_counts,
-)
 from silver.merge import silver_table
 from silver.older_keys import new_searches
 from silver.position import PLACES, has_position, with_position
 from silver.quarantine import quarantine_rows
-from silver.stops import STOPPED, held_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +78,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         written += [
             counts(read, feed=feed, rules=[rule.name for rule in rules]),
             ignored_counts(batch),
-            rule_counts(small_table(spark, [], LEDGER.columns), run="run"),
+            rule_counts(small_table(spark, [], AUDIT.columns), run="run"),
             quarantine_rows(read, feed, contract="of a test", checkpoint=""),
             offset_gaps(read),
             keys_across_partitions(events, table, feed),
@@ -123,14 +117,14 @@ def of_the_topic(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
 
 
 def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
-    ledger = silver_accounts.of_this_pass(small_table(spark, [], LEDGER.columns), source="shop", checkpoint=None)
+    audit = silver_accounts.of_this_pass(small_table(spark, [], AUDIT.columns), source="shop", checkpoint=None)
     batches = small_table(spark, [], BATCHES.columns)
     kinds = {
         "stored": bronze_accounts.stored_ranges(small_table(spark, [], COLUMNS)),
         "asked": bronze_accounts.asked_ranges(batches),
         "skipped": bronze_accounts.skipped_ranges(small_table(spark, [], OFFSETS.columns)),
-        "counted": silver_accounts.counted_ranges(ledger),
-        "held": held_ranges(small_table(spark, [], STOPPED.columns), source="shop", checkpoint=""),
+        "counted": silver_accounts.counted_ranges(audit),
+        "held": waiting_ranges(small_table(spark, [], AUDIT.columns), source="shop", checkpoint=""),
     }
     ranges = silver_accounts.with_counted_to(bronze_accounts.with_surroundings(overlaid(kinds)))
     return [
@@ -143,9 +137,9 @@ def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
         silver_accounts.not_counted(ranges, came_to=None),
         silver_accounts.counted_twice(ranges),
         silver_accounts.held_back(ranges),
-        silver_accounts.unbalanced(ledger),
-        silver_accounts.read_otherwise(silver_accounts.suspicious(ledger), ranges),
-        silver_accounts.totals(ledger),
+        silver_accounts.unbalanced(audit),
+        silver_accounts.read_otherwise(silver_accounts.suspicious(audit), ranges),
+        silver_accounts.totals(audit),
     ]
 
 

@@ -62,8 +62,8 @@ def test_a_batch_of_recent_keys_reads_no_file_of_older_ones(warehouse: Warehouse
     assert {row["order_id"]: row["status"] for row in found} == {
         key: row["status"] for key, row in orders.rows.items() if key > 300
     }
-    (ledger,) = warehouse.read("ops.ledger").where("batch = 2").collect()
-    assert (ledger["read"], ledger["applied"]) == (2, 2)
+    (audit,) = warehouse.read("ops.batches").where("batch = 2 AND first_offset IS NOT NULL").collect()
+    assert (audit["read"], audit["applied"]) == (2, 2)
 
 
 def ranges(feed: Feed, *told: Mapping[str, tuple[int, int]], read: int) -> Mapping[str, tuple[int, int]]:
@@ -78,7 +78,7 @@ def ranges(feed: Feed, *told: Mapping[str, tuple[int, int]], read: int) -> Mappi
     given: dict[str, Any] = {
         "rules": (),
         "run": "run",
-        "memory": None,
+        "state": None,
         "standing": None,
         "checkpoint": "",
         "warehouse": None,

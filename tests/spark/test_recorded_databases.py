@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Contracts
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
-from silver.ledger import OUTCOMES
+from silver.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.captures import (
     AS_TEXT,
@@ -163,7 +163,7 @@ class Silver:
     ways: Sequence[Way]
     cases: Mapping[str, tuple[Capture, Way, Sequence[Record]]]
     rows: Mapping[str, Mapping[str, Sequence[Row]]]
-    ledger: Mapping[str, Counter[str]]
+    audit: Mapping[str, Counter[str]]
     quarantined: Sequence[tuple[str, int, Sequence[str]]]
     seed: int
 
@@ -204,7 +204,7 @@ def silver(
         request.param,
         cases,
         rows={name: rows_by_case(warehouse, of_captures, name) for name in of_captures.feeds},
-        ledger=ledger_by_topic(warehouse),
+        audit=audit_by_topic(warehouse),
         quarantined=[
             (row["topic"], row["offset"], row["reasons"]) for row in warehouse.read("quality.quarantine").collect()
         ],
@@ -252,9 +252,9 @@ def rows_by_case(warehouse: Warehouse, contracts: Contracts, feed: str) -> Mappi
     return found
 
 
-def ledger_by_topic(warehouse: Warehouse) -> Mapping[str, Counter[str]]:
+def audit_by_topic(warehouse: Warehouse) -> Mapping[str, Counter[str]]:
     sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
-    rows = warehouse.read("ops.ledger").groupBy("topic").agg(*sums).collect()
+    rows = warehouse.read("ops.batches").where("read IS NOT NULL").groupBy("topic").agg(*sums).collect()
     return {row["topic"]: Counter({name: row[name] for name in ("read", *OUTCOMES)}) for row in rows}
 
 
@@ -315,10 +315,10 @@ def test_a_table_without_a_key_is_the_list_of_its_changes(
 
 def test_every_record_has_one_outcome(silver: Silver) -> None:
     read = Counter(record["topic"] for _capture, _way, records in silver.cases.values() for record in records)
-    assert {topic: counted["read"] for topic, counted in silver.ledger.items()} == read
+    assert {topic: counted["read"] for topic, counted in silver.audit.items()} == read
     wrong = {
         topic: counted
-        for topic, counted in silver.ledger.items()
+        for topic, counted in silver.audit.items()
         if counted["read"] != sum(counted[outcome] for outcome in OUTCOMES)
     }
     assert not wrong, f"CAPTURES_SEED={silver.seed}"
@@ -329,7 +329,7 @@ def test_records_that_tell_of_no_row_are_ignored(silver: Silver) -> None:
         for name in ("heartbeats", "transactions", "schema_changes"):
             topic = topic_of(capture.name, way.__name__, name)
             read = sum(record["topic"] == topic for record in records)
-            assert silver.ledger.get(topic, Counter()) == Counter(read=read, ignored=read)
+            assert silver.audit.get(topic, Counter()) == Counter(read=read, ignored=read)
 
 
 def test_nothing_is_quarantined(silver: Silver) -> None:
@@ -342,7 +342,7 @@ def test_nothing_is_quarantined(silver: Silver) -> None:
 def test_changes_that_a_connector_sent_again_are_counted(silver: Silver, capture: Capture) -> None:
     for table in ("orders", "orders_nopk", "orders_trunc", "orders_types"):
         name = f"{table}{AS_TEXT if capture.as_text else ''}"
-        counted = silver.ledger.get(topic_of(capture.name, one_batch.__name__, name), Counter())
+        counted = silver.audit.get(topic_of(capture.name, one_batch.__name__, name), Counter())
         repeated = 122 if "restart" in capture.name and table == "orders" else 0
         assert (counted["duplicate"], times_sent_again(capture, name)) == (repeated, repeated), name
 
@@ -359,7 +359,7 @@ def test_records_that_tell_of_no_row_are_ignored_in_the_topic_of_a_feed_too(
     warehouse = empty_silver()
     apply_records(warehouse, contracts, of.source, records, 0, folder=tmp_path)
     assert warehouse.read("quality.quarantine").isEmpty()
-    assert ledger_by_topic(warehouse) == {topic: Counter(read=len(records), ignored=len(records))}
+    assert audit_by_topic(warehouse) == {topic: Counter(read=len(records), ignored=len(records))}
 
 
 # A logical decoding message, as PostgreSQL's connector sends it.

@@ -112,7 +112,7 @@ def outbox_event(offset: int, minute: int, amount: float, key: int = 1) -> Recor
 
 @dataclass(frozen=True)
 class Seen:
-    """What is in the tables after a step: amounts of the live orders, entries by offset, the ledger's sums."""
+    """What is in the tables after a step: amounts of the live orders, entries by offset, the batch audit's sums."""
 
     amounts: Mapping[int, str]
     outbox: Mapping[int, Any]
@@ -187,7 +187,7 @@ def test_what_nobody_has_asked_for_stays_out(story: Mapping[str, Seen]) -> None:
     assert story["requeued"].amounts[9] == "-2.00"
 
 
-def test_the_ledger_moves_what_passes_to_what_became_of_it(story: Mapping[str, Seen]) -> None:
+def test_the_batch_audit_moves_what_passes_to_what_became_of_it(story: Mapping[str, Seen]) -> None:
     # Of the table 19 records, of the outbox 5.
     assert story["told"].counted == {"read": 24, "applied": 7, "superseded": 2, "tombstone": 1, "quarantined": 14}
     assert story["decided"].came_to == {"applied": 3, "quarantined": 1}

@@ -21,9 +21,9 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Contracts, Expectation
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
-from silver.ledger import OUTCOMES
 from silver.quarantine import QUARANTINE
 from silver.requeue import Request, ask, carry_out
+from silver.state import OUTCOMES
 from tests.spark.test_changelog import SEED, SOURCES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
@@ -148,7 +148,7 @@ def test_every_record_still_has_one_outcome(
     tables: Mapping[str, tuple[Warehouse, Warehouse]], seed: int, source: str
 ) -> None:
     sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
-    waited, at_once = [warehouse.read("ops.ledger").agg(*sums).collect()[0] for warehouse in tables[source]]
+    waited, at_once = [warehouse.read("ops.batches").agg(*sums).collect()[0] for warehouse in tables[source]]
     assert waited["read"] == sum(waited[outcome] for outcome in OUTCOMES), f"HISTORIES_SEED={seed}: {waited}"
     assert waited["read"] == at_once["read"]
     open_entries = tables[source][0].read(QUARANTINE.name).where("state = 'open'").count()

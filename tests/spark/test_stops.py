@@ -19,6 +19,7 @@ from lakehouse.errors import ContractError, FeedStoppedError
 from lakehouse.held import held
 from lakehouse.results import RESULTS
 from silver import apply, micro_batch, stops
+from silver.batches import read_state
 from silver.row_rules import require_rules
 from tests.spark.test_requeue import AMOUNT, FEED, OUTBOX, TOPIC, event, outbox_event
 from tests.support.bronze import bronze_rows
@@ -92,7 +93,7 @@ def story(
             outbox={key: str(amount) for key, amount in told.rows(OUTBOX_FEED, "total_amount").items()},
             waiting=told.warehouse.read("quality.quarantine").count(),
             counted=told.counted(),
-            why=stops.standing(told.warehouse, "mysql", "").stopped,
+            why=read_state(told.warehouse, "mysql", checkpoint="").suspended,
             wrong={kind: records for kind, records in found.items() if kind not in HARMLESS},
             held=found.get("held", 0),
         )
@@ -240,4 +241,4 @@ def test_what_says_nothing_of_values_is_blamed_on_no_rule(
     asked += [0, 0]
     with pytest.raises(OSError, match="No space left"):
         told.tell(outbox_event(2, 30, 3.0, key=3))
-    assert stops.standing(told.warehouse, "mysql", "").stopped == {}
+    assert read_state(told.warehouse, "mysql", checkpoint="").suspended == {}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-TABLES = ("silver.postgres_orders", "quality.quarantine", "ops.connector_runs", "ops.ledger")
+TABLES = ("silver.postgres_orders", "quality.quarantine", "ops.batches")
 ROOM = 60_000  # bytes: enough to begin the batch, not to end it
 
 
@@ -111,7 +111,7 @@ def test_a_full_disk_is_one_sentence_and_the_batch_is_applied_when_there_is_room
     with pytest.raises(TableError) as stopped:
         silver(warehouse, contracts)
     assert stopped.value.what.startswith("silver: postgres: a disk that this job writes to is full (free now: 0 MB at ")
-    assert rows_of(warehouse, "ops.ledger").total() == 0, "the batch has not ended"
+    assert rows_of(warehouse, "ops.batches").total() == 0, "the batch has not ended"
 
     filler.unlink()
     silver(warehouse, contracts)

@@ -18,8 +18,9 @@ from lakehouse.contracts import Column, Contracts
 from lakehouse.errors import TableError
 from lakehouse.tables import TableSpec, Warehouse
 from silver import apply
-from silver.ledger import OUTCOMES, STRETCH
 from silver.merge import silver_table
+from silver.runs import STRETCH
+from silver.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import per_partition, read, write
 
@@ -153,13 +154,13 @@ def test_silver_is_made_anew_from_bronze(passed_over: Warehouse, contracts: Cont
     assert rows_of(anew, "ops.outbox_events") == before
     runs = [stretches_of(warehouse) for warehouse in (passed_over, anew)]
     assert runs[0] == runs[1]
-    assert sums(anew, "anew") == sums(passed_over, "0", "1"), "the ledger has the records of both passes"
+    assert sums(anew, "anew") == sums(passed_over, "0", "1"), "the batch audit has the records of both passes"
     assert sums(anew, "0", "1") == sums(passed_over, "0", "1")
 
 
 def stretches_of(warehouse: Warehouse) -> list[str]:
     """What is known of every connector run, whatever the batches were."""
-    told = warehouse.read("ops.connector_runs").groupBy(*STRETCH)
+    told = warehouse.read("ops.batches").where("segment IS NOT NULL").select(*STRETCH, "segment.*").groupBy(*STRETCH)
     rows = told.agg(
         F.min("first_offset"), F.max("last_offset"), F.bool_or("has_end"), F.min("lowest"), F.max("highest")
     )
@@ -168,6 +169,6 @@ def stretches_of(warehouse: Warehouse) -> list[str]:
 
 def sums(warehouse: Warehouse, *runs: str) -> list[Any]:
     kinds = ("read", *OUTCOMES)
-    ledger = warehouse.read("ops.ledger").where(F.col("source").eqNullSafe("postgres") & F.col("run").isin(*runs))
-    totals = ledger.groupBy("topic", "partition").agg(*[F.sum(kind).alias(kind) for kind in kinds])
+    audit = warehouse.read("ops.batches").where(F.col("source").eqNullSafe("postgres") & F.col("run").isin(*runs))
+    totals = audit.groupBy("topic", "partition").agg(*[F.sum(kind).alias(kind) for kind in kinds])
     return sorted(str(row) for row in totals.collect())

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from bronze.batches import BATCHES, Planned, write_down_batch
 from bronze.offsets import OFFSETS, Step, write_down
 from cli import verify
-from cli.accounts import account_of, ledger_now
+from cli.accounts import account_of, audit_now
 from cli.main import main
 from demo.__main__ import DATA
 from lakehouse.contracts import Contracts
@@ -107,20 +107,20 @@ def skip_some(warehouse: Warehouse, contracts: Contracts) -> None:
 
 
 def pass_over_some(warehouse: Warehouse, _contracts: Contracts) -> None:
-    by_hand(warehouse, "ops.ledger", f"DELETE FROM {{}} WHERE topic = '{ORDERS}' AND batch = 1")
+    by_hand(warehouse, "ops.batches", f"DELETE FROM {{}} WHERE topic = '{ORDERS}' AND batch = 1")
 
 
 def count_some_twice(warehouse: Warehouse, _contracts: Contracts) -> None:
-    again = warehouse.read("ops.ledger").where((F.col("topic") == ORDERS) & (F.col("batch") == 1))
-    warehouse.append("ops.ledger", again.withColumn("batch", F.lit(9).cast("bigint")))
+    again = warehouse.read("ops.batches").where((F.col("topic") == ORDERS) & (F.col("batch") == 1))
+    warehouse.append("ops.batches", again.withColumn("batch", F.lit(9).cast("bigint")))
 
 
 def lose_an_outcome(warehouse: Warehouse, _contracts: Contracts) -> None:
-    by_hand(warehouse, "ops.ledger", f"UPDATE {{}} SET ignored = ignored - 1 WHERE topic = '{HEARTBEATS}'")
+    by_hand(warehouse, "ops.batches", f"UPDATE {{}} SET ignored = ignored - 1 WHERE topic = '{HEARTBEATS}'")
 
 
 def read_too_few(warehouse: Warehouse, _contracts: Contracts) -> None:
-    by_hand(warehouse, "ops.ledger", f"UPDATE {{}} SET read = 4, ignored = 4 WHERE topic = '{HEARTBEATS}'")
+    by_hand(warehouse, "ops.batches", f"UPDATE {{}} SET read = 4, ignored = 4 WHERE topic = '{HEARTBEATS}'")
 
 
 def drop_before_silver_reads(warehouse: Warehouse, contracts: Contracts) -> None:
@@ -214,11 +214,11 @@ def test_what_waits_and_what_was_skipped_by_command_is_told(
 
 
 def test_a_second_pass_of_silver_is_counted_alone(copied: Warehouse) -> None:
-    """Silver was made anew: the ledger has both passes, and the checkpoint's identity tells them apart."""
-    ledger = copied.read("ops.ledger")
-    anew = ledger.withColumns({"checkpoint": F.lit("anew"), "written_at": F.current_timestamp()})
-    copied.append("ops.ledger", anew.where("batch < 2"))
-    assert {row["checkpoint"] for row in ledger_now(copied, "postgres").collect()} == {"anew"}, "it wrote last"
+    """Silver was made anew: the batch audit has both passes, and the checkpoint's identity tells them apart."""
+    audit = copied.read("ops.batches")
+    anew = audit.withColumns({"checkpoint": F.lit("anew"), "written_at": F.current_timestamp()})
+    copied.append("ops.batches", anew.where("batch < 2"))
+    assert {row["checkpoint"] for row in audit_now(copied, "postgres").collect()} == {"anew"}, "it wrote last"
     account = account_of(copied, "postgres")
     assert {kind: found.records for kind, found in account.findings.items()} == {"waiting": 41}
     metadata = Path(copied.checkpoint("silver/postgres")) / "metadata"

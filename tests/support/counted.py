@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from py4j.clientserver import JavaClient
+from py4j.protocol import MEMORY_COMMAND_NAME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,3 +32,24 @@ def _stages(spark: SparkSession) -> list[Any]:
     assert gateway is not None
     stages = store.stageList(None, False, False, gateway.new_array(gateway.jvm.double, 0), None)
     return [stages.apply(number) for number in range(stages.size())]
+
+
+@contextmanager
+def calls_to_java() -> Iterator[list[str]]:
+    """The commands that go to Java inside the block: what it takes to describe plans, and to ask them.
+
+    Without those that let go of objects: the garbage collector sends them when it likes.
+    """
+    commands: list[str] = []
+    send = JavaClient.send_command
+
+    def noted(self: JavaClient, command: str, *args: Any, **kwargs: Any) -> Any:
+        if not command.startswith(MEMORY_COMMAND_NAME):
+            commands.append(command)
+        return send(self, command, *args, **kwargs)
+
+    JavaClient.send_command = noted
+    try:
+        yield commands
+    finally:
+        JavaClient.send_command = send

@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from bronze.events import events_table
 from lakehouse.contracts import Contracts, Expectation
 from lakehouse.tables import Warehouse
-from silver.ledger import LEDGER, OUTCOMES
+from silver.batches import BATCHES
 from silver.micro_batch import Job, apply_batch, resume
 from silver.quarantine import QUARANTINE
 from silver.requeue import Request, ask, carry_out
+from silver.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 
@@ -105,7 +106,7 @@ class Told:
         return {row["offset"]: row for row in rows}
 
     def counted(self) -> dict[str, int]:
-        """The sums of the ledger: what was read, and what became of it; without zeros."""
+        """The sums of the batch audit: what was read, and what became of it; without zeros."""
         sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
-        row = self.warehouse.read(LEDGER.name).where(F.col("source") == self.source).agg(*sums).collect()[0]
+        row = self.warehouse.read(BATCHES.name).where(F.col("source") == self.source).agg(*sums).collect()[0]
         return {name: number for name, number in row.asDict().items() if number}

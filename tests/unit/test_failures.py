@@ -18,7 +18,7 @@ from lakehouse.errors import (
     LakehouseError,
     TableError,
 )
-from lakehouse.failures import java_gone, noted_error, noted_errors, place_in_code, storage_error
+from lakehouse.failures import java_gone, noted_error, noted_errors, package_missing, place_in_code, storage_error
 
 FULL = [
     "An error occurred while calling o79.execute.\n"
@@ -88,6 +88,20 @@ def test_a_folder_that_a_full_disk_has_no_room_for(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("text", NEITHER)
 def test_something_else(text: str) -> None:
     assert storage_error(RuntimeError(text), job="gold", places=("/w",)) is None
+
+
+def test_a_package_that_executors_lack_is_named_with_the_way_on() -> None:
+    said = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Lost task 0.3\n"
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: Traceback (most recent call last):\n"
+        '  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 1\n'
+        "ModuleNotFoundError: No module named 'msgspec'\n"
+    )
+    found = package_missing(RuntimeError(said), job="silver: postgres")
+    assert found is not None
+    assert found.what == "silver: postgres: Spark's executors have no Python package msgspec."
+    assert "docs/clusters.md" in found.remedy
+    assert package_missing(RuntimeError("a row has ModuleNotFoundError: No module named 'x'"), job="silver") is None
 
 
 def test_only_a_lost_connection_of_py4j_means_that_java_is_gone() -> None:

@@ -42,7 +42,7 @@ from silver.decode.message import (
 from silver.decode.numbers import whole
 from silver.decode.times import instant
 
-OTHER_TABLE = "The source block names a table that no feed of the topic names (tables, table_patterns)."
+OTHER_TABLE = "The source block names another table than the contract of this feed (tables, table_patterns)."
 ANY_TABLE = "The tombstone's key may be of several tables of this topic: their keys have fields of the same names."
 TWO_OPS = "The value has the field op more than once."
 KEY_CHANGED = "The update has another key before than after: Debezium sends a delete and a create for that."

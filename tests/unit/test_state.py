@@ -1,0 +1,125 @@
+"""What silver knows of a source: the same however it was written, and from whichever end it is put together."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silver.batches import Memory
+from silver.runs import Floor
+from silver.state import OfFeed, State, audit_rows, feed_row, moved_row, segment_rows, suspended_row, writer_of
+
+STREAM = writer_of("shop", "checkpoint")
+PLACE = ("orders", "id", 0)
+FLOOR = Floor("truncate", '{"epoch": 0}', None, "orders", 0, 7)
+
+
+def counted(first: int, last: int, *, run: str = "run-1", feed: str | None = "orders", **more: Any) -> dict[str, Any]:
+    """The facts of a stretch of one topic-partition."""
+    return {
+        **{"feed": feed, "topic": "orders", "topic_id": "id", "partition": 0, "run_id": run, "snapshot_at": None},
+        **{"first_offset": first, "last_offset": last, "read": last - first + 1, "ignored": 0, "quarantined": 0},
+        **{"lowest": [first], "highest": [last], "has_end": False, "first_ms": first, "read_from_ms": first},
+        **{"read_to_ms": last, "source_names": [], "highest_timestamp_ms": last, "last_key": last},
+        **{"last_is_delete": last % 2 == 0, "leaving_out": 1, "judged": 1, "absent_columns": {"note": 1}},
+        **{"failed_rules": {"amount": 1}, **more},
+    }
+
+
+def written(state: State, *rows: Mapping[str, Any], batch: int, writer: str = STREAM) -> State:
+    """The state after these rows of a batch."""
+    of_batch = {"source": "shop", "checkpoint": "checkpoint", "batch": batch, "sequence": state.sequence + 1}
+    return state.after([{**of_batch, "writer": writer, **row} for row in rows])
+
+
+@given(cuts=st.lists(st.integers(1, 9), unique=True), order=st.randoms())
+def test_a_segment_is_the_same_however_the_batches_were_cut(cuts: list[int], order: Any) -> None:
+    edges = [0, *sorted(cuts), 10]
+    parts = [counted(first, last - 1) for first, last in itertools.pairwise(edges)]
+    (whole,) = segment_rows(State(), [_sum(parts)])
+    order.shuffle(parts)
+    state = State()
+    for number, part in enumerate(parts):
+        state = written(state, *segment_rows(state, [part]), batch=number)
+    (known,) = state.of_feed("orders")
+    assert {name: known[name] for name in whole["segment"]} == whole["segment"]
+
+
+def _sum(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    number = len(parts)
+    return {**counted(0, 9), "leaving_out": number, "judged": number, "absent_columns": {"note": number}}
+
+
+def test_records_of_no_feed_leave_nothing_behind() -> None:
+    assert segment_rows(State(), [counted(0, 9, feed=None)]) == []
+    (row,) = audit_rows([counted(0, 9, feed=None)], {}, {})
+    assert (row["read"], row["feed"]) == (10, None)
+
+
+def test_the_audit_has_a_row_a_feed_and_place_and_what_became_of_its_records() -> None:
+    facts = [counted(0, 4), counted(6, 9, run="run-2", ignored=1), counted(5, 5, feed="customers")]
+    outcomes: dict[OfFeed, dict[str, int]] = {
+        ("orders", PLACE): {"applied": 8},
+        ("customers", PLACE): {"superseded": 1},
+    }
+    rows = audit_rows(facts, outcomes, {("orders", PLACE): [(5, 5)]})
+    assert [(row["feed"], row["first_offset"], row["last_offset"], row["read"]) for row in rows] == [
+        ("orders", 0, 9, 9),
+        ("customers", 5, 5, 1),
+    ]
+    orders, customers = rows
+    assert (orders["applied"], orders["ignored"], orders["gaps"]) == (8, 1, [{"first": 5, "last": 5}])
+    assert (orders["failed_rules"], orders["absent_columns"]) == ({"amount": 2}, {"note": 2})
+    assert (customers["superseded"], customers["applied"], customers["gaps"]) == (1, 0, [])
+    moved = moved_row("orders", PLACE, {"applied": -1, "quarantined": 1})
+    assert (moved["read"], moved["applied"], moved["quarantined"], moved["topic"]) == (0, -1, 1, "orders")
+
+
+def test_a_table_is_suspended_from_its_batch_on_until_it_has_taken_all_of_them() -> None:
+    def waits(first: int, why: str | None) -> dict[str, Any]:
+        return suspended_row("orders", PLACE, first=first, last=first + 9, records=10, rule=None, why=why)
+
+    state = written(State(), waits(0, "too many"), batch=4)
+    state = written(state, waits(10, None), batch=5)
+    assert state.suspended == {"orders": "too many"}
+    assert [(one.first, one.last, one.batch) for one in state.ranges("orders")] == [(0, 9, 4), (10, 19, 5)]
+    assert state.taken(5) == set()
+
+    state = written(state, feed_row("orders", resumed=True), batch=5, writer=f"{STREAM}/resumed orders")
+    assert (state.suspended, state.ranges("orders")) == ({}, [])
+    assert state.taken(5) == {"orders"}, "a batch that is repeated does not apply them again"
+    assert state.taken(6) == set()
+
+    state = written(state, waits(20, "again"), batch=7)
+    assert state.suspended == {"orders": "again"}
+    assert [one.first for one in state.ranges("orders")] == [20]
+
+
+def test_epochs_and_cutoffs_of_a_feed_are_kept() -> None:
+    epoch = {"epoch": 5, "run_id": "run-2", "topic": "orders", "topic_id": "id", "partition": 0, "from_offset": 3}
+    state = written(State(), feed_row("orders", epochs=[epoch], floors=[FLOOR]), batch=1)
+    assert [(one.run_id, one.epoch, one.shard) for one in state.openings("orders", is_sharded=False)] == [
+        ("run-2", 5, None)
+    ]
+    assert [one.shard for one in state.openings("orders", is_sharded=True)] == ["orders"]
+    assert state.openings("customers", is_sharded=False) == []
+    assert (state.floors("orders"), state.floors("customers")) == ([FLOOR], [])
+
+
+def test_only_the_streams_own_batches_are_its_last_one() -> None:
+    state = written(State(), *segment_rows(State(), [counted(0, 9)]), batch=3)
+    state = written(state, feed_row("orders", resumed=True), batch=9, writer=f"{STREAM}/resumed orders")
+    assert (state.last_batch, state.sequence) == (3, 2)
+
+
+def test_what_goes_to_another_process_is_remembered_there_alone() -> None:
+    state = written(State(), *segment_rows(State(), [counted(0, 9)]), batch=3)
+    memory = Memory("checkpoint", state)
+    there = pickle.loads(pickle.dumps(memory))  # noqa: S301
+    assert (there.checkpoint, there.state) == ("checkpoint", state)
+    assert (memory.checkpoint, memory.state) == ("", None)
