@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from bronze.events import events_table
 from bronze.offsets import Step, committed, first_offsets, job_name, require_same_topics, steps_of, stored
+from lakehouse.contract_checks import require_told_apart
 from lakehouse.contracts import Source
 from lakehouse.kafka import require_topics
 from lakehouse.kafka_client import KafkaConnection
@@ -54,11 +55,13 @@ def standing_of(
 ) -> Standing:
     """Where the source stands, by its checkpoint; without one by the table itself, and by what was last commanded.
 
-    Raises TopicMissingError when the broker lacks a topic of the contract, TopicChangedError when one that was read
+    Raises TopicMissingError when the broker lacks a topic of the contract, ContractError when one belongs to two feeds
+    that cannot be told apart, TopicChangedError when one that was read
     is another one now, unless it is `accepted`: then it counts as never read.
     """
     require_topics(connection, contract, known=known)
     assigned = contract.assigned(known)
+    require_told_apart(source, contract, assigned)
     ids = topic_ids(connection, assigned)
     all_steps = steps_of(warehouse, source)
     steps = [step for step in all_steps if step.topic not in accepted or ids.get(step.topic) == step.topic_id]

@@ -1,4 +1,4 @@
-"""Bronze and the batch audit laid side by side: what became of every record, and what does not add up."""
+"""Bronze compared with the batch audit: what became of every record, and what does not add up."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def skipped_topics(warehouse: Warehouse, sources: Iterable[str]) -> set[str]:
 
 
 def audit_now(warehouse: Warehouse, source: str) -> DataFrame:
-    """The batch audit of the source as it is now, since silver was last made anew; empty before its first run."""
+    """The batch audit of the source as it is now, since silver was last rebuilt; empty before its first run."""
     checkpoint = warehouse.checkpoint_id(job_name(source))
     return of_silver.of_this_pass(_now(warehouse, AUDIT), source=source, checkpoint=checkpoint)
 

@@ -52,7 +52,7 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
     for name in sources:
         with (
             storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
-            steps.step("verify", f"laying bronze and the batch audit of {name} side by side") as note,
+            steps.step("verify", f"comparing bronze with the batch audit of {name}") as note,
         ):
             with prepared_for(warehouse.spark, _rows(warehouse, f"bronze.{name}_events")):
                 accounts.append(account_of(warehouse, name))
@@ -262,7 +262,7 @@ _SENTENCES = {
     "stored_twice": "{offsets} {is_} in bronze.{source}_events more than once",
     "never_read": "{offsets} {was} never read: between two batches of bronze, and not skipped by command",
     "skipped": "{offsets} {was} skipped by command (ops.offsets says why)",
-    "held": "{offsets} {was} not applied: gate 1 has stopped the table (ops.batches says why)",
+    "held": "{offsets} {was} not applied: gate 1 has suspended the table (`suspended` in ops.batches says why)",
     "not_counted": "{offsets} {is_} in bronze, and silver has passed over {them}",
     "counted_twice": "{offsets} {was} counted by more than one batch of silver",
     "unbalanced": "batch {batch} of silver, {span}, read {said:,} records and accounts for {found:,}",

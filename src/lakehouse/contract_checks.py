@@ -21,6 +21,7 @@ from lakehouse.contracts import (
     StartAtOffsets,
     TableExpectation,
 )
+from lakehouse.errors import ContractError, ContractProblem
 from lakehouse.rule_arguments import (
     ROW_RULES,
     argument_mistakes,
@@ -106,6 +107,24 @@ def _shared_topics(sources: Mapping[str, Source]) -> Iterator[Mistake]:
                 if why is not None:
                     here = ("sources", source, "feeds", name, where)
                     yield Mistake(TOPICS, here, f"topic {topic} belongs to {other_name} too, {why}")
+
+
+def require_told_apart(name: str, source: Source, topics: Iterable[str]) -> None:
+    """Raise ContractError where feeds of the source share one of these topics and their records cannot be told apart.
+
+    Which topics the patterns of two feeds have in common is known from the broker alone.
+    """
+    problems = []
+    for topic in topics:
+        sharing = [(feed, declared) for feed, declared in source.feeds.items() if declared.has_topic(topic)]
+        for number, (feed, declared) in enumerate(sharing):
+            for other, of_other in sharing[:number]:
+                why = _not_told_apart(declared, of_other)
+                if why is not None:
+                    key = f"sources.{name}.feeds.{feed}"
+                    problems.append(ContractProblem(TOPICS, None, key, f"topic {topic} belongs to {other} too, {why}"))
+    if problems:
+        raise ContractError(problems)
 
 
 def _not_told_apart(feed: FeedTopics, other: FeedTopics) -> str | None:

@@ -115,6 +115,8 @@ class FeedTopics(Model):
 
     def may_share(self, other: FeedTopics) -> bool:
         """Whether some topic may tell of both feeds."""
+        if not self.topic_patterns and not other.topic_patterns:
+            return not set(self.topics).isdisjoint(other.topics)
         named = any(map(other.has_topic, self.topics)) or any(map(self.has_topic, other.topics))
         return named or bool(self.topic_patterns and other.topic_patterns)
 

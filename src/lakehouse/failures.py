@@ -165,7 +165,7 @@ def package_missing(error: BaseException, *, job: str) -> InstallationError | No
             return InstallationError(
                 f"{job}: Spark's executors have no Python package {found['package']}.",
                 remedy="They decode the records: they need the wheel, pyarrow, msgspec and pydantic. docs/clusters.md "
-                "says how to send an environment along. Then run the job again: nothing was applied.",
+                "says how to send an environment along. Then run the job again: it resumes with the same batch.",
             )
     return None
 

@@ -42,9 +42,9 @@ _CUTOFF = """
 """
 _SUSPENDED = "first_offset: BIGINT, last_offset: BIGINT, records: BIGINT, rule: STRING, why: STRING"
 
-# Audit rows: read = the sum of OUTCOMES; `gaps` are the offsets between that no record of the feed has: compaction
-# leaves them, and records of another feed that shares the topic. A later batch that learns better of a record moves it
-# from one outcome to another, in a row of its own that reads none.
+# Audit rows: read = the sum of OUTCOMES. `first_offset`, `last_offset` and `gaps` (offsets between that no record has)
+# stand once for a topic-partition, in the row of its first feed; of feeds that share it and do not all go on, in each
+# one's row. A later batch that learns better of a record moves it to another outcome, in a row that reads none.
 # `checkpoint`: the identity of silver's checkpoint; a silver that is made anew from bronze has another one. `writer`
 # and `batch`: who has written, and its number: together they stand there once. `sequence`: the order of the writes.
 # `segment`: of the run `run_id`, its full snapshot at `snapshot_at` apart, over all that was read of it so far.
@@ -96,10 +96,10 @@ def read_state(
     last = F.max_by(F.struct("writer", "batch", "segment"), "sequence").alias("last")
     segments = rows.where("segment IS NOT NULL").groupBy(*by).agg(F.max("sequence").alias("sequence"), last)
     of_feeds = rows.where(" OR ".join(f"{name} IS NOT NULL" for name in _OF_FEED))
-    told = segments.select(*by, "sequence", "last.*").unionByName(
+    known = segments.select(*by, "sequence", "last.*").unionByName(
         of_feeds.select(*by, "sequence", "writer", "batch", *_OF_FEED), allowMissingColumns=True
     )
-    return State().after(sorted((row.asDict(recursive=True) for row in told.collect()), key=_in_order))
+    return State().after(sorted((row.asDict(recursive=True) for row in known.collect()), key=_in_order))
 
 
 def _in_order(row: Stored) -> int:

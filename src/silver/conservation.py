@@ -87,35 +87,48 @@ def unbalanced(audit: DataFrame) -> DataFrame:
     """`unbalanced`: rows of the batch audit whose outcomes (`found`) do not add up to what they read (`said`)."""
     ended = reduce(lambda so_far, also: so_far + also, [_or_zero(outcome) for outcome in OUTCOMES])
     rows = audit.withColumn("ended", ended).where(_or_zero("read") != F.col("ended"))
-    return _of_rows(rows, "unbalanced", found=F.col("ended"))
+    ranges = rows.withColumns({"first": F.col("first_offset"), "last": F.col("last_offset")})
+    read = _or_zero("read")
+    return finding(ranges, "unbalanced", records=read, batch=F.col("batch"), said=read, found=F.col("ended"))
 
 
 def suspicious(audit: DataFrame) -> DataFrame:
-    """The rows of the batch audit that read another number of records than `offsets`: their range without the gaps."""
+    """The batches that `read` another number of records of a place than `offsets`: their ranges without the gaps.
+
+    Of a topic that feeds share, all feeds together.
+    """
     gaps = F.aggregate("gaps", F.lit(0).cast("bigint"), lambda so_far, gap: so_far + gap["last"] - gap["first"] + 1)
+    offsets = F.coalesce(F.col("last_offset") - F.col("first_offset") + 1 - gaps, F.lit(0))
     return (
-        _reading(audit)
-        .withColumn("offsets", F.col("last_offset") - F.col("first_offset") + 1 - gaps)
+        audit.where("batch IS NOT NULL AND read IS NOT NULL")
+        .groupBy(*PLACE, "checkpoint", "writer", "batch")
+        .agg(
+            F.min("first_offset").alias("first"),
+            F.max("last_offset").alias("last"),
+            F.sum("read").alias("read"),
+            F.sum(offsets).alias("offsets"),
+        )
         .where(F.col("read") != F.col("offsets"))
-        .withColumns({"first": F.col("first_offset"), "last": F.col("last_offset")})
     )
 
 
 def read_otherwise(rows: DataFrame, ranges: DataFrame) -> DataFrame:
-    """`read_otherwise`: `suspicious` rows that read (`said`) another number of records than there are (`found`).
+    """`read_otherwise`: `suspicious` batches that read (`said`) another number of records than there are (`found`).
 
     There are as many as offsets; more, where bronze has rows twice.
     """
+    of_batch = (*PLACE, "checkpoint", "writer", "batch")
     doubled = ranges.where((F.col("stored") > 1) & (F.col("counted") > 0))
     more = (
         rows.alias("row")
         .join(doubled.alias("doubled"), on=overlap("row", "doubled"), how="inner")
-        .groupBy(*[F.col(f"row.{name}").alias(name) for name in (*PLACE, "checkpoint", "batch")])
+        .groupBy(*[F.col(f"row.{name}").alias(name) for name in of_batch])
         .agg(F.sum((F.col("doubled.last") - F.col("doubled.first") + 1) * (F.col("stored") - 1)).alias("more"))
     )
     there = F.col("offsets") + F.coalesce("more", F.lit(0))
-    found = rows.join(more, on=[*PLACE, "checkpoint", "batch"], how="left").where(F.col("read") != there)
-    return _of_rows(found, "read_otherwise", found=there)
+    found = rows.join(more, on=list(of_batch), how="left").where(F.col("read") != there)
+    read, batch = F.col("read"), F.col("batch")
+    return finding(found, "read_otherwise", records=read, batch=batch, said=read, found=there)
 
 
 def totals(audit: DataFrame) -> DataFrame:
@@ -131,9 +144,3 @@ def _reading(audit: DataFrame) -> DataFrame:
 
 def _or_zero(count: str) -> Column:
     return F.coalesce(F.col(count), F.lit(0))
-
-
-def _of_rows(rows: DataFrame, kind: str, *, found: Column) -> DataFrame:
-    ranges = rows.withColumns({"first": F.col("first_offset"), "last": F.col("last_offset")})
-    read = _or_zero("read")
-    return finding(ranges, kind, records=read, batch=F.col("batch"), said=read, found=found)

@@ -30,7 +30,7 @@ from silver.from_bronze import in_ranges
 from silver.quarantine import Standing
 from silver.required_fields import require_fields
 from silver.runs import Place
-from silver.state import OfFeed, State, audit_rows, feed_row, job_name, segment_rows, writer_of
+from silver.state import Extent, OfFeed, State, audit_rows, extents, feed_row, job_name, segment_rows, writer_of
 from silver.stops import Reach, Stop
 
 if TYPE_CHECKING:
@@ -340,28 +340,33 @@ def _audited(arrived: Arrived, judged: Judged, outcomes: Mapping[str, Outcome]) 
     ended: dict[OfFeed, Mapping[str, int]] = {
         (feed, place): counts for feed, outcome in outcomes.items() for place, counts in outcome.counts.items()
     }
-    rows = audit_rows([row.asDict() for row in judged.rows], ended, _gaps(arrived, judged, judged.rows))
+    counted, apart = [row.asDict() for row in judged.rows], _read_apart(arrived, judged)
+    rows = audit_rows(counted, ended, _gaps(arrived, judged, extents(counted, apart=apart)), apart=apart)
     return [*rows, *(row for feed, outcome in outcomes.items() for row in learned(feed, outcome))]
 
 
-def _gaps(arrived: Arrived, judged: Judged, rows: Sequence[Row]) -> dict[OfFeed, list[tuple[int, int]]]:
-    """Of every feed and place, the ranges of offsets between its records that none of them has.
+def _read_apart(arrived: Arrived, judged: Judged) -> set[str]:
+    """The topics that feeds share, of which not all go on: one is suspended, or takes what it was suspended for."""
+    found = set()
+    for topic in arrived.topics:
+        names = {name for name, feed in arrived.job.feeds.items() if feed.has_topic(topic)}
+        if len(names) > 1 and not names <= judged.records.keys():
+            found.add(topic)
+    return found
 
-    Records of another feed that shares the topic may stand in between.
+
+def _gaps(arrived: Arrived, judged: Judged, read: Mapping[OfFeed, Extent]) -> dict[OfFeed, list[tuple[int, int]]]:
+    """The ranges of offsets in these extents that no record has, or none of the feed: few, but where feeds go on apart
+    in one topic.
     """
-    extent: dict[OfFeed, tuple[int, int, int]] = {}
-    for row in rows:
-        one = (row["feed"], (row["topic"], row["topic_id"], row["partition"]))
-        first, last, read = extent.get(one, (row["first_offset"], row["last_offset"], 0))
-        extent[one] = (min(first, row["first_offset"]), max(last, row["last_offset"]), read + row["read"])
     with_gaps: dict[str | None, set[str]] = {}
-    for (feed, place), (first, last, read) in extent.items():
-        if last - first + 1 != read:
+    for (feed, place), extent in read.items():
+        if extent.has_gaps:
             with_gaps.setdefault(feed, set()).add(place[0])
     gaps: dict[OfFeed, list[tuple[int, int]]] = {}
     for feed, topics in with_gaps.items():
-        of_feed = arrived.records.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
-        found = offset_gaps((of_feed if feed is None else judged.records[feed]).where(F.col("topic").isin(*topics)))
+        of_all = arrived.records.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        found = offset_gaps((of_all if feed is None else judged.records[feed]).where(F.col("topic").isin(*topics)))
         for row in found.collect():
             place = (row["topic"], row["topic_id"], row["partition"])
             gaps.setdefault((feed, place), []).append((row["first"], row["last"]))

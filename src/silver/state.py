@@ -5,7 +5,7 @@ Imports without pyspark: silver.batches reads and writes the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from silver.runs import STRETCH, Floor, Opening, Place
 # Every record read is exactly one of these.
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
 
-# A feed (None: of topics without one) in a topic-partition.
+# A feed in a topic-partition; None: of topics without one, or all feeds of it.
 OfFeed = tuple[str | None, Place]
 Stored = Mapping[str, Any]
 _IN_PLACE = ("topic", "topic_id", "partition")
@@ -53,8 +53,8 @@ class State:
     """What the silver of one checkpoint knows of a source.
 
     `segments`: by feed, topic-partition, run and snapshot, as flat rows. `epochs`: by feed, run and topic, that which
-    starts with the run. `cutoffs`: with their feed. `waiting`: all ranges that ever waited. `resumed`: up to which
-    batch a feed has taken them. `last_batch`: of the stream. `sequence`: of the last write.
+    starts with the run. `cutoffs`: with their feed. `waiting`: the ranges that wait for suspended tables. `resumed`: up
+    to which batch a feed has taken its own. `last_batch`: of the stream. `sequence`: of the last write.
     """
 
     segments: Mapping[tuple[Any, ...], Stored] = field(default_factory=dict)
@@ -84,15 +84,14 @@ class State:
 
     def ranges(self, feed: str) -> list[Waiting]:
         """What waits for a suspended table; nothing for any other."""
-        return [one for one in self.waiting if one.feed == feed and one.batch > self.resumed.get(feed, -1)]
+        return [one for one in self.waiting if one.feed == feed]
 
     @property
     def suspended(self) -> dict[str, str]:
         """The tables that are suspended, and why."""
         found: dict[str, str] = {}
         for one in sorted(self.waiting, key=lambda one: one.batch):
-            if one.batch > self.resumed.get(one.feed, -1):
-                found[one.feed] = found.get(one.feed) or one.why or ""
+            found[one.feed] = found.get(one.feed) or one.why or ""
         return found
 
     def taken(self, batch: int) -> set[str]:
@@ -120,6 +119,7 @@ class State:
                 )
             if row.get("resumed"):
                 resumed[feed] = row["batch"]
+        waiting = [one for one in waiting if one.batch > resumed.get(one.feed, -1)]
         return State(segments, epochs, cutoffs, waiting, resumed, last_batch, sequence)
 
 
@@ -152,30 +152,64 @@ def feed_row(
     }
 
 
+@dataclass(frozen=True)
+class Extent:
+    """The range of offsets in which records were read, and how many were."""
+
+    first: int
+    last: int
+    read: int
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are offsets in between that no record has."""
+        return self.last - self.first + 1 != self.read
+
+
+def extents(counted: Iterable[Stored], *, apart: Collection[str] = ()) -> dict[OfFeed, Extent]:
+    """What was read of every topic-partition, by all of its feeds (None).
+
+    By each feed where the topic is one of those `apart`: then records of a feed that shares it were not read.
+    """
+    found: dict[OfFeed, Extent] = {}
+    for row in counted:
+        one = _counted_as(row, apart)
+        before = found.get(one, Extent(row["first_offset"], row["last_offset"], 0))
+        first, last = min(before.first, row["first_offset"]), max(before.last, row["last_offset"])
+        found[one] = Extent(first, last, before.read + row["read"])
+    return found
+
+
 def audit_rows(
-    counted: Iterable[Stored],
+    counted: Sequence[Stored],
     outcomes: Mapping[OfFeed, Mapping[str, int]],
     gaps: Mapping[OfFeed, Sequence[tuple[int, int]]],
+    *,
+    apart: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """What was read (COUNTS) of every feed in every topic-partition, and what became of it.
 
-    `outcomes`: how many changes, truncates and tombstones ended how.
+    `outcomes`: how many changes, truncates and tombstones ended how. `gaps`: of the `extents` (`apart` as there). Each
+    of them stands in one row: of feeds that share a topic in the first one's.
     """
     rows: dict[OfFeed, dict[str, Any]] = {}
+    left = extents(counted, apart=apart)
     for one in counted:
         of_feed = (one["feed"], (one["topic"], one["topic_id"], one["partition"]))
         row = rows.setdefault(
             of_feed,
             {
                 **_NONE,
-                **{name: one[name] for name in ("feed", *_IN_PLACE, "first_offset", "last_offset")},
-                "gaps": [{"first": first, "last": last} for first, last in gaps.get(of_feed, ())],
+                **{name: one[name] for name in ("feed", *_IN_PLACE)},
+                **dict.fromkeys(("first_offset", "last_offset", "gaps")),
                 "failed_rules": {},
                 "absent_columns": {},
             },
         )
-        row["first_offset"] = min(row["first_offset"], one["first_offset"])
-        row["last_offset"] = max(row["last_offset"], one["last_offset"])
+        extent = left.pop(read_as := _counted_as(one, apart), None)
+        if extent is not None:
+            row["first_offset"], row["last_offset"] = extent.first, extent.last
+            row["gaps"] = [{"first": first, "last": last} for first, last in gaps.get(read_as, ())]
         for name in ("read", "ignored", "quarantined", "judged"):
             row[name] += one[name]
         for name in ("failed_rules", "absent_columns"):
@@ -198,6 +232,10 @@ def suspended_row(
     """A range that waits for a suspended table."""
     waits = {"first_offset": first, "last_offset": last, "records": records, "rule": rule, "why": why}
     return {"feed": feed, **dict(zip(_IN_PLACE, place, strict=True)), "suspended": waits}
+
+
+def _counted_as(row: Stored, apart: Collection[str]) -> OfFeed:
+    return (row["feed"] if row["topic"] in apart else None, (row["topic"], row["topic_id"], row["partition"]))
 
 
 def _identity(row: Stored) -> tuple[Any, ...]:

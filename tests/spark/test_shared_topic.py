@@ -55,6 +55,13 @@ def test_two_tables_in_one_topic(empty_silver: Callable[[], Warehouse], contract
     assert customers() == {2: "new"}
     expected = {"read": 8, "applied": 4, "superseded": 1, "tombstone": 1, "ignored": 1, "quarantined": 1}
     assert told.counted() == expected
+    ranges = (
+        warehouse.read("ops.batches").where("first_offset IS NOT NULL").select("first_offset", "last_offset", "gaps")
+    )
+    (together,) = ranges.collect()
+    assert [(gap["first"], gap["last"]) for gap in together["gaps"]] == [(7, 7)], (
+        "Kafka's own, none for the other table"
+    )
     assert wrong() == {}
 
     # The table whose records are too bad stops alone; the other one goes on in the same topic.

@@ -11,8 +11,8 @@ from random import Random
 
 from lakehouse.column_types import ArrayType, DecimalType
 from lakehouse.contracts import Column, Feed
+from silver.decode.explain import placeholders
 from silver.decode.message import Record
-from silver.decode.table import placeholders
 from silver.decode.values import carries_precise_decimals, epoch_unit
 from tests.support.feeds import feed
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from lakehouse.column_types import DecimalType
-from lakehouse.contract_checks import mistakes
+from lakehouse.contract_checks import mistakes, require_told_apart
 from lakehouse.contract_files import MODELS, SCHEMAS, load_contracts
 from lakehouse.contracts import Contracts, Expectation, SilverTables
 from lakehouse.errors import ContractError, SettingsError
@@ -651,6 +651,23 @@ def test_feeds_share_a_topic_where_their_records_can_be_told_apart(
     changed = shared.model_copy(update={"topics": shared.topics.model_copy(update={"sources": sources})})
     found = [mistake.what for mistake in mistakes(changed) if "belongs to" in mistake.what]
     assert found == ([] if sentence is None else [f"topic {TOPIC} belongs to {ORDERS} too, {sentence}"])
+
+
+def test_a_topic_that_patterns_of_two_feeds_match_is_refused_unless_tables_tell_them_apart(
+    contracts: Contracts,
+) -> None:
+    mysql = sharing(contracts).topics.sources["mysql"]
+    patterns = {ORDERS: (r"mysql_prod.*",), CUSTOMERS: (r".*\.all",)}
+    feeds = {
+        name: feed.model_copy(update={"topics": (), "topic_patterns": patterns[name]})
+        for name, feed in mysql.feeds.items()
+    }
+    named = mysql.model_copy(update={"feeds": feeds})
+    require_told_apart("mysql", named, [TOPIC, "another"])
+    feeds = {**feeds, CUSTOMERS: feeds[CUSTOMERS].model_copy(update={"tables": ()})}
+    with pytest.raises(ContractError, match=f"topic {TOPIC} belongs to {ORDERS} too, so both need `tables`"):
+        require_told_apart("mysql", mysql.model_copy(update={"feeds": feeds}), [TOPIC])
+    require_told_apart("mysql", mysql.model_copy(update={"feeds": feeds}), ["another.all"])
 
 
 def test_the_schemas_are_as_the_code_would_write_them() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from silver.batches import Memory
 from silver.runs import Floor
-from silver.state import OfFeed, State, audit_rows, feed_row, moved_row, segment_rows, suspended_row, writer_of
+from silver.state import OfFeed, State, audit_rows, extents, feed_row, moved_row, segment_rows, suspended_row, writer_of
 
 STREAM = writer_of("shop", "checkpoint")
 PLACE = ("orders", "id", 0)
@@ -61,23 +61,38 @@ def test_records_of_no_feed_leave_nothing_behind() -> None:
     assert (row["read"], row["feed"]) == (10, None)
 
 
-def test_the_audit_has_a_row_a_feed_and_place_and_what_became_of_its_records() -> None:
-    facts = [counted(0, 4), counted(6, 9, run="run-2", ignored=1), counted(5, 5, feed="customers")]
-    outcomes: dict[OfFeed, dict[str, int]] = {
-        ("orders", PLACE): {"applied": 8},
-        ("customers", PLACE): {"superseded": 1},
-    }
-    rows = audit_rows(facts, outcomes, {("orders", PLACE): [(5, 5)]})
-    assert [(row["feed"], row["first_offset"], row["last_offset"], row["read"]) for row in rows] == [
-        ("orders", 0, 9, 9),
-        ("customers", 5, 5, 1),
-    ]
-    orders, customers = rows
-    assert (orders["applied"], orders["ignored"], orders["gaps"]) == (8, 1, [{"first": 5, "last": 5}])
+FACTS = [counted(0, 4), counted(6, 9, run="run-2", ignored=1), counted(5, 5, feed="customers")]
+OUTCOMES: dict[OfFeed, dict[str, int]] = {
+    ("orders", PLACE): {"applied": 8},
+    ("customers", PLACE): {"superseded": 1},
+}
+
+
+def test_the_audit_has_a_row_a_feed_and_what_became_of_its_records() -> None:
+    orders, customers = audit_rows(FACTS, OUTCOMES, {})
+    assert [(row["feed"], row["read"]) for row in (orders, customers)] == [("orders", 9), ("customers", 1)]
+    assert (orders["applied"], orders["ignored"]) == (8, 1)
     assert (orders["failed_rules"], orders["absent_columns"]) == ({"amount": 2}, {"note": 2})
-    assert (customers["superseded"], customers["applied"], customers["gaps"]) == (1, 0, [])
+    assert (customers["superseded"], customers["applied"]) == (1, 0)
     moved = moved_row("orders", PLACE, {"applied": -1, "quarantined": 1})
     assert (moved["read"], moved["applied"], moved["quarantined"], moved["topic"]) == (0, -1, 1, "orders")
+
+
+def test_feeds_that_share_a_topic_have_read_its_range_together() -> None:
+    extent = extents(FACTS)[None, PLACE]
+    assert (extent.first, extent.last, extent.read, extent.has_gaps) == (0, 9, 10, False)
+    orders, customers = audit_rows(FACTS, OUTCOMES, {})
+    assert (orders["first_offset"], orders["last_offset"], orders["gaps"]) == (0, 9, [])
+    assert (customers["first_offset"], customers["last_offset"], customers["gaps"]) == (None, None, None)
+
+
+def test_where_one_of_them_does_not_go_on_each_has_its_own_range() -> None:
+    found = extents(FACTS, apart={"orders"})
+    assert {feed: extent.has_gaps for (feed, _place), extent in found.items()} == {"orders": True, "customers": False}
+    gaps: dict[OfFeed, list[tuple[int, int]]] = {("orders", PLACE): [(5, 5)]}
+    orders, customers = audit_rows(FACTS, OUTCOMES, gaps, apart={"orders"})
+    assert (orders["first_offset"], orders["last_offset"], orders["gaps"]) == (0, 9, [{"first": 5, "last": 5}])
+    assert (customers["first_offset"], customers["last_offset"], customers["gaps"]) == (5, 5, [])
 
 
 def test_a_table_is_suspended_from_its_batch_on_until_it_has_taken_all_of_them() -> None:

@@ -12,9 +12,9 @@ from typing import Literal
 
 from lakehouse.column_types import MOST_DIGITS
 from lakehouse.contracts import EpochUnit, FeedTopics
+from silver.decode.explain import placeholders
 from silver.decode.message import FieldSchema, Json, Number, text_of, whole_number
 from silver.decode.numbers import digits_of, from_base64
-from silver.decode.table import placeholders
 
 _UNAVAILABLE = placeholders(FeedTopics.model_fields["unavailable_value_placeholder"].default)
 

@@ -13,10 +13,14 @@ Of a field that does not fit its column, `problems` says what came and what was 
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import md5
 from typing import NamedTuple
+from uuid import UUID
 
 from lakehouse.column_types import ArrayType, DecimalType
 from lakehouse.contracts import Column, Feed
@@ -33,7 +37,7 @@ from silver.decode.message import (
 )
 from silver.decode.numbers import NUMBER, digits_of, from_base64, is_decimal
 from silver.decode.outbox import outbox_statement
-from silver.decode.table import fields_of, is_own, placeholders, table_statement
+from silver.decode.table import fields_of, is_own, table_statement
 from silver.decode.values import (
     CONVERSION_ERROR,
     WHOLE,
@@ -69,6 +73,7 @@ _EXPECTED_TEXT: Mapping[str, str] = {
     "BOOLEAN": "true or false",
     **dict.fromkeys((*WHOLE, "year", "unsigned_bigint"), "whole number"),
 }
+_IN_HEX = "hex:"
 _NOT_NUMBERS = ("NaN", "NAN", "Infinity", "-Infinity")
 _FINER_THAN_MICROS = re.compile(r"[0-9]{4}-.*\.[0-9]{6}0*[1-9]")
 
@@ -110,6 +115,30 @@ def large_columns(feed: Feed) -> tuple[str, ...]:
         and declared.from_topic is None
         and declared.type.ddl.startswith(("STRING", "BINARY", "ARRAY"))
     )
+
+
+def placeholders(configured: str) -> tuple[str, ...]:
+    """What Debezium writes for a large value that a change did not touch: the texts of a field that stand for it.
+
+    Text and JSON have the placeholder `configured` as it is, bytes in base64 or hex, arrays a single element of their
+    type or one number a byte, hstore a map of it to itself, arrays of UUIDs the UUID that is made of its bytes.
+    Debezium documentation, PostgreSQL connector, "Toasted values" and `unavailable.value.placeholder`.
+    """
+    raw = bytes.fromhex(configured.removeprefix(_IN_HEX)) if configured.startswith(_IN_HEX) else configured.encode()
+    text = raw.decode("utf-8", errors="replace")
+    in_bytes = (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
+    # Java's UUID.nameUUIDFromBytes: version 3 without a namespace.
+    uuid = str(UUID(bytes=md5(raw, usedforsecurity=False).digest(), version=3))
+    arrays = (
+        *([one] for one in (text, *in_bytes, uuid)),
+        [byte - 256 if byte > 127 else byte for byte in raw],  # Java's bytes have a sign
+    )
+    shapes = (text, *in_bytes, *map(_json, arrays), _json({text: text}))
+    return tuple(dict.fromkeys(shapes))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def of_topic(pattern: re.Pattern[str], topic: str) -> str | None:

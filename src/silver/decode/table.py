@@ -9,13 +9,9 @@ Debezium documentation: "Data change events" of the connectors, "New Record Stat
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import md5
-from uuid import UUID
 
 from lakehouse.contracts import Feed, FeedTopics, Sibling
 from silver.decode.message import (
@@ -55,7 +51,6 @@ NO_OPERATION = "The operation is not one of r, c, u with its row, d, t or m."
 # What a transaction topic's records may have; data_collections is there in each.
 _TRANSACTION = {"status", "id", "event_count", "data_collections", "ts_ms"}
 _PLACES = ("before", "after", "source")
-_IN_HEX = "hex:"
 # What ByLogicalTableRouter adds to keys of tables that share a topic (`key.field.name`): the topic the table had.
 _OF_ROUTER = "__dbz__physicalTableIdentifier"
 
@@ -440,27 +435,3 @@ def _is_negative(source: Source, feed: Feed) -> bool:
 
 def _element(sequence: Sequence[str | None] | None, number: int) -> str | None:
     return sequence[number] if sequence is not None and len(sequence) > number else None
-
-
-def placeholders(configured: str) -> tuple[str, ...]:
-    """What Debezium writes for a large value that a change did not touch: the texts of a field that stand for it.
-
-    Text and JSON have the placeholder `configured` as it is, bytes in base64 or hex, arrays a single element of their
-    type or one number a byte, hstore a map of it to itself, arrays of UUIDs the UUID that is made of its bytes.
-    Debezium documentation, PostgreSQL connector, "Toasted values" and `unavailable.value.placeholder`.
-    """
-    raw = bytes.fromhex(configured.removeprefix(_IN_HEX)) if configured.startswith(_IN_HEX) else configured.encode()
-    text = raw.decode("utf-8", errors="replace")
-    in_bytes = (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
-    # Java's UUID.nameUUIDFromBytes: version 3 without a namespace.
-    uuid = str(UUID(bytes=md5(raw, usedforsecurity=False).digest(), version=3))
-    arrays = (
-        *([one] for one in (text, *in_bytes, uuid)),
-        [byte - 256 if byte > 127 else byte for byte in raw],  # Java's bytes have a sign
-    )
-    shapes = (text, *in_bytes, *map(_json, arrays), _json({text: text}))
-    return tuple(dict.fromkeys(shapes))
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

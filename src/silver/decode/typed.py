@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 
 from lakehouse.column_types import ArrayType, DecimalType
 from lakehouse.contracts import Column, Feed
-from silver.decode.explain import WHOLE_ROWS, large_columns
+from silver.decode.explain import WHOLE_ROWS, large_columns, placeholders
 from silver.decode.message import (
     MOST_LEVELS,
     FieldSchema,
@@ -30,7 +30,7 @@ from silver.decode.message import (
     text_of,
 )
 from silver.decode.numbers import is_base64, is_decimal
-from silver.decode.table import fields_of, is_of_other_table, placeholders
+from silver.decode.table import fields_of, is_of_other_table
 from silver.decode.times import SECONDS_OF_DAY, YEAR_1, YEAR_10000
 from silver.decode.values import (
     BITS,

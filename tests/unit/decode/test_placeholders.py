@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silver.decode.table import placeholders
+from silver.decode.explain import placeholders
 
 NAME = "__debezium_unavailable_value"
 
