@@ -28,7 +28,7 @@ from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse
 from silver import requeue, stops
-from silver.batches import BATCHES, TABLES, Memory, checkpoint_of, rule_counts
+from silver.batches import BATCHES, TABLES, Memory, checkpoint_of, join_files, rule_counts
 from silver.merge import silver_table
 from silver.micro_batch import Job, apply_batch, resume
 from silver.quarantine import QUARANTINE
@@ -62,6 +62,7 @@ def run(
     known = {source: Memory() for source in contracts.topics.sources} if memories is None else memories
     require_rules(spark, contracts)
     ensure_tables(warehouse, contracts)
+    join_files(warehouse)
 
     places = (warehouse.location, warehouse.checkpoints)
 

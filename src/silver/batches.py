@@ -78,11 +78,22 @@ OUTBOX_EVENTS = TableSpec(
 TABLES = (BATCHES, OUTBOX_EVENTS)
 
 _OF_FEED = ("epochs", "cutoffs", "suspended", "resumed")
+# What a process reads when it starts is a row a batch: that costs by the file, not by the row.
+MOST_FILES = 50
 
 
 def checkpoint_of(warehouse: Warehouse, source: str) -> str:
     """The identity of the checkpoint of the source's silver: another one when silver is rebuilt; empty without."""
     return warehouse.checkpoint_id(job_name(source)) or ""
+
+
+def join_files(warehouse: Warehouse) -> None:
+    """Join the table's files where they are many: a process that ends after a batch leaves one, and joins none itself.
+
+    Nothing but their number changes. For a job that has the lease, before its sources begin.
+    """
+    if len(warehouse.read(BATCHES.name).inputFiles()) > MOST_FILES:
+        warehouse.delta(BATCHES.name).optimize().executeCompaction()
 
 
 def read_state(

@@ -1,13 +1,22 @@
-"""Small files of many batches are joined by the process that writes them, and nobody sees a change in that."""
+"""Small files of many batches are joined, by the process that writes them or the next, and nobody sees a change."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze.events import events_table
+from lakehouse.config import settings
+from lakehouse.contracts import Contracts
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse, small_table
+from silver import apply, batches
+from silver.batches import BATCHES as AUDIT
+from silver.batches import append, join_files, read_state
+from silver.state import State, segment_rows, writer_of
+from tests.support.facts import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,3 +53,30 @@ def test_a_process_that_goes_on_joins_its_small_files(spark: SparkSession, tmp_p
     joined, written = (warehouse.written_bytes(SPEC.name, after=JOINED_AT + at, to=JOINED_AT + at + 1) for at in (0, 1))
     both = warehouse.written_bytes(SPEC.name, after=JOINED_AT, to=JOINED_AT + 2)
     assert both == joined + written > joined > 0
+
+
+def test_runs_of_one_batch_each_leave_few_files_of_what_the_next_one_reads(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, segments = empty_silver(), 6
+    monkeypatch.setattr(batches, "MOST_FILES", segments - 1)
+    for source in contracts.topics.sources:
+        warehouse.ensure(events_table(source))
+    state = State()
+    for number in range(segments):
+        facts = [counted(10 * number, 10 * number + 9, run=f"run-{number}")]
+        of_batch = {"run": "a run", "source": "postgres", "checkpoint": "", "batch": number}
+        rows = segment_rows(state, facts)
+        state = append(warehouse, state, rows, of_batch=of_batch, writer=writer_of("postgres", ""))
+        if number < segments - 1:
+            join_files(warehouse)
+            assert number_of_files(warehouse) == number + 1
+    chosen = settings(warehouse=warehouse.location, checkpoints=warehouse.checkpoints)
+    apply.run(warehouse.spark, chosen, contracts, run_id="the next one")
+    assert number_of_files(warehouse) == 1
+    known = read_state(warehouse, "postgres", checkpoint="")
+    assert (known.segments, known.last_batch) == (state.segments, segments - 1)
+
+
+def number_of_files(warehouse: Warehouse) -> int:
+    return len(warehouse.read(AUDIT.name).inputFiles())
