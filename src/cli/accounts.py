@@ -21,7 +21,7 @@ from lakehouse.tables import TableSpec, Warehouse, small_table
 from silver import conservation as of_silver
 from silver.batches import BATCHES as AUDIT
 from silver.batches import waiting_ranges
-from silver.state import job_name
+from silver.order.state import job_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

@@ -25,7 +25,7 @@ from lakehouse.tables import Warehouse
 from silver import apply
 from silver.batches import BATCHES, Memory
 from silver.conservation import COUNTED
-from silver.state import OUTCOMES
+from silver.order.state import OUTCOMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

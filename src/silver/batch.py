@@ -18,7 +18,9 @@ from silver.changelog import judged
 from silver.decode.arrow import row_of
 from silver.events import decoded, of_feed
 from silver.facts import WHOLE_NUMBERS
-from silver.history import History
+from silver.order.history import History
+from silver.order.runs import Floor, Place
+from silver.order.state import State, feed_row, moved_row
 from silver.position import has_position
 from silver.quarantine import (
     OF_RECORD,
@@ -29,8 +31,6 @@ from silver.quarantine import (
     decided_or_waiting,
     quarantine_rows,
 )
-from silver.runs import Floor, Place
-from silver.state import State, feed_row, moved_row
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

@@ -3,7 +3,7 @@
 Its rows are of three kinds, each with what it has to say and nothing else:
 
     audit    a feed in a topic-partition: what was read, and what became of it
-    segment  a connector run in a topic-partition: what is known of it since this batch (silver.runs)
+    segment  a connector run in a topic-partition: what is known of it since this batch (silver.order.runs)
     feed     epochs that have started, cutoffs that hold, what waits for a suspended table, and that it has gone on
 
 The last segments and all feed rows together are the state (`State`): read once when a process starts, then remembered.
@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from lakehouse.ranges import PLACE
 from lakehouse.tables import TableSpec, Warehouse, small_table
+from silver.order.runs import STRETCH
+from silver.order.state import State, Stored, job_name, writer_of
 from silver.position import COORDINATES
-from silver.runs import STRETCH
-from silver.state import State, Stored, job_name, writer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,18 +14,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from silver.decode.explain import large_columns
+from silver.order.fold import cells_of
 from silver.position import at_offset, position_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-
-def cells_of(feed: Feed) -> tuple[str, ...]:
-    """The columns that an event of this feed may pass over."""
-    if feed.payload == "partial":
-        return tuple(column for column in feed.columns if column not in feed.keys)
-    return large_columns(feed)
 
 
 def cell_columns(feed: Feed, position: str) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,10 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Expectation, Feed
 from lakehouse.expectations import fails
 from lakehouse.rule_arguments import columns_asked, reason
-from silver.cells import cell_folds, cell_values, cells_of
+from silver.cells import cell_folds, cell_values
+from silver.merge import floor_type
+from silver.order.fold import cells_of
+from silver.order.runs import Floor
 from silver.position import at_offset, place_of, position_type, same_place
 from silver.quarantine import DISCARDED, WAITS
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
 
 
+# The record before a batch, in every topic-partition.
+ENDS = "topic STRING, topic_id STRING, partition INT, last_key BIGINT, last_is_delete BOOLEAN"
 # SQL: a condition, and what is said where it holds.
 Found = tuple[str, str]
 _TEXTS = "ARRAY<STRING>"
@@ -183,6 +189,16 @@ def with_tombstones(placed: DataFrame, deletes: DataFrame) -> DataFrame:
         .withColumn("position", F.coalesce("deletes_at", "position"))
         .drop("deletes_at")
     )
+
+
+def highest_floor(cutoffs: Mapping[str, Floor], feed: Feed) -> Column:
+    """The floor of a placed record's shard (`floor_type`), of `History.cutoffs`; NULL without one."""
+    kind = floor_type(feed)
+    if not cutoffs:
+        return F.lit(None).cast(kind)
+    by_shard = json.dumps({shard: one.as_json() for shard, one in cutoffs.items()})
+    shard = F.col("topic") if feed.is_sharded else F.lit("")
+    return F.try_element_at(F.from_json(F.lit(by_shard), f"MAP<STRING, {kind}>"), shard)
 
 
 def with_floors(placed: DataFrame, floor: Column) -> DataFrame:

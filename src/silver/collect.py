@@ -17,16 +17,16 @@ from uuid import uuid4
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, Feed
-from lakehouse.tables import Warehouse
+from lakehouse.tables import Warehouse, small_table
 from silver.batch import judged_of_feed
 from silver.batches import append, checkpoint_of, read_state
 from silver.changelog import position_from
 from silver.from_bronze import highest_timestamps
-from silver.history import COLLECTED, History, history
-from silver.position import with_position
+from silver.order.history import COLLECTED, History, history
+from silver.order.runs import Floor
+from silver.order.state import feed_row, writer_of
+from silver.position import PLACES, with_position
 from silver.quarantine import QUARANTINE, as_bronze, waits
-from silver.runs import Floor
-from silver.state import feed_row, writer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -147,7 +147,8 @@ def _quarantined(warehouse: Warehouse, feed: Feed, past: History) -> DataFrame:
     highest = None
     if feed.sequence_by == "kafka_offset":
         highest = highest_timestamps(warehouse.read(f"bronze.{feed.source}_events"), records)
-    placed = with_position(records, feed, places=past.places(warehouse.spark), highest_timestamps=highest)
+    places = small_table(warehouse.spark, past.places(), PLACES)
+    placed = with_position(records, feed, places=places, highest_timestamps=highest)
     return placed.select("position")
 
 

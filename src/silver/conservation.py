@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.findings import finding
 from lakehouse.ranges import PLACE, length, overlap
-from silver.state import OUTCOMES
+from silver.order.state import OUTCOMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,8 +10,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
+from silver.order.runs import STRETCH
 from silver.position import COORDINATES, END_OF_SNAPSHOT, IS_FULL_SNAPSHOT, STREAMED, coordinates
-from silver.runs import STRETCH
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -18,11 +19,14 @@ from lakehouse.masking import has_sensitive_key
 from lakehouse.merge_source import merge_source
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.sizing import MOST_BYTES_SENT_ALONG, sent_along
+from lakehouse.tables import small_table
 from silver.batch import FeedBatch, Outcome, from_bronze, read_ranges
 from silver.batches import OUTBOX_EVENTS
 from silver.changelog import (
+    ENDS,
     as_gone_below_floors,
     deleting_tombstones,
+    highest_floor,
     keys_across_partitions,
     latest_per_key,
     list_of_changes,
@@ -33,12 +37,12 @@ from silver.changelog import (
 from silver.decode.explain import large_columns
 from silver.events import events
 from silver.from_bronze import fallen_behind, highest_timestamps, in_ranges, not_told_before
-from silver.history import COLLECTED, History, epoch_rows, history
 from silver.mending import outcome_of, resolve_older_keys
 from silver.merge import append_changes, merge_latest
-from silver.position import with_position
+from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
+from silver.order.runs import Fall, Floor, Opening, Place
+from silver.position import PLACES, with_position
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
-from silver.runs import Fall, Floor, Opening, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +56,8 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
     `records`: `judged_records`, with `is_read_again`: whether an earlier batch has counted the record.
     """
     feed = batch.feed
-    past, openings = _with_new_epochs(batch, history(feed, batch.rows, batch.state))
+    before = history(feed, [row.asDict() for row in batch.rows], batch.state)
+    past, openings = with_new_epochs(before, partial(_telling_news, batch, before))
     runs = {row["run_id"] for row in batch.rows}
     with ExitStack() as stack:
         everything = records
@@ -63,7 +68,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
         number = batch.total("read") + (again.count() if again is not None else 0)
         # A value may be as large as Kafka lets it be.
         is_light = again is None and batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_SENT_ALONG
-        places = past.places(batch.warehouse.spark, runs=None if again is not None else runs)
+        places = small_table(batch.warehouse.spark, past.places(runs=None if again is not None else runs), PLACES)
         highest = _highest_timestamps(batch, records, past)
         placed = with_position(everything, feed, places=places, highest_timestamps=highest).drop("value", "headers")
         placed = stack.enter_context(held(_known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))))
@@ -73,7 +78,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
             if deleting := deletes.count():
                 placed = stack.enter_context(held(with_tombstones(placed, sent_along(deletes, deleting))))
         past, floors = _with_new_floors(batch, placed, past)
-        placed = with_floors(placed, past.floor())
+        placed = with_floors(placed, highest_floor(past.cutoffs(), feed))
         if feed.envelope == "outbox":
             placed = stack.enter_context(
                 held(with_repeated_events(placed, feed, known=_known_events(batch, placed, records=number)))
@@ -103,32 +108,8 @@ def _highest_timestamps(batch: FeedBatch, records: DataFrame, past: History) -> 
     return highest_timestamps(batch.bronze(), records) if is_needed else None
 
 
-def _with_new_epochs(batch: FeedBatch, past: History) -> tuple[History, list[Opening]]:
-    """The history with the epochs that begin in this batch, and these: runs that fall behind and tell what is new."""
-    if batch.feed.sequence_by == "kafka_offset":
-        return past, []
-    begun: list[Opening] = []
-    repeating: set[tuple[Place, str]] = set()
-    while True:
-        found = [fall for fall in past.falls() if (fall.place, fall.run_id) not in repeating]
-        # A snapshot repeats nothing. The others are compared when no snapshot is left: an epoch may explain them.
-        with_news = [fall for fall in found if fall.is_snapshot]
-        if not with_news:
-            with_news = _telling_news(batch, past, found)
-            repeating |= {(fall.place, fall.run_id) for fall in found if fall not in with_news}
-        if not with_news:
-            return past, begun
-        for fall in with_news:
-            new = past.opening(fall)
-            if not any((one.run_id, one.shard) == (new.run_id, new.shard) for one in begun):
-                begun.append(new)
-                past = past.with_openings([new])
-
-
 def _telling_news(batch: FeedBatch, past: History, found: Sequence[Fall]) -> list[Fall]:
     """Of runs that fall behind, those that do not only repeat what bronze has."""
-    if not found:
-        return []
     read = read_ranges(past)
     rows = in_ranges(batch.bronze(), {fall.place: read[fall.place] for fall in found})
     # Held: what is asked of them would be pushed into the plan that reads them, over and over.
@@ -162,7 +143,7 @@ def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
 
 def _deletes(batch: FeedBatch, placed: DataFrame, past: History, *, is_more: bool) -> DataFrame:
     """The tombstones that delete: none where each follows a delete. `is_more`: with records of earlier batches."""
-    ends = past.ends(batch.warehouse.spark)
+    ends = small_table(batch.warehouse.spark, past.ends(), ENDS)
     tombstones = placed.where(F.col("kind") == "tombstone")
     table = batch.read_table() if is_more else batch.rows_of(tombstones)
     return deleting_tombstones(placed, table, batch.feed, ends=ends)

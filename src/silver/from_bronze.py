@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Feed
 from lakehouse.tables import small_table
 from silver.changelog import as_gone_below_floors, latest_per_key
+from silver.order.runs import Fall, Place
 from silver.position import COORDINATES, STREAMED, coordinates, log_place, place_of
-from silver.runs import Fall, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.held import held
+from lakehouse.tables import small_table
 from silver.batch import FeedBatch, Outcome, entries, from_bronze, read_ranges
-from silver.changelog import deleting_tombstones, outcomes, with_floors, with_tombstones
+from silver.changelog import ENDS, deleting_tombstones, highest_floor, outcomes, with_floors, with_tombstones
 from silver.decode.explain import large_columns
 from silver.from_bronze import damaged, in_ranges, rows_from, without
-from silver.history import History, no_ends
 from silver.merge import replace_rows
 from silver.older_keys import (
     MOST_KEY_CHANGES,
@@ -28,7 +28,8 @@ from silver.older_keys import (
     one_hop,
     waiting_searches,
 )
-from silver.position import with_position
+from silver.order.history import History
+from silver.position import PLACES, with_position
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _search(batch: FeedBatch, searches: DataFrame, past: History, column: str) -
             of_feed = in_ranges(batch.bronze(), read_ranges(past)).withColumn("key_text", key_text())
             of_keys = of_feed.join(F.broadcast(keys), on="key_text", how="left_semi").drop("key_text")
             records = stack.enter_context(held(from_bronze(batch, of_keys)))
-            events = with_position(records, feed, places=past.places(batch.warehouse.spark))
+            events = with_position(records, feed, places=small_table(batch.warehouse.spark, past.places(), PLACES))
             hop = stack.enter_context(held(one_hop(searches, events, feed, column)))
             answers.append(ended(hop))
             searches = stack.enter_context(held(further(hop, feed)))
@@ -143,7 +144,8 @@ def _shows_damage(feed: Feed) -> str:
 
 def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: ExitStack) -> tuple[Outcome, DataFrame]:
     """Set the damaged records of the suspicious keys aside, and make these keys' rows anew from bronze."""
-    feed, places = batch.feed, past.places(batch.warehouse.spark)
+    feed, spark = batch.feed, batch.warehouse.spark
+    places = small_table(spark, past.places(), PLACES)
     keys = stack.enter_context(held(_suspects(batch, placed)))
     rows = in_ranges(batch.bronze(), read_ranges(past))
     of_keys = rows.join(F.broadcast(keys), on=["topic", "key"], how="left_semi")
@@ -159,8 +161,8 @@ def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: 
     add(batch.warehouse, entries(batch, to_quarantine, is_damaged=True), feed.source)
     # All of the keys' records are here: what a tombstone follows is among them, not in the table.
     sound = stack.enter_context(held(without(story, broken)))
-    deletes = deleting_tombstones(sound, batch.read_table().limit(0), feed, ends=no_ends(batch.warehouse.spark))
-    whole = stack.enter_context(held(with_floors(with_tombstones(sound, deletes), past.floor())))
+    deletes = deleting_tombstones(sound, batch.read_table().limit(0), feed, ends=small_table(spark, [], ENDS))
+    whole = stack.enter_context(held(with_floors(with_tombstones(sound, deletes), highest_floor(past.cutoffs(), feed))))
     replace_rows(batch.warehouse.delta(batch.table), rows_from(whole, feed), feed)
     counted = without(_ended(batch, placed), broken).groupBy("topic", "topic_id", "partition", "outcome").count()
     outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())

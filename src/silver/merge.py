@@ -10,9 +10,10 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.tables import OWN_PROPERTY, UPSERTED, TableSpec
-from silver.cells import cell_columns, cell_updates, cells_of, has_cell_news
+from silver.cells import cell_columns, cell_updates, has_cell_news
+from silver.order.fold import cells_of
+from silver.order.runs import Floor
 from silver.position import position_type, same_place
-from silver.runs import Floor
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable

@@ -27,10 +27,10 @@ from silver.events import of_feed
 from silver.facts import counts, ignored_counts, offset_gaps
 from silver.feed_batch import apply_feed
 from silver.from_bronze import in_ranges
+from silver.order.runs import Place
+from silver.order.state import Extent, OfFeed, State, audit_rows, extents, feed_row, job_name, segment_rows, writer_of
 from silver.quarantine import Standing
 from silver.required_fields import require_fields
-from silver.runs import Place
-from silver.state import Extent, OfFeed, State, audit_rows, extents, feed_row, job_name, segment_rows, writer_of
 from silver.stops import Reach, Stop
 
 if TYPE_CHECKING:

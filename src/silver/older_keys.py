@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
-from silver.cells import cells_of
+from silver.order.fold import cells_of
 from silver.position import at_offset
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ FULL_SNAPSHOT = ("true", "first", "last", "first_in_data_collection", "last_in_d
 END_OF_SNAPSHOT = ("last", "last_in_data_collection")
 COORDINATES = "ARRAY<BIGINT>"
 
-# What is known of the partitions of a feed when a batch is placed; see silver.runs.
+# What is known of the partitions of a feed when a batch is placed; see silver.order.runs.
 # `runs`: from which offset on a run has the place, its epoch, and up to which coordinates it repeats what earlier ones
 # told. Without a name (run_id is empty) a record is of the epoch that its offset lies in.
 PLACES = f"""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation, Feed
 from lakehouse.tables import TableSpec, Warehouse, small_table
-from silver.runs import Place
+from silver.order.runs import Place
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable

@@ -31,11 +31,11 @@ from silver.batches import append, read_state
 from silver.facts import counts
 from silver.feed_batch import apply_feed
 from silver.from_bronze import in_ranges, stories
-from silver.history import history
 from silver.micro_batch import Job
+from silver.order.history import history
+from silver.order.runs import Place
+from silver.order.state import OUTCOMES, moved_row, segment_rows, writer_of
 from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_waiting
-from silver.runs import Place
-from silver.state import OUTCOMES, moved_row, segment_rows, writer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -20,9 +20,9 @@ EVENTS_THAT_TELL = 100
 def require_fields(records: DataFrame, feed: Feed, rows: Sequence[Row], *, before: Sequence[Mapping[str, Any]]) -> None:
     """Raise ContractError when a column that is not `optional` has never had a field in any event of the feed.
 
-    `rows`: the counts of these records; `before`: of those before them (silver.state). Debezium's rows have all fields.
-    The payloads of an outbox may leave out what is null: there it takes EVENTS_THAT_TELL of them; partial payloads tell
-    nothing.
+    `rows`: the counts of these records; `before`: of those before them (silver.order.state). Debezium's rows have all
+    fields. The payloads of an outbox may leave out what is null: there it takes EVENTS_THAT_TELL of them; partial
+    payloads tell nothing.
     """
     judged = sum(row["judged"] for row in rows)
     lacking = [

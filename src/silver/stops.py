@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts import Expectation, Feed
 from lakehouse.errors import FeedStoppedError
-from silver.runs import Place
-from silver.state import suspended_row
+from silver.order.runs import Place
+from silver.order.state import suspended_row
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

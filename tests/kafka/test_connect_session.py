@@ -26,7 +26,7 @@ from lakehouse.contracts import Contracts
 from lakehouse.kafka_client import KafkaConnection
 from lakehouse.kafka_log import committed_records
 from lakehouse.tables import Warehouse
-from silver.state import OUTCOMES
+from silver.order.state import OUTCOMES
 from tests.support.recordings import per_partition, read, write
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from lakehouse.errors import TopicMissingError
 from lakehouse.kafka import partitions
 from lakehouse.steps import Steps
 from lakehouse.tables import Warehouse
-from silver.state import OUTCOMES
+from silver.order.state import OUTCOMES
 from tests.support.recordings import per_partition, read, write
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from bronze.events import events_table
 from demo.stack.stack import Stack
 from lakehouse.contracts import Contracts
 from silver.batches import BATCHES
+from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
-from silver.state import OUTCOMES
 from tests.support.final_state import Rows, text_of
 from tests.support.live.connectors import VARIANTS, Config, Variant
 from tests.support.live.contracts import CASE

@@ -28,7 +28,7 @@ from demo.check import as_text
 from lakehouse.contracts import Contracts, Expectation, FeedTopics, Gate, SilverTable
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
-from silver.state import OUTCOMES
+from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.sharded import CASE, sharded, topic_of
 from tests.support.silver import apply as apply_batch

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import TRUTH, as_text, silver_differences
 from lakehouse.contracts import Contracts
-from silver.state import OUTCOMES
+from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import per_partition, read, write
 from tests.support.silver import apply

@@ -24,7 +24,7 @@ from demo.check import as_text
 from lakehouse.contracts import Contracts, SourceKind
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
-from silver.state import OUTCOMES
+from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 from tests.support.model.batches import Batches, doubled, in_any_order, in_offset_order, in_one, sent_again

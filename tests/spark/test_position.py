@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Contracts, SourceKind
+from lakehouse.contracts import Contracts, Feed, SourceKind
 from lakehouse.tables import small_table
 from silver.decode.arrow import SOURCE
+from silver.decode.message import Source
 from silver.decode.table import sequence_of
+from silver.order.position import Known, known, repeats, source_position
 from silver.position import PLACES, has_position, position_type, with_position
 
 if TYPE_CHECKING:
@@ -50,7 +52,31 @@ def positioned(
         {"timestamp": F.timestamp_millis("timestamp_ms")}
     )
     none = {"topic": "t", "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
-    return with_position(changes, declared, places=small_table(spark, [{**none, **one} for one in places], PLACES))
+    of_places = [{**none, **one} for one in places]
+    placed = with_position(changes, declared, places=small_table(spark, of_places, PLACES))
+    if declared.sequence_by == "source_position":
+        held_to_the_definition(placed, declared, rows, _known(of_places[0]) if of_places else Known())
+    return placed
+
+
+def _known(place: Change) -> Known:
+    """What is known of a topic-partition; what a case does not say is not known."""
+    runs = [{"epoch": None, "repeats_to": None, **one} for one in place["runs"]]
+    return known({**place, "runs": runs, "snapshots": [{"read_from_ms": None, **one} for one in place["snapshots"]]})
+
+
+def held_to_the_definition(placed: DataFrame, feed: Feed, rows: Sequence[Change], of_place: Known) -> None:
+    """Spark's positions, and which records repeat others, are those of plain Python (silver.order.position)."""
+    found = {row["label"]: (row["position"], row["is_replay"]) for row in placed.collect()}
+    assert len(found) == len(rows)
+    for row in rows:
+        source, run = Source(**row["source"]) if row.get("source") else None, row["run_id"]
+        own = source_position(
+            source, feed.kind, run_id=run, read_ms=row["read_ms"], offset=row["offset"], known=of_place
+        )
+        position, is_replay = found[row["label"]]
+        assert (None if position is None else tuple(position)) == own
+        assert is_replay == repeats(source, feed.kind, run_id=run, known=of_place)
 
 
 def order(changes: DataFrame) -> list[str]:

@@ -25,6 +25,7 @@ from silver import conservation as silver_accounts
 from silver.batches import BATCHES as AUDIT
 from silver.batches import OUTBOX_EVENTS, rule_counts, waiting_ranges
 from silver.changelog import (
+    ENDS,
     deleting_tombstones,
     judged,
     keys_across_partitions,
@@ -37,7 +38,6 @@ from silver.changelog import (
 from silver.events import events as events_of
 from silver.facts import counts, ignored_counts, offset_gaps
 from silver.from_bronze import damaged, fallen_behind, in_ranges, not_told_before
-from silver.history import ENDS
 from silver.merge import silver_table
 from silver.older_keys import new_searches
 from silver.position import PLACES, has_position, with_position

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Contracts
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
-from silver.state import OUTCOMES
+from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.captures import (
     AS_TEXT,

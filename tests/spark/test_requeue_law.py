@@ -21,9 +21,9 @@ from pyspark.sql import functions as F
 from lakehouse.contracts import Contracts, Expectation
 from lakehouse.tables import Warehouse
 from silver.apply import ensure_tables
+from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
 from silver.requeue import Request, ask, carry_out
-from silver.state import OUTCOMES
 from tests.spark.test_changelog import SEED, SOURCES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record

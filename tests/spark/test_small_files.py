@@ -15,7 +15,7 @@ from lakehouse.tables import UPSERTED, TableSpec, Warehouse, small_table
 from silver import apply, batches
 from silver.batches import BATCHES as AUDIT
 from silver.batches import append, join_files, read_state
-from silver.state import State, segment_rows, writer_of
+from silver.order.state import State, segment_rows, writer_of
 from tests.support.facts import counted
 
 if TYPE_CHECKING:

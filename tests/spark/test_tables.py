@@ -19,8 +19,8 @@ from lakehouse.errors import TableError
 from lakehouse.tables import TableSpec, Warehouse
 from silver import apply
 from silver.merge import silver_table
-from silver.runs import STRETCH
-from silver.state import OUTCOMES
+from silver.order.runs import STRETCH
+from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import per_partition, read, write
 

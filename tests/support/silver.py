@@ -16,9 +16,9 @@ from lakehouse.contracts import Contracts, Expectation
 from lakehouse.tables import Warehouse
 from silver.batches import BATCHES
 from silver.micro_batch import Job, apply_batch, resume
+from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
 from silver.requeue import Request, ask, carry_out
-from silver.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 

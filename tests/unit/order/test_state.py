@@ -11,8 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silver.batches import Memory
-from silver.runs import Floor
-from silver.state import OfFeed, State, audit_rows, extents, feed_row, moved_row, segment_rows, suspended_row, writer_of
+from silver.order.runs import Floor
+from silver.order.state import (
+    OfFeed,
+    State,
+    audit_rows,
+    extents,
+    feed_row,
+    moved_row,
+    segment_rows,
+    suspended_row,
+    writer_of,
+)
 from tests.support.facts import counted
 
 STREAM = writer_of("shop", "checkpoint")

@@ -8,11 +8,9 @@ from typing import Literal
 
 import pytest
 
-from silver.history import History
-from silver.runs import Opening, Stretch
+from silver.order.history import History
+from silver.order.runs import Opening, Stretch
 from tests.support.feeds import feed
-
-pytestmark = pytest.mark.spark
 
 RUN = Stretch("shop.things", "id", 0, "first", None, 0, 9, lowest=(100, 100), highest=(200, 200), first_ms=1)
 SNAPSHOT = Stretch("shop.things", "id", 0, "second", (500, 500), 10, 19, has_end=True, first_ms=2, source_names=("x",))

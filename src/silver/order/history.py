@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql import functions as F
+from typing import Any
 
 from lakehouse.contracts import Feed
-from lakehouse.tables import small_table
-from silver.merge import floor_type
-from silver.position import PLACES
-from silver.runs import (
+from silver.order.runs import (
     Coordinates,
     Fall,
     Floor,
@@ -33,12 +28,8 @@ from silver.runs import (
     stretches,
     together,
 )
-from silver.state import State, Stored
+from silver.order.state import State, Stored
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
-
-ENDS = "topic STRING, topic_id STRING, partition INT, last_key BIGINT, last_is_delete BOOLEAN"
 COLLECTED = "collected"
 
 
@@ -144,12 +135,15 @@ class History:
         highest: dict[str | None, Floor] = {}
         for floor in self.floors:
             other = highest.get(floor.topic)
-            if floor.reason in reasons and (other is None or _ordered(floor) > _ordered(other)):
+            if floor.reason in reasons and (other is None or floor.as_position() > other.as_position()):
                 highest[floor.topic] = floor
         return highest
 
-    def places(self, spark: SparkSession, *, runs: Collection[str] | None = None) -> DataFrame:
-        """PLACES: what the positions of records depend on; of `runs` alone, where only their records are placed."""
+    def places(self, *, runs: Collection[str] | None = None) -> list[dict[str, Any]]:
+        """Of every topic-partition what the positions of records depend on (silver.position.PLACES).
+
+        `runs`: of these alone, where only their records are placed.
+        """
         begins = self.epochs()
         repeats: dict[tuple[Place, str], Coordinates] = {}
         of_runs: dict[tuple[Place, str], int] = {}
@@ -183,11 +177,11 @@ class History:
             run["from_offset"] = min(run["from_offset"], one.first_offset)
             run["repeats_to"] = repeats.get((one.place, one.run_id))
             run["epoch"] = of_runs.get((one.place, one.run_id))
-        return small_table(spark, [{**row, "runs": list(row["runs"].values())} for row in rows.values()], PLACES)
+        return [{**row, "runs": list(row["runs"].values())} for row in rows.values()]
 
-    def ends(self, spark: SparkSession) -> DataFrame:
-        """ENDS: the record before the batch, in every place."""
-        rows = [
+    def ends(self) -> list[dict[str, Any]]:
+        """Of every topic-partition the record before the batch (silver.changelog.ENDS)."""
+        return [
             {
                 **dict(zip(("topic", "topic_id", "partition"), place, strict=True)),
                 "last_key": before.last_key,
@@ -195,26 +189,45 @@ class History:
             }
             for place, before in self.before.items()
         ]
-        return small_table(spark, rows, ENDS)
 
-    def floor(self) -> Column:
-        """The highest floor of a placed record's shard (`floor_type`); NULL without one."""
-        kind = floor_type(self.feed)
-        highest = self.highest_floors("truncate", "snapshot")
-        if not highest:
-            return F.lit(None).cast(kind)
-        by_shard = {topic or "": one.as_json() for topic, one in highest.items()}
-        shard = F.col("topic") if self.feed.is_sharded else F.lit("")
-        return F.try_element_at(F.from_json(F.lit(json.dumps(by_shard)), f"MAP<STRING, {kind}>"), shard)
+    def cutoffs(self) -> dict[str, Floor]:
+        """By topic of a sharded feed, else by an empty text: the highest floor, below which records are gone."""
+        return {topic or "": one for topic, one in self.highest_floors("truncate", "snapshot").items()}
 
 
-def history(feed: Feed, rows: Sequence[Row], state: State) -> History:
+def with_new_epochs(
+    past: History, telling_news: Callable[[Sequence[Fall]], Collection[Fall]]
+) -> tuple[History, list[Opening]]:
+    """The history with the epochs that begin in its batch, and these: runs that fall behind and state what is new.
+
+    `telling_news`: of runs that fall behind, those that do not only repeat what was read before.
+    """
+    if past.feed.sequence_by == "kafka_offset":
+        return past, []
+    begun: list[Opening] = []
+    repeating: set[tuple[Place, str]] = set()
+    while True:
+        found = [fall for fall in past.falls() if (fall.place, fall.run_id) not in repeating]
+        # A snapshot repeats nothing. The others are compared when no snapshot is left: an epoch may explain them.
+        with_news: Collection[Fall] = [fall for fall in found if fall.is_snapshot]
+        if found and not with_news:
+            with_news = telling_news(found)
+            repeating |= {(fall.place, fall.run_id) for fall in found if fall not in with_news}
+        if not with_news:
+            return past, begun
+        for fall in with_news:
+            new = past.opening(fall)
+            if not any((one.run_id, one.shard) == (new.run_id, new.shard) for one in begun):
+                begun.append(new)
+                past = past.with_openings([new])
+
+
+def history(feed: Feed, rows: Sequence[Stored], state: State) -> History:
     """The feed's history with the counts (`rows`, COUNTS) of its part of a batch."""
     stored = state.of_feed(feed.name)
     read_to = _read_to(stored)
     starts = _starts(rows)
-    counted = [row.asDict() for row in rows]
-    own = stretches(counted)
+    own = stretches(rows)
     past = History(
         feed=feed,
         known=stretches(stored),
@@ -224,7 +237,7 @@ def history(feed: Feed, rows: Sequence[Row], state: State) -> History:
         floors=state.floors(feed.name),
         read_to=read_to,
         reads_back=any(read_to.get(place, -1) >= start for place, start in starts.items()),
-        has_left_out=any(row["leaving_out"] for row in (*stored, *counted)),
+        has_left_out=any(row["leaving_out"] for row in (*stored, *rows)),
     )
     return replace(past, known=together([*past.known, *own]), judged=past.falls())
 
@@ -237,7 +250,7 @@ def _read_to(stored: Sequence[Stored]) -> dict[Place, int]:
     return highest
 
 
-def _starts(rows: Sequence[Row]) -> dict[Place, int]:
+def _starts(rows: Sequence[Stored]) -> dict[Place, int]:
     starts: dict[Place, int] = {}
     for row in rows:
         place = (row["topic"], row["topic_id"], row["partition"])
@@ -258,11 +271,6 @@ def _before(stored: Sequence[Stored], starts: Mapping[Place, int]) -> dict[Place
         else:
             found[place] = replace(other, highest_timestamp_ms=highest)
     return {place: one for place, one in found.items() if one.last_offset < starts.get(place, one.last_offset + 1)}
-
-
-def no_ends(spark: SparkSession) -> DataFrame:
-    """ENDS where nothing was read before."""
-    return small_table(spark, [], ENDS)
 
 
 def epoch_rows(history: History, new: Sequence[Opening]) -> list[dict[str, Any]]:
@@ -291,8 +299,3 @@ def _floor(feed: Feed, snapshot: SnapshotFloor, shard: str | None) -> Floor:
         parts = {"epoch": snapshot.epoch, "binlog_file": file, "binlog_pos": pos, "binlog_row": row, "streamed": 0}
     topic, _topic_id, partition = snapshot.place
     return Floor("snapshot", json.dumps({**parts, "kafka_offset": -1}), shard, topic, partition, snapshot.offset)
-
-
-def _ordered(floor: Floor) -> tuple[Any, ...]:
-    """The position as it compares: its fields stand in the order of the struct."""
-    return tuple(json.loads(floor.position).values())

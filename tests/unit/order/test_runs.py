@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from silver.runs import (
+from silver.order.runs import (
     Opening,
     Stretch,
     brought_about,

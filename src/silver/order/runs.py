@@ -104,6 +104,10 @@ class Floor:
         """The floor in the form of `floor_type`."""
         return {**vars(self), "position": json.loads(self.position)}
 
+    def as_position(self) -> tuple[Any, ...]:
+        """The position as it compares: its fields stand in the order of the struct."""
+        return tuple(json.loads(self.position).values())
+
 
 @dataclass(frozen=True)
 class SnapshotFloor:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from silver.runs import STRETCH, Floor, Opening, Place
+from silver.order.runs import STRETCH, Floor, Opening, Place
 
 # Every record read is exactly one of these.
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
@@ -143,7 +143,7 @@ def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]
 def feed_row(
     feed: str, *, epochs: Sequence[Stored] = (), floors: Sequence[Floor] = (), resumed: bool = False
 ) -> dict[str, Any]:
-    """What a batch says of a feed: epochs (`silver.history.epoch_rows`) and cutoffs, and that it goes on."""
+    """What a batch says of a feed: epochs (`silver.order.history.epoch_rows`) and cutoffs, and that it goes on."""
     return {
         "feed": feed,
         "epochs": [*epochs] or None,

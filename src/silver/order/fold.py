@@ -1,0 +1,286 @@
+"""The definition of silver: what all records of a key lead to, in whatever order they came.
+
+`fold` takes every record that names some keys and returns their rows and what became of each record. A row names the
+records that its values are of, by their number, and no value itself: who has the values, takes them from there.
+
+    1. A record whose position a later one of its key and run contradicts is damaged, and left out.
+    2. A tombstone that no delete precedes is one itself.
+    3. What stands below a cutoff is gone with it.
+    4. Of events with one id (outbox) the first counts.
+    5. The last change of a key is its row. A column that events may pass over has its own last word.
+    6. A large value that a changed key left out is the newest that its previous key has stated.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from lakehouse.contracts import Feed
+from silver.decode.explain import large_columns
+from silver.order.position import BEFORE_ALL_OFFSETS, Position, at_offset
+from silver.order.runs import Floor
+
+RowKey = tuple[Any, ...]
+_SAID = ("change", "quarantined")
+
+
+class Told(NamedTuple):
+    """A record with its position, as the fold takes it.
+
+    `key_text`: the Kafka key as the headers of changed keys have it. `passed_over`: the columns that the event does
+    not state, and that may be so (`cells_of`). `row_key`: the key columns of its row; None where they are not known.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    key: bytes | None
+    key_text: str | None
+    run_id: str
+    kind: str
+    op: str | None
+    is_delete: bool
+    is_streamed: bool
+    is_replay: bool
+    position: Position | None
+    row_key: RowKey | None
+    event_id: str | None = None
+    old_key: str | None = None
+    passed_over: Collection[str] = ()
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Topic, topic id and partition."""
+        return self.topic, self.topic_id, self.partition
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change as it counts: a record, or the cutoff that has removed it. `number`: of the record; `at`: its place."""
+
+    number: int
+    told: Told
+    position: Position
+    op: str | None
+    is_delete: bool
+    at: tuple[str, int, int]
+    is_below_cutoff: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a key's row is. `last`: its last change. `cells`: by column that events may pass over, the number of the
+    record that states it, and where that stands; None where nothing has since the last delete.
+    """
+
+    last: Change
+    cells: Mapping[str, tuple[int, Position] | None]
+    deleted_at: Position | None
+    unresolved: Sequence[str]
+
+
+@dataclass
+class Folded:
+    """The rows by key, the outcome of each change and tombstone by its number, and the damaged records."""
+
+    rows: dict[RowKey, Row] = field(default_factory=dict)
+    outcomes: dict[int, str] = field(default_factory=dict)
+    damaged: set[int] = field(default_factory=set)
+
+
+def cells_of(feed: Feed) -> tuple[str, ...]:
+    """The columns that an event of this feed may pass over."""
+    if feed.payload == "partial":
+        return tuple(column for column in feed.columns if column not in feed.keys)
+    return large_columns(feed)
+
+
+def fold(records: Sequence[Told], feed: Feed, cutoffs: Mapping[str, Floor]) -> Folded:
+    """The rows of all keys that these records name. `cutoffs`: `History.cutoffs`. A record may be there twice."""
+    folded = Folded(damaged=damaged(records, feed))
+    sound = [(number, one) for number, one in enumerate(records) if number not in folded.damaged]
+    changes = list(_changes(sound, feed, {shard: (one.as_position(), one) for shard, one in cutoffs.items()}))
+    repeated = _repeated(changes, feed)
+    by_key: dict[RowKey, list[Change]] = defaultdict(list)
+    for one in changes:
+        if one.number not in repeated and one.told.row_key is not None:
+            by_key[one.told.row_key].append(one)
+    for key, of_key in by_key.items():
+        folded.rows[key] = _row(of_key, changes, feed)
+    folded.outcomes |= dict.fromkeys(folded.damaged, "quarantined")
+    folded.outcomes |= {number: "tombstone" for number, one in sound if one.kind == "tombstone"}
+    for one in changes:
+        folded.outcomes[one.number] = _outcome(one, folded.rows.get(one.told.row_key or ()), repeated, feed)
+    return folded
+
+
+def damaged(records: Sequence[Told], feed: Feed) -> set[int]:
+    """The records whose position is ahead of a later one of their key and run.
+
+    In one run a partition has a key's changes in the order of the log, so the later one is right. What only repeats
+    an earlier record, place in the log and operation, states nothing; what repeats a damaged one is damaged too.
+    """
+    if feed.sequence_by == "kafka_offset" or feed.append_only:
+        return set()
+    same_record: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    of_run: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for number, one in enumerate(records):
+        if one.kind == "change" and one.is_streamed and one.run_id and one.position is not None:
+            same_record[one.place, one.key, one.op, one.position[:-1]].append(number)
+            of_run[one.place, one.key, one.run_id].append(number)
+    first = {number: min(records[other].offset for other in same) for same in same_record.values() for number in same}
+    ahead = set()
+    for numbers in of_run.values():
+        lowest_later: Position | None = None
+        for number in sorted(numbers, key=lambda number: records[number].offset, reverse=True):
+            one = records[number]
+            if first[number] != one.offset or one.position is None:
+                continue
+            if lowest_later is not None and one.position > lowest_later:
+                ahead.add(number)
+            lowest_later = one.position if lowest_later is None else min(lowest_later, one.position)
+    return {number for same in same_record.values() if ahead.intersection(same) for number in same}
+
+
+def _changes(
+    sound: Sequence[tuple[int, Told]], feed: Feed, cutoffs: Mapping[str, tuple[Position, Floor]]
+) -> Iterable[Change]:
+    """The changes, and the tombstones that delete; those below their cutoff as a delete by it."""
+    deletes = _deleting_tombstones(sound, feed)
+    for number, one in sound:
+        position = deletes.get(number, one.position)
+        if position is None or (one.kind != "change" and number not in deletes):
+            continue
+        is_delete = one.is_delete or number in deletes
+        below = cutoffs.get(one.topic if feed.is_sharded else "")
+        if below is not None and position < below[0]:
+            at, floor = below
+            place = (floor.at_topic, floor.at_partition, floor.at_offset)
+            yield Change(number, one, at, "t" if floor.reason == "truncate" else "r", True, place, True)
+        else:
+            place = (one.topic, one.partition, one.offset)
+            yield Change(number, one, position, "d" if number in deletes else one.op, is_delete, place)
+
+
+def _deleting_tombstones(sound: Sequence[tuple[int, Told]], feed: Feed) -> dict[int, Position]:
+    """The tombstones that no delete precedes, and where they stand: right behind their key's highest position so far.
+
+    Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. The record
+    just before it may be a replayed one.
+    """
+    if feed.append_only:
+        return {}
+    by_key: dict[tuple[Any, ...], list[tuple[int, Told]]] = defaultdict(list)
+    for number, one in sound:
+        by_key[one.place, one.key].append((number, one))
+    found = {}
+    for of_key in by_key.values():
+        if not any(one.kind == "tombstone" for _number, one in of_key):
+            continue
+        highest: Position | None = None
+        follows_delete = False
+        for number, one in sorted(of_key, key=lambda item: item[1].offset):
+            if one.kind in _SAID:
+                follows_delete = one.is_delete
+                if one.position is not None:
+                    highest = one.position if highest is None else max(highest, one.position)
+            elif one.kind == "tombstone" and not follows_delete and one.row_key is not None:
+                if feed.sequence_by == "kafka_offset":
+                    found[number] = one.position or ()
+                elif highest is not None:
+                    found[number] = at_offset(highest, one.offset)
+    return found
+
+
+def _repeated(changes: Sequence[Change], feed: Feed) -> set[int]:
+    """The events of an outbox that another change of the same id comes before. Shards may have the same ids."""
+    first: dict[tuple[str | None, str], Position] = {}
+    for one in changes:
+        if (event := _event(one, feed)) is not None and not one.is_below_cutoff:
+            first[event] = min(one.position, first.get(event, one.position))
+    events = ((one, _event(one, feed)) for one in changes)
+    return {one.number for one, event in events if event in first and one.position != first[event]}
+
+
+def _event(one: Change, feed: Feed) -> tuple[str | None, str] | None:
+    event_id = one.told.event_id
+    return None if event_id is None else (one.told.topic if feed.is_sharded else None, event_id)
+
+
+def _row(of_key: Sequence[Change], changes: Sequence[Change], feed: Feed) -> Row:
+    last = max(of_key, key=lambda one: one.position)
+    cells = cells_of(feed)
+    if not cells:
+        return Row(last, {}, None, ())
+    is_partial = feed.payload == "partial"
+    ends = [one.position for one in of_key if one.is_delete]
+    if not is_partial:
+        # There was no such row before a key was changed to this one: nothing older is said of it.
+        changed = (one for one in of_key if one.told.old_key is not None and not one.is_below_cutoff)
+        ends += [at_offset(one.position, BEFORE_ALL_OFFSETS) for one in changed]
+    deleted_at = max(ends, default=None)
+    since = [one for one in of_key if not one.is_delete and (deleted_at is None or one.position > deleted_at)]
+    said = {column: _last_word([one for one in since if column not in one.told.passed_over]) for column in cells}
+    unresolved = [] if is_partial or last.is_delete else [column for column in cells if said[column] is None]
+    for column in unresolved:
+        said[column] = _of_previous_key(since, changes, column, feed)
+    return Row(last, said, deleted_at, [column for column in unresolved if said[column] is None])
+
+
+def _last_word(changes: Sequence[Change]) -> tuple[int, Position] | None:
+    if not changes:
+        return None
+    last = max(changes, key=lambda one: one.position)
+    return last.number, last.position
+
+
+def _of_previous_key(
+    since: Sequence[Change], changes: Sequence[Change], column: str, feed: Feed
+) -> tuple[int, Position] | None:
+    """The value that the row's previous key has stated last, or an even older one; it stands where the key changed.
+
+    A change of the key is a delete of the old one and a create of the new one, whose header names the old key
+    (Debezium documentation, "Primary key updates").
+    """
+    creates = [one for one in since if one.told.old_key is not None]
+    if not creates:
+        return None
+    create = max(creates, key=lambda one: one.position)
+    asked, before = create.told, create.position
+    while asked.old_key is not None and column in asked.passed_over:
+        # The delete of the old key and the create of the new one have the same place in the log.
+        earlier = [
+            one
+            for one in changes
+            if one.told.key_text == asked.old_key
+            and not one.is_delete
+            and (not feed.is_sharded or one.told.topic == create.told.topic)
+            and one.position < at_offset(before, BEFORE_ALL_OFFSETS)
+            and (column not in one.told.passed_over or one.told.old_key is not None)
+        ]
+        if not earlier:
+            return None
+        last = max(earlier, key=lambda one: one.position)
+        if column not in last.told.passed_over:
+            return last.number, create.position
+        asked, before = last.told, last.position
+    return None
+
+
+def _outcome(one: Change, row: Row | None, repeated: Collection[int], feed: Feed) -> str:
+    is_repeated = one.number in repeated
+    if row is not None and not one.is_below_cutoff and not is_repeated:
+        own = {row.last.position, *(cell[1] for cell in row.cells.values() if cell is not None)}
+        if one.position in own:
+            return "applied"
+    if one.told.kind == "tombstone":
+        return "tombstone"
+    position = one.told.position
+    repeats = feed.sequence_by == "source_position" and row is not None and position is not None
+    if one.told.is_replay or is_repeated or (repeats and position[:-1] == row.last.position[:-1]):  # type: ignore[index,union-attr]
+        return "duplicate"
+    return "superseded"
