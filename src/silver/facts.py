@@ -10,8 +10,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
+from silver.order.position import END_OF_SNAPSHOT
 from silver.order.runs import STRETCH
-from silver.position import COORDINATES, END_OF_SNAPSHOT, IS_FULL_SNAPSHOT, STREAMED, coordinates
+from silver.position import COORDINATES, IS_FULL_SNAPSHOT, STREAMED, coordinates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
+from silver.order.position import FULL_SNAPSHOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,9 +27,6 @@ MYSQL = (
 )
 KAFKA = "STRUCT<timestamp_ms: BIGINT, kafka_topic: STRING, kafka_partition: INT, kafka_offset: BIGINT>"
 
-FULL_SNAPSHOT = ("true", "first", "last", "first_in_data_collection", "last_in_data_collection")
-# Of these, the ones that end a table's snapshot.
-END_OF_SNAPSHOT = ("last", "last_in_data_collection")
 COORDINATES = "ARRAY<BIGINT>"
 
 # What is known of the partitions of a feed when a batch is placed; see silver.order.runs.

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from silver.apply import ensure_tables
 from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
-from tests.support.model.batches import Batches, doubled, in_any_order, in_offset_order, in_one, sent_again
+from tests.support.model.batches import BATCHES, WAYS, Batches, Way, in_offset_order, in_one, sent_again
 from tests.support.model.history import History
 from tests.support.model.stories import random_history
 from tests.support.sharded import CASE, sharded, topic_of
@@ -42,26 +42,6 @@ SOURCES: Mapping[str, Sequence[SourceKind]] = {"postgres": ("postgresql",), "mys
 HISTORIES = int(os.environ.get("HISTORIES", "250"))  # of each source
 # Always the same ones here; `make soak` tells others, and more.
 SEED = 3_194_370_849
-BATCHES = 4
-Way = Callable[[History, Random], Batches]
-
-
-def one_batch(history: History, _random: Random) -> Batches:
-    return in_one(history.records)
-
-
-def batches_with_lagging_partitions(history: History, random: Random) -> Batches:
-    return in_offset_order(history.records, random, count=BATCHES)
-
-
-def batches_in_any_order(history: History, random: Random) -> Batches:
-    """Where positions tell the order; else the partitions lag."""
-    cut = in_any_order if history.shufflable else in_offset_order
-    return cut(history.records, random, count=BATCHES)
-
-
-def every_record_twice(history: History, random: Random) -> Batches:
-    return doubled(in_offset_order(history.records, random, count=BATCHES), random)
 
 
 def every_record_sent_again(history: History, random: Random) -> Batches:
@@ -71,7 +51,6 @@ def every_record_sent_again(history: History, random: Random) -> Batches:
     return in_offset_order(history.records, random, count=BATCHES)
 
 
-WAYS: Sequence[Way] = (one_batch, batches_with_lagging_partitions, batches_in_any_order, every_record_twice)
 ALL_WAYS = (*WAYS, every_record_sent_again)
 # Beside those: so many that are sent again.
 SENT_AGAIN = HISTORIES // 5

@@ -14,7 +14,7 @@ from lakehouse.tables import small_table
 from silver.decode.arrow import SOURCE
 from silver.decode.message import Source
 from silver.decode.table import sequence_of
-from silver.order.position import Known, known, repeats, source_position
+from silver.order.position import Known, known_of, repeats, source_position
 from silver.position import PLACES, has_position, position_type, with_position
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def positioned(
 def _known(place: Change) -> Known:
     """What is known of a topic-partition; what a case does not say is not known."""
     runs = [{"epoch": None, "repeats_to": None, **one} for one in place["runs"]]
-    return known({**place, "runs": runs, "snapshots": [{"read_from_ms": None, **one} for one in place["snapshots"]]})
+    return known_of({**place, "runs": runs, "snapshots": [{"read_from_ms": None, **one} for one in place["snapshots"]]})
 
 
 def held_to_the_definition(placed: DataFrame, feed: Feed, rows: Sequence[Change], of_place: Known) -> None:

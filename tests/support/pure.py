@@ -14,12 +14,20 @@ from typing import Any, NamedTuple
 from lakehouse.contracts import Feed
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record as Message
-from silver.order.fold import Folded, Told, cells_of, fold
+from silver.order.fold import Folded, PlacedEvent, cells_of, fold
 from silver.order.history import History, epoch_rows, history, with_new_epochs
-from silver.order.position import Known, coordinates, is_streamed, known, repeats, source_position
+from silver.order.position import (
+    END_OF_SNAPSHOT,
+    FULL_SNAPSHOT,
+    Known,
+    coordinates,
+    is_streamed,
+    known_of,
+    repeats,
+    source_position,
+)
 from silver.order.runs import Coordinates, Fall, Floor, Place
 from silver.order.state import State, feed_row, segment_rows, writer_of
-from silver.position import END_OF_SNAPSHOT, FULL_SNAPSHOT
 from tests.support.events import Record, micros
 
 Rows = Mapping[tuple[Any, ...], Mapping[str, Any] | None]
@@ -86,9 +94,9 @@ class PureSilver:
     def folded(self) -> tuple[Sequence[Read], Folded]:
         """All records, and what they lead to."""
         assert self.past is not None
-        places = {_place_of(row): known(row) for row in self.past.places()}
-        told = [self._told(one, places) for one in self.read]
-        return self.read, fold(told, self.feed, self.past.cutoffs())
+        places = {_place_of(row): known_of(row) for row in self.past.places()}
+        placed = [self._placed(one, places) for one in self.read]
+        return self.read, fold(placed, self.feed, self.past.cutoffs())
 
     def rows(self) -> Rows:
         """The rows that all records lead to; None: deleted."""
@@ -123,10 +131,10 @@ class PureSilver:
         amount = self._value(event, "total_amount")
         return isinstance(amount, Decimal) and amount < 0
 
-    def _told(self, one: Read, places: Mapping[Place, Known]) -> Told:
+    def _placed(self, one: Read, places: Mapping[Place, Known]) -> PlacedEvent:
         record, event, of_place = one.record, one.event, places[one.place]
         keys = self.key_of(one) if event.row is not None else (None,)
-        return Told(
+        return PlacedEvent(
             topic=record["topic"],
             topic_id="id",
             partition=record["partition"],
@@ -154,11 +162,11 @@ class PureSilver:
         )
 
     def _truncates(self, past: History, records: Sequence[Read]) -> list[Floor]:
-        places = {_place_of(row): known(row) for row in past.places()}
+        places = {_place_of(row): known_of(row) for row in past.places()}
         found = []
         for one in records:
             if one.event.kind == "truncate":
-                position = self._told(one, places).position
+                position = self._placed(one, places).position
                 assert position is not None
                 found.append(Floor("truncate", _json(position), None, one.place[0], one.place[2], one.offset))
         return found

@@ -4,7 +4,7 @@
 records that its values are of, by their number, and no value itself: who has the values, takes them from there.
 
     1. A record whose position a later one of its key and run contradicts is damaged, and left out.
-    2. A tombstone that no delete precedes is one itself.
+    2. A tombstone that no delete precedes deletes its key.
     3. What stands below a cutoff is gone with it.
     4. Of events with one id (outbox) the first counts.
     5. The last change of a key is its row. A column that events may pass over has its own last word.
@@ -24,11 +24,11 @@ from silver.order.position import BEFORE_ALL_OFFSETS, Position, at_offset
 from silver.order.runs import Floor
 
 RowKey = tuple[Any, ...]
-_SAID = ("change", "quarantined")
+_STATED = ("change", "quarantined")
 
 
-class Told(NamedTuple):
-    """A record with its position, as the fold takes it.
+class PlacedEvent(NamedTuple):
+    """What a record states, with its position, as the fold takes it.
 
     `key_text`: the Kafka key as the headers of changed keys have it. `passed_over`: the columns that the event does
     not state, and that may be so (`cells_of`). `row_key`: the key columns of its row; None where they are not known.
@@ -63,7 +63,7 @@ class Change:
     """A change as it counts: a record, or the cutoff that has removed it. `number`: of the record; `at`: its place."""
 
     number: int
-    told: Told
+    event: PlacedEvent
     position: Position
     op: str | None
     is_delete: bool
@@ -99,7 +99,7 @@ def cells_of(feed: Feed) -> tuple[str, ...]:
     return large_columns(feed)
 
 
-def fold(records: Sequence[Told], feed: Feed, cutoffs: Mapping[str, Floor]) -> Folded:
+def fold(records: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Floor]) -> Folded:
     """The rows of all keys that these records name. `cutoffs`: `History.cutoffs`. A record may be there twice."""
     folded = Folded(damaged=damaged(records, feed))
     sound = [(number, one) for number, one in enumerate(records) if number not in folded.damaged]
@@ -107,18 +107,18 @@ def fold(records: Sequence[Told], feed: Feed, cutoffs: Mapping[str, Floor]) -> F
     repeated = _repeated(changes, feed)
     by_key: dict[RowKey, list[Change]] = defaultdict(list)
     for one in changes:
-        if one.number not in repeated and one.told.row_key is not None:
-            by_key[one.told.row_key].append(one)
+        if one.number not in repeated and one.event.row_key is not None:
+            by_key[one.event.row_key].append(one)
     for key, of_key in by_key.items():
         folded.rows[key] = _row(of_key, changes, feed)
     folded.outcomes |= dict.fromkeys(folded.damaged, "quarantined")
     folded.outcomes |= {number: "tombstone" for number, one in sound if one.kind == "tombstone"}
     for one in changes:
-        folded.outcomes[one.number] = _outcome(one, folded.rows.get(one.told.row_key or ()), repeated, feed)
+        folded.outcomes[one.number] = _outcome(one, folded.rows.get(one.event.row_key or ()), repeated, feed)
     return folded
 
 
-def damaged(records: Sequence[Told], feed: Feed) -> set[int]:
+def damaged(records: Sequence[PlacedEvent], feed: Feed) -> set[int]:
     """The records whose position is ahead of a later one of their key and run.
 
     In one run a partition has a key's changes in the order of the log, so the later one is right. What only repeats
@@ -147,7 +147,7 @@ def damaged(records: Sequence[Told], feed: Feed) -> set[int]:
 
 
 def _changes(
-    sound: Sequence[tuple[int, Told]], feed: Feed, cutoffs: Mapping[str, tuple[Position, Floor]]
+    sound: Sequence[tuple[int, PlacedEvent]], feed: Feed, cutoffs: Mapping[str, tuple[Position, Floor]]
 ) -> Iterable[Change]:
     """The changes, and the tombstones that delete; those below their cutoff as a delete by it."""
     deletes = _deleting_tombstones(sound, feed)
@@ -166,7 +166,7 @@ def _changes(
             yield Change(number, one, position, "d" if number in deletes else one.op, is_delete, place)
 
 
-def _deleting_tombstones(sound: Sequence[tuple[int, Told]], feed: Feed) -> dict[int, Position]:
+def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -> dict[int, Position]:
     """The tombstones that no delete precedes, and where they stand: right behind their key's highest position so far.
 
     Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. The record
@@ -174,7 +174,7 @@ def _deleting_tombstones(sound: Sequence[tuple[int, Told]], feed: Feed) -> dict[
     """
     if feed.append_only:
         return {}
-    by_key: dict[tuple[Any, ...], list[tuple[int, Told]]] = defaultdict(list)
+    by_key: dict[tuple[Any, ...], list[tuple[int, PlacedEvent]]] = defaultdict(list)
     for number, one in sound:
         by_key[one.place, one.key].append((number, one))
     found = {}
@@ -184,15 +184,15 @@ def _deleting_tombstones(sound: Sequence[tuple[int, Told]], feed: Feed) -> dict[
         highest: Position | None = None
         follows_delete = False
         for number, one in sorted(of_key, key=lambda item: item[1].offset):
-            if one.kind in _SAID:
+            if one.kind in _STATED:
                 follows_delete = one.is_delete
                 if one.position is not None:
                     highest = one.position if highest is None else max(highest, one.position)
             elif one.kind == "tombstone" and not follows_delete and one.row_key is not None:
-                if feed.sequence_by == "kafka_offset":
-                    found[number] = one.position or ()
-                elif highest is not None:
-                    found[number] = at_offset(highest, one.offset)
+                by_offset = feed.sequence_by == "kafka_offset"
+                position = one.position if by_offset else highest and at_offset(highest, one.offset)
+                if position is not None:
+                    found[number] = position
     return found
 
 
@@ -207,8 +207,8 @@ def _repeated(changes: Sequence[Change], feed: Feed) -> set[int]:
 
 
 def _event(one: Change, feed: Feed) -> tuple[str | None, str] | None:
-    event_id = one.told.event_id
-    return None if event_id is None else (one.told.topic if feed.is_sharded else None, event_id)
+    event_id = one.event.event_id
+    return None if event_id is None else (one.event.topic if feed.is_sharded else None, event_id)
 
 
 def _row(of_key: Sequence[Change], changes: Sequence[Change], feed: Feed) -> Row:
@@ -219,16 +219,16 @@ def _row(of_key: Sequence[Change], changes: Sequence[Change], feed: Feed) -> Row
     is_partial = feed.payload == "partial"
     ends = [one.position for one in of_key if one.is_delete]
     if not is_partial:
-        # There was no such row before a key was changed to this one: nothing older is said of it.
-        changed = (one for one in of_key if one.told.old_key is not None and not one.is_below_cutoff)
+        # There was no such row before a key was changed to this one: nothing older is of it.
+        changed = (one for one in of_key if one.event.old_key is not None and not one.is_below_cutoff)
         ends += [at_offset(one.position, BEFORE_ALL_OFFSETS) for one in changed]
     deleted_at = max(ends, default=None)
     since = [one for one in of_key if not one.is_delete and (deleted_at is None or one.position > deleted_at)]
-    said = {column: _last_word([one for one in since if column not in one.told.passed_over]) for column in cells}
-    unresolved = [] if is_partial or last.is_delete else [column for column in cells if said[column] is None]
+    stated = {column: _last_word([one for one in since if column not in one.event.passed_over]) for column in cells}
+    unresolved = [] if is_partial or last.is_delete else [column for column in cells if stated[column] is None]
     for column in unresolved:
-        said[column] = _of_previous_key(since, changes, column, feed)
-    return Row(last, said, deleted_at, [column for column in unresolved if said[column] is None])
+        stated[column] = _of_previous_key(since, changes, column, feed)
+    return Row(last, stated, deleted_at, [column for column in unresolved if stated[column] is None])
 
 
 def _last_word(changes: Sequence[Change]) -> tuple[int, Position] | None:
@@ -246,28 +246,28 @@ def _of_previous_key(
     A change of the key is a delete of the old one and a create of the new one, whose header names the old key
     (Debezium documentation, "Primary key updates").
     """
-    creates = [one for one in since if one.told.old_key is not None]
+    creates = [one for one in since if one.event.old_key is not None]
     if not creates:
         return None
     create = max(creates, key=lambda one: one.position)
-    asked, before = create.told, create.position
+    asked, before = create.event, create.position
     while asked.old_key is not None and column in asked.passed_over:
         # The delete of the old key and the create of the new one have the same place in the log.
         earlier = [
             one
             for one in changes
-            if one.told.key_text == asked.old_key
+            if one.event.key_text == asked.old_key
             and not one.is_delete
-            and (not feed.is_sharded or one.told.topic == create.told.topic)
+            and (not feed.is_sharded or one.event.topic == create.event.topic)
             and one.position < at_offset(before, BEFORE_ALL_OFFSETS)
-            and (column not in one.told.passed_over or one.told.old_key is not None)
+            and (column not in one.event.passed_over or one.event.old_key is not None)
         ]
         if not earlier:
             return None
         last = max(earlier, key=lambda one: one.position)
-        if column not in last.told.passed_over:
+        if column not in last.event.passed_over:
             return last.number, create.position
-        asked, before = last.told, last.position
+        asked, before = last.event, last.position
     return None
 
 
@@ -277,10 +277,11 @@ def _outcome(one: Change, row: Row | None, repeated: Collection[int], feed: Feed
         own = {row.last.position, *(cell[1] for cell in row.cells.values() if cell is not None)}
         if one.position in own:
             return "applied"
-    if one.told.kind == "tombstone":
+    if one.event.kind == "tombstone":
         return "tombstone"
-    position = one.told.position
-    repeats = feed.sequence_by == "source_position" and row is not None and position is not None
-    if one.told.is_replay or is_repeated or (repeats and position[:-1] == row.last.position[:-1]):  # type: ignore[index,union-attr]
-        return "duplicate"
-    return "superseded"
+    is_at_last = (
+        feed.sequence_by == "source_position"
+        and row is not None
+        and at_offset(one.event.position or one.position, 0) == at_offset(row.last.position, 0)
+    )
+    return "duplicate" if one.event.is_replay or is_repeated or is_at_last else "superseded"

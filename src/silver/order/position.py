@@ -19,6 +19,9 @@ Position = tuple[Any, ...]
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 _BINLOG_NUMBER = re.compile(r"[.]([0-9]+)$")
+# `source.snapshot` of the rows of a snapshot of the whole table; and of the last of them.
+FULL_SNAPSHOT = ("true", "first", "last", "first_in_data_collection", "last_in_data_collection")
+END_OF_SNAPSHOT = ("last", "last_in_data_collection")
 # The last field of what stands just before a record with the same place in the log.
 BEFORE_ALL_OFFSETS = -1
 
@@ -50,7 +53,7 @@ class Known:
     runs: Mapping[str, Run] = field(default_factory=dict)
 
 
-def known(row: Mapping[str, Any]) -> Known:
+def known_of(row: Mapping[str, Any]) -> Known:
     """A row of `History.places`."""
     return Known(
         epochs=[(one["from_offset"], one["epoch"]) for one in row["epochs"]],

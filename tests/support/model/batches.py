@@ -10,6 +10,9 @@ from tests.support.events import Record
 from tests.support.model.history import History
 
 Batches = Sequence[Sequence[Record]]
+Way = Callable[[History, Random], Batches]
+# So many batches a way makes, where it makes more than one.
+BATCHES = 4
 
 
 def in_one(records: Sequence[Record]) -> Batches:
@@ -32,6 +35,30 @@ def in_offset_order(records: Sequence[Record], random: Random, *, count: int) ->
 def in_any_order(records: Sequence[Record], random: Random, *, count: int) -> Batches:
     """Every record in any batch: for histories that are `shufflable`."""
     return _collected(records, lambda _: random.randrange(count), count)
+
+
+def one_batch(history: History, _random: Random) -> Batches:
+    """A way to read a history."""
+    return in_one(history.records)
+
+
+def batches_with_lagging_partitions(history: History, random: Random) -> Batches:
+    """Each partition's offsets in order."""
+    return in_offset_order(history.records, random, count=BATCHES)
+
+
+def batches_in_any_order(history: History, random: Random) -> Batches:
+    """Where positions tell the order; else the partitions lag."""
+    cut = in_any_order if history.shufflable else in_offset_order
+    return cut(history.records, random, count=BATCHES)
+
+
+def every_record_twice(history: History, random: Random) -> Batches:
+    """Under the same offset."""
+    return doubled(in_offset_order(history.records, random, count=BATCHES), random)
+
+
+WAYS: Sequence[Way] = (one_batch, batches_with_lagging_partitions, batches_in_any_order, every_record_twice)
 
 
 def doubled(batches: Batches, random: Random) -> Batches:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from silver.order.fold import Folded, Told, fold
+from silver.order.fold import Folded, PlacedEvent, fold
 from silver.order.runs import Floor
 from tests.support.feeds import feed
 
@@ -19,17 +19,17 @@ OUTBOX = feed(
 )
 
 
-def told(offset: int, at: int | None, op: str | None = "u", key: int = 1, **more: Any) -> Told:
+def placed(offset: int, at: int | None, op: str | None = "u", key: int = 1, **more: Any) -> PlacedEvent:
     """A streamed change of a key, at this place in the log and in Kafka; without an `op` a tombstone."""
     text = json.dumps({"id": key})
     of_kind = {"kind": "tombstone" if op is None else "change", "is_delete": op == "d", "op": op}
     position = None if at is None else (0, at, 1, at, at, offset)
     given = {"topic": "shop.things", "topic_id": "id", "partition": 0, "key": text.encode(), "key_text": text}
     given |= {"run_id": "run", "is_streamed": True, "is_replay": False, "row_key": (key,), "position": position}
-    return Told(**{"offset": offset, **given, **of_kind, **more})
+    return PlacedEvent(**{"offset": offset, **given, **of_kind, **more})
 
 
-def of_things(records: Sequence[Told], **cutoffs: Floor) -> Folded:
+def of_things(records: Sequence[PlacedEvent], **cutoffs: Floor) -> Folded:
     return fold(records, THINGS, cutoffs)
 
 
@@ -39,26 +39,32 @@ def outcomes(folded: Folded) -> list[str]:
 
 def test_the_highest_position_is_the_row_whatever_its_offset() -> None:
     """A run that replays sends old changes again, behind newer ones."""
-    records = [told(0, 10, "c"), told(1, 20), told(2, 10, "c", run_id="next", is_replay=True)]
+    records = [placed(0, 10, "c"), placed(1, 20), placed(2, 10, "c", run_id="next", is_replay=True)]
     folded = of_things(records)
     assert folded.rows[1,].last.number == 1
     assert outcomes(folded) == ["superseded", "applied", "duplicate"]
 
 
 def test_what_repeats_the_last_change_is_the_row_and_the_other_its_duplicate() -> None:
-    folded = of_things([told(0, 10, "c"), told(1, 10, "c", run_id="next")])
+    folded = of_things([placed(0, 10, "c"), placed(1, 10, "c", run_id="next")])
     assert folded.rows[1,].last.number == 1
     assert outcomes(folded) == ["duplicate", "applied"]
 
 
 def test_a_record_may_be_there_twice() -> None:
-    folded = of_things([told(0, 10, "c"), told(0, 10, "c"), told(1, 20, "d"), told(2, None, None)])
+    folded = of_things([placed(0, 10, "c"), placed(0, 10, "c"), placed(1, 20, "d"), placed(2, None, None)])
     assert folded.rows[1,].last.is_delete
     assert outcomes(folded) == ["superseded", "superseded", "applied", "tombstone"]
 
 
 def test_a_position_ahead_of_a_later_one_of_its_run_is_damaged_and_so_is_what_repeats_it() -> None:
-    records = [told(0, 10, "c"), told(1, 999), told(2, 20), told(3, 999, run_id="next"), told(4, 999, run_id="other")]
+    records = [
+        placed(0, 10, "c"),
+        placed(1, 999),
+        placed(2, 20),
+        placed(3, 999, run_id="next"),
+        placed(4, 999, run_id="other"),
+    ]
     folded = of_things(records)
     assert folded.damaged == {1, 3, 4}
     assert folded.rows[1,].last.number == 2
@@ -66,13 +72,18 @@ def test_a_position_ahead_of_a_later_one_of_its_run_is_damaged_and_so_is_what_re
 
 
 def test_a_higher_position_in_another_run_or_of_another_key_or_repeated_earlier_is_not_damaged() -> None:
-    assert not of_things([told(0, 999, "c"), told(1, 20, run_id="next")]).damaged
-    assert not of_things([told(0, 999, "c"), told(1, 20, key=2)]).damaged
-    assert not of_things([told(0, 10, "c"), told(1, 20), told(2, 10, "c"), told(3, 20)]).damaged
+    assert not of_things([placed(0, 999, "c"), placed(1, 20, run_id="next")]).damaged
+    assert not of_things([placed(0, 999, "c"), placed(1, 20, key=2)]).damaged
+    assert not of_things([placed(0, 10, "c"), placed(1, 20), placed(2, 10, "c"), placed(3, 20)]).damaged
 
 
 def test_a_lone_tombstone_deletes_behind_the_highest_place_and_not_behind_the_record_before_it() -> None:
-    records = [told(0, 10, "c"), told(1, 20), told(2, 10, "c", run_id="next", is_replay=True), told(3, None, None)]
+    records = [
+        placed(0, 10, "c"),
+        placed(1, 20),
+        placed(2, 10, "c", run_id="next", is_replay=True),
+        placed(3, None, None),
+    ]
     folded = of_things(records)
     assert folded.rows[1,].last.number == 3
     assert folded.rows[1,].last.is_delete
@@ -81,21 +92,21 @@ def test_a_lone_tombstone_deletes_behind_the_highest_place_and_not_behind_the_re
 
 
 def test_a_tombstone_behind_its_delete_or_behind_nothing_deletes_nothing() -> None:
-    assert outcomes(of_things([told(0, 10, "d"), told(1, None, None)])) == ["applied", "tombstone"]
-    alone = of_things([told(1, None, None)])
+    assert outcomes(of_things([placed(0, 10, "d"), placed(1, None, None)])) == ["applied", "tombstone"]
+    alone = of_things([placed(1, None, None)])
     assert not alone.rows
     assert outcomes(alone) == ["tombstone"]
 
 
 def test_a_tombstone_of_a_feed_by_offsets_stands_at_its_own() -> None:
     at = (7, "shop.things", 0, 5)
-    assert fold([told(5, None, None, position=at)], OUTBOX, {}).rows[1,].last.position == at
+    assert fold([placed(5, None, None, position=at)], OUTBOX, {}).rows[1,].last.position == at
 
 
 def test_below_a_cutoff_a_key_is_gone_and_above_it_not() -> None:
     position = json.dumps(dict(zip("abcdef", (0, 15, 1, 15, 15, 9), strict=True)))
     truncate = Floor("truncate", position, None, "shop.things", 0, 9)
-    folded = fold([told(0, 10, "c"), told(1, 10, "c", key=2), told(2, 20, key=2)], THINGS, {"": truncate})
+    folded = fold([placed(0, 10, "c"), placed(1, 10, "c", key=2), placed(2, 20, key=2)], THINGS, {"": truncate})
     gone, kept = folded.rows[1,].last, folded.rows[2,].last
     assert (gone.is_delete, gone.op, gone.position, gone.at) == (
         True,
@@ -108,8 +119,8 @@ def test_below_a_cutoff_a_key_is_gone_and_above_it_not() -> None:
 
 
 def test_of_events_with_one_id_the_first_counts() -> None:
-    def event(offset: int, event_id: str | None) -> Told:
-        return told(offset, None, position=(0, "shop.things", 0, offset), event_id=event_id)
+    def event(offset: int, event_id: str | None) -> PlacedEvent:
+        return placed(offset, None, position=(0, "shop.things", 0, offset), event_id=event_id)
 
     folded = fold([event(0, "a"), event(1, "b"), event(2, "a"), event(3, None)], OUTBOX, {})
     assert folded.rows[1,].last.number == 3
@@ -118,8 +129,8 @@ def test_of_events_with_one_id_the_first_counts() -> None:
 
 
 def test_a_column_that_events_pass_over_has_its_own_last_word_until_a_delete() -> None:
-    def event(offset: int, op: str, *passed_over: str) -> Told:
-        return told(offset, None, op, position=(0, "shop.things", 0, offset), passed_over=passed_over)
+    def event(offset: int, op: str, *passed_over: str) -> PlacedEvent:
+        return placed(offset, None, op, position=(0, "shop.things", 0, offset), passed_over=passed_over)
 
     story = [event(0, "c"), event(1, "u", "note"), event(2, "u", "amount")]
     row = fold(story, OUTBOX, {}).rows[1,]
@@ -131,39 +142,39 @@ def test_a_column_that_events_pass_over_has_its_own_last_word_until_a_delete() -
 
 
 def test_a_large_value_that_nothing_has_stated_is_unresolved() -> None:
-    row = of_things([told(0, 10, "u", passed_over=("note",))]).rows[1,]
+    row = of_things([placed(0, 10, "u", passed_over=("note",))]).rows[1,]
     assert (row.cells, row.unresolved) == ({"note": None}, ["note"])
 
 
-def changed(offset: int, at: int, *, key: int, old: int) -> Sequence[Told]:
+def changed(offset: int, at: int, *, key: int, old: int) -> Sequence[PlacedEvent]:
     """A change of the key: the delete of the old one, and the create of the new one, without its note."""
     old_key = json.dumps({"id": old})
-    create = told(offset + 1, at, "c", key, old_key=old_key, passed_over=("note",))
-    return [told(offset, at, "d", old), create]
+    create = placed(offset + 1, at, "c", key, old_key=old_key, passed_over=("note",))
+    return [placed(offset, at, "d", old), create]
 
 
 def test_a_large_value_is_the_previous_keys_or_an_even_older_ones() -> None:
-    story = [told(0, 10, "c"), *changed(1, 20, key=2, old=1), *changed(3, 30, key=3, old=2)]
+    story = [placed(0, 10, "c"), *changed(1, 20, key=2, old=1), *changed(3, 30, key=3, old=2)]
     row = of_things(story).rows[3,]
     assert row.cells == {"note": (0, (0, 30, 1, 30, 30, 4))}
     assert row.unresolved == []
     assert of_things(story[::-1]).rows[3,].cells == {"note": (4, (0, 30, 1, 30, 30, 4))}, "in any order"
-    later = [*story, told(9, 40, "u", 3), told(10, 50, "u", 3, passed_over=("note",))]
+    later = [*story, placed(9, 40, "u", 3), placed(10, 50, "u", 3, passed_over=("note",))]
     assert of_things(later).rows[3,].cells == {"note": (5, (0, 40, 1, 40, 40, 9))}
 
 
 def test_a_previous_key_states_nothing_after_the_change_and_nothing_that_is_deleted() -> None:
-    reused = [*changed(1, 20, key=2, old=1), told(9, 30, "c", 1)]
+    reused = [*changed(1, 20, key=2, old=1), placed(9, 30, "c", 1)]
     assert of_things(reused).rows[2,].unresolved == ["note"]
     deleted = [
-        told(0, 10, "c"),
+        placed(0, 10, "c"),
         *changed(1, 20, key=2, old=1),
-        told(5, 30, "d", 2),
-        told(6, 40, "c", 2, passed_over=("note",)),
+        placed(5, 30, "d", 2),
+        placed(6, 40, "c", 2, passed_over=("note",)),
     ]
     assert of_things(deleted).rows[2,].unresolved == ["note"]
 
 
 def test_a_changed_key_has_nothing_of_an_earlier_row_of_the_same_key() -> None:
-    story = [told(0, 5, "c", 2), told(1, 10, "c", 1), *changed(2, 20, key=2, old=1)]
+    story = [placed(0, 5, "c", 2), placed(1, 10, "c", 1), *changed(2, 20, key=2, old=1)]
     assert of_things(story).rows[2,].cells == {"note": (1, (0, 20, 1, 20, 20, 3))}
