@@ -157,7 +157,10 @@ def _without_damaged(batch: FeedBatch, placed: DataFrame, past: History, stack: 
     known = set_aside(batch.warehouse.read(QUARANTINE.name), feed)
     new = stack.enter_context(held(without(broken, known)))
     reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
-    to_quarantine = story.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
+    # Gate 1 lets a record's raw bytes go when it passes, as these did.
+    raw = of_keys.withColumn("topic_id", F.coalesce("_topic_id", F.lit(""))).select(*OF_RECORD, "value", "headers")
+    to_quarantine = story.drop("value", "headers").join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
+    to_quarantine = to_quarantine.join(raw, on=OF_RECORD, how="inner")
     add(batch.warehouse, entries(batch, to_quarantine, is_damaged=True), feed.source)
     # All of the keys' records are here: what a tombstone follows is among them, not in the table.
     sound = stack.enter_context(held(without(story, broken)))

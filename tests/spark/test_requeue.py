@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,6 +239,8 @@ def test_the_place_of_a_damaged_record_is_wrong_and_nobody_can_ask_for_it(story:
     assert [story[step].amounts[8] for step in ("told", "decided", "requeued", "made anew")] == ["2.00"] * 4
     entry = story["requeued"].entries[12]
     assert (entry["state"], entry["is_damaged"]) == ("open", True)
+    assert json.loads(entry["value"])["after"]["order_id"] == 8, "raw, as every entry"
+    assert entry["headers"]
     assert story["made anew"].entries[12]["state"] == "discarded"
 
 
