@@ -4,7 +4,7 @@ Partial payloads of an outbox name some columns only; a change of PostgreSQL lea
 touch. Every such cell keeps the position of the event that said it, and the row that of its last delete: so the table
 is a function of the set of events here too, however they are cut into batches. A cell that a change left out, and that
 nothing has said since the row came to be, is unresolved: it is NULL, and `_unresolved_columns` names it. Of a row whose
-key was changed the value is an older key's: `_awaited` says whose events may still tell it (silver.older_keys).
+key was changed the value is the previous key's: silver.rederive looks for it.
 """
 
 from __future__ import annotations
@@ -15,28 +15,19 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from silver.order.fold import cells_of
-from silver.position import at_offset, position_type
+from silver.position import at_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def cell_columns(feed: Feed, position: str) -> list[str]:
+def cell_columns(feed: Feed, position: str) -> dict[str, str]:
     """What a table with such columns has beside the technical columns of every silver table."""
     if not cells_of(feed):
-        return []
+        return {}
     cells = ", ".join(f"{column}: {position}" for column in cells_of(feed))
-    columns = [f"_cell_positions STRUCT<{cells}>", f"_deleted_position {position}"]
-    return columns if feed.payload == "partial" else [*columns, *_unresolved_columns(position)]
-
-
-def awaited_type(position: str) -> str:
-    """The older keys that were asked for a column: their events before a position, for a row that is so `since`."""
-    return f"ARRAY<STRUCT<column: STRING, key: STRING, before: {position}, since: {position}>>"
-
-
-def _unresolved_columns(position: str) -> list[str]:
-    return ["_unresolved_columns ARRAY<STRING>", f"_awaited {awaited_type(position)}"]
+    columns = {"_cell_positions": f"STRUCT<{cells}>", "_deleted_position": position}
+    return columns if feed.payload == "partial" else {**columns, "_unresolved_columns": "ARRAY<STRING>"}
 
 
 def cell_folds(feed: Feed) -> list[Column]:
@@ -68,7 +59,6 @@ def cell_values(feed: Feed) -> dict[str, str]:
     if feed.payload != "partial":
         unsaid = f"array_compact(array({', '.join(f'IF({at} IS NULL, {c!r}, NULL)' for c, at in positions.items())}))"
         values["_unresolved_columns"] = f"IF(NOT _last.is_delete AND size({unsaid}) > 0, {unsaid}, NULL)"
-        values["_awaited"] = f"CAST(NULL AS {awaited_type(position_type(feed))})"
     return values
 
 
@@ -87,12 +77,6 @@ def cell_updates(feed: Feed) -> dict[str, str]:
         names = f"array_compact(array({', '.join(f'IF({_position(c, deleted)} IS NULL, {c!r}, NULL)' for c in cells)}))"
         is_live = f"NOT ({deleted} <=> greatest(target._position, latest._position))"
         updates["_unresolved_columns"] = f"IF({is_live} AND size({names}) > 0, {names}, NULL)"
-        # An older key's value stands until an event of this key tells the cell, or deletes the row.
-        unsaid = " OR ".join(
-            f"(one.column = {c!r} AND coalesce({_position(c, deleted)} <= one.since, true))" for c in cells
-        )
-        awaited = f"filter(target._awaited, one -> ({unsaid}) AND coalesce(one.since > {deleted}, true))"
-        updates["_awaited"] = f"IF({is_live} AND size({awaited}) > 0, {awaited}, NULL)"
     return updates
 
 

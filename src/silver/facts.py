@@ -22,7 +22,7 @@ COUNTS = f"""
     feed STRING, topic STRING, topic_id STRING, partition INT, run_id STRING, snapshot_at {COORDINATES},
     first_offset BIGINT, last_offset BIGINT, read BIGINT, changes BIGINT, deletes BIGINT, truncates BIGINT,
     tombstones BIGINT, lone_tombstones BIGINT, ignored BIGINT, quarantined BIGINT, leaving_out BIGINT,
-    key_changes BIGINT, judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
+    judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
     lowest {COORDINATES}, highest {COORDINATES}, has_end BOOLEAN, first_ms BIGINT, read_from_ms BIGINT,
     read_to_ms BIGINT, source_names ARRAY<STRING>, highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN,
     key_ranges MAP<STRING, {_RANGE}>
@@ -42,8 +42,6 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
     is_full = f"({IS_FULL_SNAPSHOT} AND at IS NOT NULL)"
     is_streamed = f"({STREAMED} = 1 AND kind IN ('change', 'truncate', 'quarantined'))"
     is_end = f"({IS_FULL_SNAPSHOT} AND at IS NOT NULL AND source.snapshot IN {END_OF_SNAPSHOT})"
-    # What a row's older key has told may be asked for, or be known only now.
-    is_key_change = "(old_key IS NOT NULL AND size(left_out) > 0) OR new_key IS NOT NULL"
     found = {
         "feed": f"'{feed.name}'",
         "first_offset": "min(offset)",
@@ -57,7 +55,6 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
         "ignored": "count_if(kind = 'ignored')",
         "quarantined": "count_if(kind = 'quarantined')",
         "leaving_out": "count_if(size(left_out) > 0)",
-        "key_changes": f"count_if({is_key_change})",
         "judged": "count_if(is_judged)",
         "failed_rules": _map({rule: _times(rule, "failed_rules") for rule in rules}, "BIGINT"),
         "absent_columns": _some({name: _times(name, "absent") for name in feed.columns if name not in feed.keys}),
@@ -119,7 +116,7 @@ def ignored_counts(records: DataFrame) -> DataFrame:
     no_numbers = F.create_map().cast("map<string,bigint>")
     given = {"ignored": F.col("read"), "run_id": F.lit(""), "failed_rules": no_numbers, "absent_columns": no_numbers}
     zeros: tuple[str, ...] = ("changes", "deletes", "truncates", "tombstones", "lone_tombstones", "quarantined")
-    zeros += ("leaving_out", "key_changes", "judged")
+    zeros += ("leaving_out", "judged")
     filled = read.withColumns({**dict.fromkeys(zeros, zero), **given})
     others = {
         name: none.cast(kind) for name, kind in _fields(COUNTS).items() if name not in (*filled.columns, "has_end")

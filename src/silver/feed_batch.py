@@ -1,17 +1,18 @@
 """One batch of one feed: its records placed in the source's history, folded, and merged into the feed's silver table.
 
 The steps, in the order of `apply_feed`: what is known of the history; epochs that have begun; positions; tombstones
-that delete; floors; the MERGE; and what only bronze can tell: damaged records, large values of older keys. Every step
-can be repeated.
+that delete; floors; the MERGE; what became of each record; and the keys that are unusual, derived anew. Every step can
+be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.held import held
@@ -30,76 +31,110 @@ from silver.changelog import (
     keys_across_partitions,
     latest_per_key,
     list_of_changes,
+    outcomes,
     with_floors,
     with_repeated_events,
     with_tombstones,
 )
-from silver.decode.explain import large_columns
 from silver.events import events
 from silver.from_bronze import fallen_behind, highest_timestamps, in_ranges, not_told_before
-from silver.mending import outcome_of, resolve_older_keys
 from silver.merge import append_changes, merge_latest
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
 from silver.order.runs import Fall, Floor, Opening, Place
 from silver.position import PLACES, with_position
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
+from silver.rederive import is_unusual_where, keys_of, rederive
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Row
+
+PLACE = ("topic", "topic_id", "partition")
 
 SAMPLE_KEYS = 5
 
 
 def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
-    """Apply a feed's records to its table; what became of its changes and tombstones.
-
-    `records`: `judged_records`, with `is_read_again`: whether an earlier batch has counted the record.
-    """
+    """Apply a feed's `judged_records` to its table; what became of its changes and tombstones."""
     feed = batch.feed
     before = history(feed, [row.asDict() for row in batch.rows], batch.state)
     past, openings = with_new_epochs(before, partial(_telling_news, batch, before))
     runs = {row["run_id"] for row in batch.rows}
+    number = batch.total("read")
+    # A value may be as large as Kafka lets it be.
+    is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_SENT_ALONG
     with ExitStack() as stack:
-        everything = records
-        again = _records_read_again(batch, past, openings)
-        if again is not None:
-            again = stack.enter_context(held(again))
-            everything = everything.unionByName(again.withColumn("is_read_again", F.lit(True)))
-        number = batch.total("read") + (again.count() if again is not None else 0)
-        # A value may be as large as Kafka lets it be.
-        is_light = again is None and batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_SENT_ALONG
-        places = small_table(batch.warehouse.spark, past.places(runs=None if again is not None else runs), PLACES)
+        places = _places(batch, past, runs=runs)
         highest = _highest_timestamps(batch, records, past)
-        placed = with_position(everything, feed, places=places, highest_timestamps=highest).drop("value", "headers")
-        placed = stack.enter_context(held(_known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))))
-        may_delete = batch.total("lone_tombstones") or (again is not None and batch.total("tombstones"))
-        if may_delete and not feed.append_only:
-            deletes = stack.enter_context(held(_deletes(batch, placed, past, is_more=again is not None)))
+        placed = with_position(records, feed, places=places, highest_timestamps=highest).drop("value", "headers")
+        placed = _known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))
+        deleting = 0
+        if batch.total("lone_tombstones") and not feed.append_only:
+            deletes = stack.enter_context(held(_deletes(batch, placed, past)))
             if deleting := deletes.count():
-                placed = stack.enter_context(held(with_tombstones(placed, sent_along(deletes, deleting))))
-        past, floors = _with_new_floors(batch, placed, past)
+                placed = with_tombstones(placed, sent_along(deletes, deleting))
+        misplaced = _placed_before_their_epoch(past, openings)
+        past, floors = _with_new_floors(batch, placed, past, misplaced)
         placed = with_floors(placed, highest_floor(past.cutoffs(), feed))
         if feed.envelope == "outbox":
-            placed = stack.enter_context(
-                held(with_repeated_events(placed, feed, known=_known_events(batch, placed, records=number)))
-            )
+            placed = with_repeated_events(placed, feed, known=_known_events(batch, records, records=number))
         else:
             placed = placed.withColumn("is_repeated", F.lit(False))
+        if feed.sequence_by == "kafka_offset" or deleting:
+            # Records are sorted and joined for these columns: that is done once. Other positions are worked out anew.
+            placed = stack.enter_context(held(placed))
         tells = ("change", "truncate") if feed.append_only else ("change",)
         live = as_gone_below_floors(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
-        between = batch.key_ranges if again is None else {}
-        _merge(batch, live, past, floors, sent=number if is_light else None, between=between)
+        _merge(batch, live, past, floors, sent=number if is_light else None)
         if feed.envelope == "outbox":
-            _remember_events(batch, live, records=number)
-        outcome, made_anew, comes_late = outcome_of(batch, placed, past, stack)
-        if past.has_left_out and large_columns(feed):
-            if made_anew is not None:
-                resolve_older_keys(batch, made_anew, past)
-            # What an older key has told is news where a key is changed, and where it comes behind the key's end.
-            if made_anew is not None or comes_late or batch.total("key_changes") or again is not None:
-                resolve_older_keys(batch, placed, past)
+            _remember_events(batch, live)
+        outcome = _outcome_of(batch, placed, past, misplaced=misplaced, stack=stack)
         outcome.epochs, outcome.floors = epoch_rows(past, openings), floors
         return outcome
+
+
+def _outcome_of(
+    batch: FeedBatch,
+    placed: DataFrame,
+    past: History,
+    *,
+    misplaced: Mapping[Place, tuple[int, int]],
+    stack: ExitStack,
+) -> Outcome:
+    """What became of the batch's changes and tombstones, when the keys that ask for it have been derived anew."""
+    feed = batch.feed
+    is_unusual = is_unusual_where(feed, has_left_out=past.has_left_out)
+    told = outcomes(placed, batch.rows_of(placed), feed)
+    counted = told.groupBy(*PLACE, "outcome").agg(
+        F.count(F.lit(1)).alias("records"), F.expr(f"bool_or({is_unusual}) AS is_unusual")
+    )
+    rows = counted.collect()
+    keys = []
+    if batch.request is not None and not feed.append_only:
+        # What was kept out may itself be the damaged record, or have been meant by a tombstone behind it.
+        keys.append(keys_of(placed, feed))
+    elif any(row["is_unusual"] for row in rows):
+        keys.append(keys_of(told.where(is_unusual), feed))
+    if misplaced:
+        keys.append(keys_of(in_ranges(batch.bronze(), misplaced), feed))
+    if not keys:
+        return _as_outcome(rows)
+    wanted = stack.enter_context(held(reduce(DataFrame.unionByName, keys).distinct()))
+    found = rederive(batch, wanted, past, placed, stack)
+    own = outcomes(placed, batch.rows_of(placed), feed)
+    if feed.sequence_by == "source_position":
+        folded = found.outcomes.withColumnRenamed("outcome", "folded")
+        own = own.join(folded, on=OF_RECORD, how="left").withColumn("outcome", F.coalesce("folded", "outcome"))
+    counted = own.groupBy(*PLACE, "outcome").count()
+    outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())
+    outcome.moved = {**found.moved}
+    return outcome
+
+
+def _as_outcome(counted: Sequence[Row]) -> Outcome:
+    outcome = Outcome()
+    for row in counted:
+        outcome.add((row["topic"], row["topic_id"], row["partition"]), row["outcome"], row["records"])
+    return outcome
 
 
 def _highest_timestamps(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame | None:
@@ -119,16 +154,13 @@ def _telling_news(batch: FeedBatch, past: History, found: Sequence[Fall]) -> lis
     return [found[row["number"]] for row in numbers]
 
 
-def _records_read_again(batch: FeedBatch, past: History, openings: Sequence[Opening]) -> DataFrame | None:
-    """The records of earlier batches that turn out to be of an epoch that has begun since; None without any.
-
-    Their rows stand in the wrong epoch: read again, they get the right one.
-    """
+def _placed_before_their_epoch(past: History, openings: Sequence[Opening]) -> dict[Place, tuple[int, int]]:
+    """The offsets of earlier batches' records that are of an epoch that was not known when they were placed."""
     ranges: dict[Place, tuple[int, int]] = {}
     for one in openings:
         for place, (first, last) in past.read_again(one).items():
             ranges[place] = (min(first, ranges.get(place, (first, last))[0]), last)
-    return from_bronze(batch, in_ranges(batch.bronze(), ranges)) if ranges else None
+    return ranges
 
 
 def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
@@ -141,24 +173,33 @@ def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop("is_set_aside")
 
 
-def _deletes(batch: FeedBatch, placed: DataFrame, past: History, *, is_more: bool) -> DataFrame:
-    """The tombstones that delete: none where each follows a delete. `is_more`: with records of earlier batches."""
+def _deletes(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:
+    """The tombstones that delete: none where each follows a delete."""
     ends = small_table(batch.warehouse.spark, past.ends(), ENDS)
-    tombstones = placed.where(F.col("kind") == "tombstone")
-    table = batch.read_table() if is_more else batch.rows_of(tombstones)
+    table = batch.rows_of(placed.where(F.col("kind") == "tombstone"))
     return deleting_tombstones(placed, table, batch.feed, ends=ends)
 
 
-def _with_new_floors(batch: FeedBatch, placed: DataFrame, past: History) -> tuple[History, list[Floor]]:
+def _with_new_floors(
+    batch: FeedBatch, placed: DataFrame, past: History, misplaced: Mapping[Place, tuple[int, int]]
+) -> tuple[History, list[Floor]]:
     """The history with the floors of this batch, and those that are the highest now."""
     if batch.feed.append_only:
         return past, []
     new = past.snapshot_floors()
     if batch.total("truncates"):
         new += _truncates(batch, placed)
+    if misplaced:
+        # A truncate names no key.
+        rows = from_bronze(batch, in_ranges(batch.bronze(), misplaced).where(F.col("key").isNull()))
+        new += _truncates(batch, with_position(rows, batch.feed, places=_places(batch, past)))
     past = past.with_floors(new)
     highest = past.highest_floors("truncate", "snapshot").values()
     return past, [floor for floor in highest if floor in new]
+
+
+def _places(batch: FeedBatch, past: History, *, runs: Collection[str] | None = None) -> DataFrame:
+    return small_table(batch.warehouse.spark, past.places(runs=runs), PLACES)
 
 
 def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Floor]:
@@ -185,22 +226,12 @@ def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataF
     if between := batch.first_key_range:
         is_own &= F.col("first_key").between(*between)
     ids = sent_along(placed.select("event_id").distinct(), records)
-    return batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
+    known = batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
+    return known.select("event_id", "topic", "partition", "offset").distinct()
 
 
-def _merge(
-    batch: FeedBatch,
-    live: DataFrame,
-    past: History,
-    new_floors: Sequence[Floor],
-    *,
-    sent: int | None,
-    between: Mapping[str, tuple[int, int]],
-) -> None:
-    """Bring the table up to the `live` changes.
-
-    `sent`: how many there are at most, where rows are light; or None. `between`: where their keys lie.
-    """
+def _merge(batch: FeedBatch, live: DataFrame, past: History, new_floors: Sequence[Floor], *, sent: int | None) -> None:
+    """Bring the table up to the `live` changes. `sent`: how many there are at most, where rows are light; or None."""
     feed, table = batch.feed, batch.warehouse.delta(batch.table)
     if feed.append_only:
         rows = list_of_changes(live, feed)
@@ -209,14 +240,14 @@ def _merge(
     if feed.sequence_by == "kafka_offset":
         _report_strays(batch, live, past)
     collected = past.highest_floors(COLLECTED).get(None)
-    # With what is asked for come all records of its keys: what was collected is among them.
-    below = None if collected is None or batch.request is not None else collected.position
-    if batch.total("changes") or batch.total("tombstones") or new_floors:
-        latest = latest_per_key(live, feed)
-        # A floor goes over all rows of the table, and between two keys there are few.
-        size = 0 if new_floors or between else batch.table_size
-        with merge_source(latest, key=feed.keys[0], count=sent, size_in_bytes=size) as source:
-            merge_latest(table, source, feed, floors=new_floors, unknown_below=below, between=between)
+    below = None if collected is None else collected.position
+    if not (batch.total("changes") or batch.total("tombstones") or new_floors):
+        return
+    latest, between = latest_per_key(live, feed), batch.key_ranges
+    # A floor goes over all rows of the table, and between two keys there are few.
+    size = 0 if new_floors or between else batch.table_size
+    with merge_source(latest, key=feed.keys[0], count=sent, size_in_bytes=size) as source:
+        merge_latest(table, source, feed, floors=new_floors, unknown_below=below, between=between)
 
 
 def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
@@ -247,7 +278,7 @@ def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
     batch.warehouse.append(RESULTS.name, result_rows(batch.warehouse.spark, [result]))
 
 
-def _remember_events(batch: FeedBatch, events: DataFrame, *, records: int) -> None:
+def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
     feed = batch.feed
     first_key = F.col(f"row.{feed.keys[0]}") if batch.has_first_key else F.lit(None)
     rows = events.where(F.col("event_id").isNotNull()).select(
@@ -256,10 +287,5 @@ def _remember_events(batch: FeedBatch, events: DataFrame, *, records: int) -> No
         *("event_id", "topic", "partition", "offset"),
         first_key.cast("bigint").alias("first_key"),
     )
-    rows = rows.distinct()  # a batch may hold a record twice
-    is_known = f"known.source = '{feed.source}' AND known.feed = '{feed.name}' AND known.event_id = new.event_id"
-    is_known += " AND known.topic = new.topic" if feed.is_sharded else ""
-    if between := batch.first_key_range:
-        is_known += f" AND known.first_key BETWEEN {between[0]} AND {between[1]}"
-    table = batch.warehouse.delta(OUTBOX_EVENTS.name).alias("known")
-    table.merge(sent_along(rows, records).alias("new"), is_known).whenNotMatchedInsertAll().execute()
+    # What stands there twice, after a crash, is told once.
+    batch.warehouse.append(OUTBOX_EVENTS.name, rows)

@@ -1,4 +1,4 @@
-"""What only bronze can tell: whether records repeat others, and the whole story of a key."""
+"""What only bronze can tell of records: whether they repeat others, and the highest timestamp before them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.tables import small_table
-from silver.changelog import as_gone_below_floors, latest_per_key
 from silver.order.runs import Fall, Place
-from silver.position import COORDINATES, STREAMED, coordinates, log_place, place_of
+from silver.position import COORDINATES, STREAMED, coordinates, log_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,43 +76,6 @@ def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     )
 
 
-def damaged(placed: DataFrame, feed: Feed) -> DataFrame:
-    """topic, topic_id, partition, offset of the records whose position is ahead of a later one of their key and run.
-
-    In one run a partition has a key's changes in the order of the log, so the later one is right. What only repeats
-    an earlier record, place in the log and operation, tells nothing; what repeats a damaged one is damaged too.
-    `placed`: all records of these keys.
-    """
-    same_record = Window.partitionBy(*_IN_PLACE, "key", "op", F.expr(place_of("position", feed)))
-    later = Window.partitionBy(*_IN_PLACE, "key", "run_id").orderBy("offset").rowsBetween(1, Window.unboundedFollowing)
-    is_told_by_run = f"kind = 'change' AND {STREAMED} = 1 AND run_id <> '' AND NOT is_tombstone"
-    is_first = F.col("offset") == F.min("offset").over(same_record)
-    lowest_later = F.min(F.when(F.col("is_first"), F.col("position"))).over(later)
-    is_ahead = F.col("is_first") & (F.col("position") > F.col("lowest_later"))
-    return (
-        placed.where(is_told_by_run)
-        .withColumn("is_first", is_first)
-        .withColumn("lowest_later", lowest_later)
-        .withColumn("is_damaged", F.max(F.coalesce(is_ahead, F.lit(False))).over(same_record))
-        .where("is_damaged")
-        .select(*_IN_PLACE, "offset")
-        .distinct()
-    )
-
-
-def stories(bronze: DataFrame, records: DataFrame) -> DataFrame:
-    """The bronze rows of these records (topic, topic_id, partition, offset, key), and all others of their Kafka keys.
-
-    Held records: they are joined twice. Records without a key have no others.
-    """
-    here = bronze.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
-    of_record = [*_IN_PLACE, "offset"]
-    keys = records.where(F.col("key").isNotNull()).select("topic", "key").distinct()
-    of_keys = here.join(F.broadcast(keys), on=["topic", "key"], how="left_semi")
-    alone = records.where(F.col("key").isNull()).select(*of_record)
-    return of_keys.unionByName(here.join(F.broadcast(alone), on=of_record, how="left_semi")).drop("topic_id")
-
-
 def highest_timestamps(bronze: DataFrame, records: DataFrame) -> DataFrame:
     """topic, topic_id, partition, offset of these records, and the highest `highest_timestamp_ms` up to each.
 
@@ -129,13 +91,3 @@ def highest_timestamps(bronze: DataFrame, records: DataFrame) -> DataFrame:
         .join(records.select(*_IN_PLACE, "offset").distinct(), on=[*_IN_PLACE, "offset"], how="left_semi")
         .distinct()
     )
-
-
-def without(placed: DataFrame, records: DataFrame) -> DataFrame:
-    """The placed records but these."""
-    return placed.join(records, on=[*_IN_PLACE, "offset"], how="left_anti")
-
-
-def rows_from(placed: DataFrame, feed: Feed) -> DataFrame:
-    """The silver rows that all records of some keys lead to."""
-    return latest_per_key(as_gone_below_floors(placed.where(F.col("kind") == "change")), feed)

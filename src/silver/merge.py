@@ -33,20 +33,6 @@ def floor_type(feed: Feed) -> str:
 
 def silver_table(feed: Feed) -> TableSpec:
     """`silver.<feed>`: the contract's columns, then what the pipeline knows about each row (columns with `_`)."""
-    columns = [f"{column} {declared.type.ddl}" for column, declared in feed.columns.items()]
-    position = position_type(feed)
-    technical = [
-        *(["_event_id STRING"] if feed.append_only else []),
-        f"_position {position}",
-        "_op STRING",
-        "_is_deleted BOOLEAN",
-        "_source_ts TIMESTAMP",
-        "_topic STRING",
-        "_partition INT",
-        "_offset BIGINT",
-        "_applied_at TIMESTAMP",
-        *cell_columns(feed, position),
-    ]
     made_by = {
         f"{OWN_PROPERTY}source": feed.source,
         f"{OWN_PROPERTY}keys": ", ".join(feed.keys) or "none",
@@ -55,7 +41,29 @@ def silver_table(feed: Feed) -> TableSpec:
     # Of every row that is written Spark works out the statistics of 32 columns; most of those are parts of positions.
     with_statistics = {"delta.dataSkippingStatsColumns": ",".join((*_searched(feed), *_WITH_STATISTICS))}
     properties = {**UPSERTED, **with_statistics, **made_by}
-    return TableSpec(name=f"silver.{feed.name}", columns=", ".join([*columns, *technical]), properties=properties)
+    columns = {**({"_event_id": "STRING"} if feed.append_only else {}), **_of_row(feed), "_applied_at": "TIMESTAMP"}
+    ddl = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    return TableSpec(name=f"silver.{feed.name}", columns=ddl, properties=properties)
+
+
+def row_type(feed: Feed) -> str:
+    """The Spark type of a row of a table of last words, all but when it was applied."""
+    return f"STRUCT<{', '.join(f'{name}: {kind}' for name, kind in _of_row(feed).items())}>"
+
+
+def _of_row(feed: Feed) -> dict[str, str]:
+    position = position_type(feed)
+    return {
+        **{column: declared.type.ddl for column, declared in feed.columns.items()},
+        "_position": position,
+        "_op": "STRING",
+        "_is_deleted": "BOOLEAN",
+        "_source_ts": "TIMESTAMP",
+        "_topic": "STRING",
+        "_partition": "INT",
+        "_offset": "BIGINT",
+        **cell_columns(feed, position),
+    }
 
 
 def _searched(feed: Feed) -> list[str]:
@@ -121,10 +129,11 @@ def merge_latest(
 def replace_rows(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
     """Put these rows in the place of those that the table has of their keys, wherever they stand in history."""
     same_key = " AND ".join(f"target.{key} = latest.{key}" for key in feed.keys)
+    is_other = " OR ".join(f"NOT (latest.{name} <=> target.{name})" for name in latest.columns)
     result = (
         table.alias("target")
         .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
-        .whenMatchedUpdateAll(condition="NOT (latest._position <=> target._position)")
+        .whenMatchedUpdateAll(condition=is_other)
         .whenNotMatchedInsertAll()
         .execute()
     )
@@ -177,6 +186,7 @@ def _gone(floors: Sequence[Floor], feed: Feed) -> dict[str, str | Column]:
         "_position": f"{floor}.position",
         "_op": f"IF({floor}.reason = 'truncate', 't', 'r')",
         "_is_deleted": "true",
+        "_source_ts": "NULL",
         "_topic": f"{floor}.at_topic",
         "_partition": f"{floor}.at_partition",
         "_offset": f"{floor}.at_offset",
@@ -184,7 +194,7 @@ def _gone(floors: Sequence[Floor], feed: Feed) -> dict[str, str | Column]:
     }
     if cells_of(feed):
         values |= {"_deleted_position": f"{floor}.position", "_cell_positions": "NULL"}
-        values |= {} if feed.payload == "partial" else {"_unresolved_columns": "NULL", "_awaited": "NULL"}
+        values |= {} if feed.payload == "partial" else {"_unresolved_columns": "NULL"}
     return values
 
 

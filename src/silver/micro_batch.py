@@ -323,7 +323,7 @@ def _apply(
             table_size=sizes[name],
         )
         if any(part.total(kind) for kind in ("changes", "truncates", "tombstones")):
-            outcomes[name] = apply_feed(part, records.withColumn("is_read_again", F.lit(False)))
+            outcomes[name] = apply_feed(part, records)
         if part.total("quarantined"):
             quarantine.add(warehouse, entries(part, records), job.source)
         if name in judged.standing.met_again:

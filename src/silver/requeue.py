@@ -1,8 +1,8 @@
 """What people ask of records in quarantine, carried out by silver's own path: judged again, placed, folded and merged.
 
 A request is written down first (state and request id) and carried out afterwards, by the command or by the next run of
-silver: so a crash in between loses nothing. With a record the whole story of its Kafka key is read again, since a
-tombstone behind it may have meant it. The batch audit moves what passes from quarantined to what became of it.
+silver: so a crash in between loses nothing. The keys of the records are derived anew (silver.rederive), since a
+tombstone behind a record may have meant it. The batch audit moves what passes from quarantined to what became of it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,11 @@ from silver.batch import (
     entries,
     judged_of_feed,
     learned,
-    read_ranges,
 )
 from silver.batches import append, read_state
 from silver.facts import counts
 from silver.feed_batch import apply_feed
-from silver.from_bronze import in_ranges, stories
 from silver.micro_batch import Job
-from silver.order.history import history
 from silver.order.runs import Place
 from silver.order.state import OUTCOMES, moved_row, segment_rows, writer_of
 from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_waiting
@@ -122,17 +119,15 @@ def carry_out(warehouse: Warehouse, job: Job) -> dict[str, Counter[str]]:
 
 def _apply(warehouse: Warehouse, job: Job, asked: _Asked, waiting: DataFrame) -> Counter[str]:
     """What came of the request's records. Every step can be repeated."""
-    feed = asked.feed
     with ExitStack() as stack:
-        wanted = stack.enter_context(held(waiting.select(*OF_RECORD, "key")))
+        wanted = stack.enter_context(held(waiting.select(*OF_RECORD)))
         batch, records = _read_again(warehouse, job, asked, wanted, stack)
-        own = records.where(~F.col("is_read_again"))
-        passing = _passing(own)
+        passing = _passing(records)
         outcome = apply_feed(batch, records) if passing else Outcome()
-        quarantine.add(warehouse, entries(batch, own), job.source)
+        quarantine.add(warehouse, entries(batch, records), job.source)
         requeued = _write_down(batch, asked, passing, outcome)
-        quarantine.passed(warehouse, own.where(F.col("kind") != "quarantined"), feed.source)
-        read = own.count()
+        quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
+        read = batch.total("read")
     came_to = Counter({kind: sum(row[kind] for row in requeued) for kind in OUTCOMES})
     came_to["quarantined"] += read
     return +came_to
@@ -141,26 +136,21 @@ def _apply(warehouse: Warehouse, job: Job, asked: _Asked, waiting: DataFrame) ->
 def _read_again(
     warehouse: Warehouse, job: Job, asked: _Asked, wanted: DataFrame, stack: ExitStack
 ) -> tuple[FeedBatch, DataFrame]:
-    """The wanted records, and with `is_read_again` all others of their keys that silver has read, through gate 1."""
+    """The wanted records (OF_RECORD) as bronze has them, through gate 1; as a batch of their feed."""
     feed, rules = asked.feed, job.rules(asked.feed.name)
-    standing = quarantine.standing(warehouse, job.source, {})
     known = read_state(warehouse, job.source, checkpoint=asked.checkpoint, writer=_writer(feed, asked))
-    ranges = read_ranges(history(feed, [], known))
-    story = stories(in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges), wanted)
+    bronze = warehouse.read(f"bronze.{job.source}_events").withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+    rows = bronze.join(F.broadcast(wanted), on=OF_RECORD, how="left_semi").drop("topic_id")
     decisions = decided_or_waiting(warehouse.read(QUARANTINE.name), feed, asked=asked.request)
-    told = judged_of_feed(story, feed, rules, decisions=decisions)
-    marks = wanted.select(*OF_RECORD, F.lit(False).alias("is_read_again")).distinct()
-    marked = stack.enter_context(held(told)).join(F.broadcast(marks), on=OF_RECORD, how="left")
-    records = marked.withColumn("is_read_again", F.coalesce("is_read_again", F.lit(True)))
-    rows = counts(records, feed=feed, rules=[rule.name for rule in rules]).collect()
+    records = stack.enter_context(held(judged_of_feed(rows, feed, rules, decisions=decisions)))
     batch = FeedBatch(
         warehouse=warehouse,
         feed=feed,
         rules=rules,
-        rows=rows,
+        rows=counts(records, feed=feed, rules=[rule.name for rule in rules]).collect(),
         run=job.run,
         state=known,
-        standing=standing,
+        standing=quarantine.standing(warehouse, job.source, {}),
         checkpoint=asked.checkpoint,
         request=asked.request,
     )

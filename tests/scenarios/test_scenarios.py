@@ -32,6 +32,7 @@ from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.sharded import CASE, sharded, topic_of
 from tests.support.silver import apply as apply_batch
+from tests.support.silver import derive_anew
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +51,7 @@ TOPICS = {
     "mysql_orders": "mysql_prod_tables.ecommerce.orders",
     "mysql_outbox_orders": "outbox.event.mysql.orders",
 }
+WITH_POSITIONS = ("postgres_orders", "mysql_orders")
 TOGETHER = ("one batch", "the same batch twice")
 APART = "many batches"
 WAYS = (*TOGETHER, pytest.param(APART, marks=pytest.mark.slow))
@@ -177,12 +179,28 @@ def empty(spark: SparkSession, cases: Contracts, tmp_path_factory: pytest.TempPa
     return make
 
 
+@dataclass(frozen=True)
+class Anew:
+    """The tables before and after all of their rows were derived anew, and how many records came to which outcome."""
+
+    before: Mapping[str, Counter[str]]
+    after: Mapping[str, Counter[str]]
+    outcomes: Counter[tuple[str, int, str]]
+
+
 @pytest.fixture(scope="module")
-def together(apply: Apply, empty: Callable[[], Warehouse]) -> Mapping[str, Outcome]:
-    """What came of all records in one batch, and of the same batch once more."""
+def together(apply: Apply, cases: Contracts, empty: Callable[[], Warehouse]) -> Mapping[str, Outcome | Anew]:
+    """What came of all records in one batch, of the same rows derived anew, and of the same batch once more."""
     warehouse = empty()
-    results = (apply(warehouse, [0], lambda _number, _count: 0), apply(warehouse, [1], lambda _number, _count: 1))
-    return dict(zip(TOGETHER, results, strict=True))
+    one = apply(warehouse, [0], lambda _number, _count: 0)
+    before = _whole_rows(warehouse, cases)
+    derived = Counter[tuple[str, int, str]]()
+    for source in cases.topics.sources:
+        of_source = derive_anew(warehouse, cases, source)
+        assert not of_source.moved, "what is damaged was found before"
+        derived.update(of_source.outcomes)
+    anew = Anew(before, _whole_rows(warehouse, cases), derived)
+    return {TOGETHER[0]: one, TOGETHER[1]: apply(warehouse, [1], lambda _number, _count: 1), "anew": anew}
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +217,12 @@ def outcome(way: str, request: pytest.FixtureRequest) -> Outcome:
         return found
     both: Mapping[str, Outcome] = request.getfixturevalue("together")
     return both[way]
+
+
+@pytest.fixture
+def anew(together: Mapping[str, Anew]) -> Anew:
+    """What came of deriving the rows anew."""
+    return together["anew"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -219,6 +243,30 @@ def test_every_record_is_accounted_for(outcome: Outcome, read: Sequence[Path]) -
         counted[entry["topic"], entry["partition"]] += entry["read"]
     records = [record for scenario in read for record in _records(scenario, list(TOPICS.values()))]
     assert counted == Counter((record["topic"], record["partition"]) for record in records)
+
+
+def test_a_row_derived_anew_from_all_its_events_is_the_same(anew: Anew) -> None:
+    assert sum(sum(rows.values()) for rows in anew.before.values()) > len(SCENARIOS)
+    for table, rows in anew.before.items():
+        assert anew.after[table] == rows, table
+
+
+def test_an_event_folded_by_definition_comes_to_the_same_outcome(
+    anew: Anew, together: Mapping[str, Outcome], read: Sequence[Path]
+) -> None:
+    records = [record for scenario in read for record in _records(scenario, list(TOPICS.values()))]
+    # A truncate has no key, and is folded with none.
+    left_out = {record["topic"] for record in records if _is_truncate(record)}
+    kinds = ("applied", "superseded", "duplicate", "tombstone")
+    by_batch = {
+        (entry["topic"], entry["partition"], kind): entry[kind]
+        for entry in together[TOGETHER[0]].audit
+        for kind in kinds
+        if entry[kind] and entry["topic"] not in left_out and entry["feed"] in WITH_POSITIONS
+    }
+    folded = {of: number for of, number in anew.outcomes.items() if of[2] in kinds and of[0] not in left_out}
+    assert by_batch
+    assert folded == by_batch
 
 
 def test_every_scenario_says_why() -> None:
@@ -272,6 +320,19 @@ def _outcome(warehouse: Warehouse, contracts: Contracts) -> Outcome:
         ],
         audit=[row.asDict() for row in warehouse.read("ops.batches").where("read IS NOT NULL").collect()],
     )
+
+
+def _is_truncate(record: Line) -> bool:
+    return record["key"] is None and '"t"' in (record["value"] or "")
+
+
+def _whole_rows(warehouse: Warehouse, contracts: Contracts) -> Mapping[str, Counter[str]]:
+    """The rows of each table, with all their columns but when they were applied."""
+    tables = {feed: warehouse.read(f"silver.{feed}").drop("_applied_at") for feed in contracts.feeds}
+    return {
+        feed: Counter(row["row"] for row in table.select(F.to_json(F.struct("*")).alias("row")).collect())
+        for feed, table in tables.items()
+    }
 
 
 def _silver_rows(table: DataFrame, columns: list[str]) -> list[Line]:

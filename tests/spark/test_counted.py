@@ -102,7 +102,7 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
     assert small.jobs <= 27
     assert large.jobs <= small.jobs
     # Expressions are SQL, each told in one call.
-    assert small.calls <= 1108
+    assert small.calls <= 1083
     for cost in (small, large):
         assert cost.files_added == 1
         assert cost.rows_copied == 0
@@ -131,7 +131,7 @@ def test_tombstones_that_follow_a_delete_cost_no_second_copy_of_the_records(
     audit = Warehouse(spark, str(tmp_path), "").read("ops.batches")
     (row,) = audit.where("tombstone > 0").selectExpr("count(DISTINCT batch) AS batches").collect()
     assert row["batches"] == 1
-    assert sum(copied) == 2, "one copy a batch"
+    assert not any(copied), "the judged records are held, and no copy of them with their positions"
 
 
 def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(

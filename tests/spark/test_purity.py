@@ -38,11 +38,11 @@ from silver.changelog import (
 )
 from silver.events import events as events_of
 from silver.facts import counts, ignored_counts, offset_gaps
-from silver.from_bronze import damaged, fallen_behind, in_ranges, not_told_before
+from silver.from_bronze import fallen_behind, in_ranges, not_told_before
 from silver.merge import silver_table
-from silver.older_keys import new_searches
 from silver.position import PLACES, has_position, with_position
 from silver.quarantine import quarantine_rows
+from silver.rederive import keys_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,13 +69,12 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         told = events_of(batch, feed).withColumn("decision", F.lit(None).cast("string"))
         read = judged(told, rules, keys=feed.keys, has_position=has_position(feed))
         seen = small_table(spark, [], PLACES)
-        placed = with_position(read, feed, places=seen).withColumn("is_read_again", F.lit(False))
+        placed = with_position(read, feed, places=seen)
         table = small_table(spark, [], silver_table(feed).columns)
         deletes = deleting_tombstones(placed, table, feed, ends=small_table(spark, [], ENDS))
         told = with_tombstones(placed, deletes)
         known = small_table(spark, [], OUTBOX_EVENTS.columns)
         events = with_repeated_events(told.withColumn("is_below_floor", F.lit(False)), feed, known=known)
-        searched = new_searches(events, table, feed, "note") if name == "postgres_orders" else table
         written += [
             counts(read, feed=feed, rules=[rule.name for rule in rules]),
             ignored_counts(batch),
@@ -86,10 +85,9 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             latest_per_key(events, feed),
             list_of_changes(events, feed),
             outcomes(events, table, feed),
-            damaged(events, feed),
             not_told_before(events_of(batch, feed), fallen_behind(spark, []), feed),
             in_ranges(batch, {("topic", "", 0): (0, 1)}),
-            searched,
+            keys_of(batch, feed),
         ]
     return written
 

@@ -91,12 +91,22 @@ class PureSilver:
         """The row's key."""
         return tuple(self._value(one.event, key) for key in self.feed.keys)
 
-    def folded(self) -> tuple[Sequence[Read], Folded]:
-        """All records, and what they lead to."""
+    @property
+    def cutoffs(self) -> Mapping[str, Floor]:
+        """Of what is known now."""
+        assert self.past is not None
+        return self.past.cutoffs()
+
+    def placed(self) -> tuple[Sequence[Read], Sequence[PlacedEvent]]:
+        """All records, and what they state with its position."""
         assert self.past is not None
         places = {_place_of(row): known_of(row) for row in self.past.places()}
-        placed = [self._placed(one, places) for one in self.read]
-        return self.read, fold(placed, self.feed, self.past.cutoffs())
+        return self.read, [self._placed(one, places) for one in self.read]
+
+    def folded(self) -> tuple[Sequence[Read], Folded]:
+        """All records, and what they lead to."""
+        read, placed = self.placed()
+        return read, fold(placed, self.feed, self.cutoffs)
 
     def rows(self) -> Rows:
         """The rows that all records lead to; None: deleted."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +15,16 @@ from pyspark.sql import functions as F
 
 from bronze.events import events_table
 from lakehouse.contracts import Contracts, Expectation
-from lakehouse.tables import Warehouse
-from silver.batches import BATCHES
+from lakehouse.held import held
+from lakehouse.tables import Warehouse, small_table
+from silver import quarantine
+from silver.batch import FeedBatch
+from silver.batches import BATCHES, read_state
 from silver.micro_batch import Job, apply_batch, resume
+from silver.order.history import history
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
+from silver.rederive import keys_of, rederive
 from silver.requeue import Request, ask, carry_out
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
@@ -39,6 +46,49 @@ def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: Data
 def job_of(warehouse: Warehouse, contracts: Contracts, source: str, *, accepted: Iterable[str] = ()) -> Job:
     """The job of a source, as a run of the tests."""
     return Job(source, contracts, warehouse.address, "test", frozenset(accepted))
+
+
+@dataclass
+class Anew:
+    """What came of deriving all rows of a source's tables anew.
+
+    `outcomes`: how many events came to which, by topic and partition, of feeds with source positions. `moved`: how many
+    records were found damaged that were not known to be.
+    """
+
+    outcomes: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+    moved: int = 0
+
+
+def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str) -> Anew:
+    """Derive every row of the source's tables anew from bronze (silver.rederive)."""
+    job, anew = job_of(warehouse, contracts, source), Anew()
+    checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
+    state = read_state(warehouse, source, checkpoint=checkpoint)
+    bronze = warehouse.read(f"bronze.{source}_events")
+    for name, feed in job.feeds.items():
+        topics = [row["topic"] for row in bronze.select("topic").distinct().collect() if feed.has_topic(row["topic"])]
+        if feed.append_only or not topics:
+            continue
+        batch = FeedBatch(
+            warehouse=warehouse,
+            feed=feed,
+            rules=job.rules(name),
+            rows=[],
+            run="test",
+            state=state,
+            standing=quarantine.standing(warehouse, source, {}),
+            checkpoint=checkpoint,
+        )
+        keys = keys_of(bronze.where(F.col("topic").isin(*topics)), feed)
+        none = small_table(warehouse.spark, [], "topic STRING, topic_id STRING, partition INT, offset BIGINT")
+        with ExitStack() as stack, held(keys) as all_keys:
+            found = rederive(batch, all_keys, history(feed, [], state), none, stack)
+            anew.moved += sum(found.moved.values())
+            if feed.sequence_by == "source_position":
+                rows = found.outcomes.groupBy("topic", "partition", "outcome").count().collect()
+                anew.outcomes.update({(row["topic"], row["partition"], row["outcome"]): row["count"] for row in rows})
+    return anew
 
 
 def with_gate(contracts: Contracts, *rules: Expectation) -> Contracts:

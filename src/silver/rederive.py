@@ -1,0 +1,188 @@
+"""The slow path: the rows of some keys derived anew from all their events in bronze, by the definition (order.fold).
+
+Whatever is unusual for a key ends here: a damaged record, an epoch found after its records were read, a large value
+that was stated under a previous key, a decision about a quarantined record. It costs what its keys cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.contracts import Feed
+from lakehouse.held import held
+from lakehouse.tables import small_table
+from silver.batch import FeedBatch, entries, from_bronze, read_ranges
+from silver.decode.explain import large_columns
+from silver.fold_arrow import EVENT, fold_table
+from silver.from_bronze import highest_timestamps, in_ranges
+from silver.merge import merge_latest, replace_rows, row_type
+from silver.order.history import History
+from silver.order.keys import Key, groups
+from silver.order.runs import Place
+from silver.position import PLACES, STREAMED, with_position
+from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+# A key may have been changed so often.
+MOST_KEY_CHANGES = 20
+# A key: its topic, where a feed is sharded, and the Kafka key as text.
+KEY = ("shard", "key_text")
+_KEY_TYPES = "shard STRING, key_text STRING"
+# How a key begins that may bring its schema (Kafka Connect, JsonConverter).
+_WRAPPED = r'^[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
+
+
+class Rederived(NamedTuple):
+    """What became of the events of the keys (OF_RECORD, `outcome`); of each place, how many of earlier batches were
+    found damaged.
+    """
+
+    outcomes: DataFrame
+    moved: Mapping[Place, int]
+
+
+def rederive(batch: FeedBatch, keys: DataFrame, past: History, own: DataFrame, stack: ExitStack) -> Rederived:
+    """Replace the rows of these keys (KEY, distinct), and of those that they were changed from or to.
+
+    `past`: the history up to the end of the batch, with its cutoffs. `own`: the records of the batch.
+    What it returns is held by `stack`. It may be repeated.
+    """
+    records = stack.enter_context(held(_events_of(batch, keys, past, stack)))
+    folded = stack.enter_context(held(_folded(batch, records, past)))
+    moved = _damaged_aside(batch, records, folded.where("is_damaged"), own)
+    latest = folded.where("latest IS NOT NULL").select("latest.*")
+    table = batch.warehouse.delta(batch.table)
+    if batch.feed.sequence_by == "kafka_offset":
+        # The key of a row is told by its payload: events under another Kafka key may be later.
+        last = F.max_by(F.struct("*"), "_position").alias("last")
+        merge_latest(table, latest.groupBy(*batch.feed.keys).agg(last).select("last.*"), batch.feed)
+    else:
+        replace_rows(table, latest, batch.feed)
+    return Rederived(folded.select(*OF_RECORD, "outcome").distinct(), moved)
+
+
+def with_key(records: DataFrame, feed: Feed) -> DataFrame:
+    """The records with their KEY. The text of a key is as headers of changed keys have it: JSON without its schema."""
+    text = F.col("key").cast("string")
+    is_wrapped = F.coalesce(F.substring("key", 1, 40).cast("string").rlike(_WRAPPED), F.lit(False))
+    key_text = F.when(is_wrapped, F.get_json_object(text, "$.payload")).otherwise(text)
+    return records.withColumns({"shard": _shard(feed), "key_text": key_text})
+
+
+def is_unusual_where(feed: Feed, *, has_left_out: bool) -> str:
+    """SQL of a record with its outcome (changelog.outcomes): whether its key's row must be derived anew.
+
+    Its position is behind that of an earlier record of its run; or a large value may be known, or not be known, now:
+    its key was changed, or it comes behind the end of its key.
+    """
+    if feed.sequence_by == "kafka_offset" or feed.append_only:
+        return "false"
+    is_behind = "outcome IN ('superseded', 'duplicate') AND run_id <> '' AND position < now._position"
+    is_same_run = """
+        now._topic = topic AND now._partition = partition AND now._offset < offset AND now._offset >= run_from
+        AND now._position.streamed = 1 AND now._position.epoch = position.epoch
+    """
+    shows_damage = f"{is_behind} AND position.streamed = 1 AND {is_same_run}"
+    if not (has_left_out and large_columns(feed)):
+        return f"coalesce({shows_damage}, false)"
+    leaves_out = "old_key IS NOT NULL AND size(left_out) > 0"
+    comes_late = "kind = 'change' AND NOT is_delete AND position <= now._deleted_position"
+    return f"coalesce({shows_damage}, false) OR ({leaves_out}) OR new_key IS NOT NULL OR coalesce({comes_late}, false)"
+
+
+def keys_of(records: DataFrame, feed: Feed) -> DataFrame:
+    """The KEY of each key of these records."""
+    return with_key(records, feed).where("key_text IS NOT NULL").select(*KEY).distinct()
+
+
+def _shard(feed: Feed) -> Column:
+    return F.col("topic") if feed.is_sharded else F.lit("")
+
+
+def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStack) -> DataFrame:
+    """All records of these keys, and of those they were changed from or to: judged, with position, KEY and `group`."""
+    feed, spark = batch.feed, batch.warehouse.spark
+    bronze = with_key(in_ranges(batch.bronze(), read_ranges(past)), feed)
+    found: list[DataFrame] = []
+    changed: set[tuple[Key, Key]] = set()
+    asked: set[Key] = set()
+    wanted = keys
+    for _hop in range(MOST_KEY_CHANGES):
+        rows = bronze.join(F.broadcast(wanted), on=[*KEY], how="left_semi").drop(*KEY)
+        found.append(stack.enter_context(held(with_key(from_bronze(batch, rows), feed))))
+        new = _changes_of_keys(found[-1]) if large_columns(feed) else set()
+        changed |= new
+        further = {other for _key, other in new} - {key for key, _other in changed} - asked
+        if not further:
+            break
+        asked |= further
+        rows_of_keys = [dict(zip(KEY, key, strict=True)) for key in further]
+        wanted = small_table(spark, rows_of_keys, _KEY_TYPES).join(keys, on=[*KEY], how="left_anti")
+    records = reduce(DataFrame.unionByName, found)
+    highest = highest_timestamps(batch.bronze(), records) if feed.sequence_by == "kafka_offset" else None
+    places = small_table(spark, past.places(), PLACES)
+    return _grouped(with_position(records, feed, places=places, highest_timestamps=highest), groups(changed))
+
+
+def _changes_of_keys(records: DataFrame) -> set[tuple[Key, Key]]:
+    """Of records with a link to another key: their own key, and that."""
+    links = records.where("old_key IS NOT NULL OR new_key IS NOT NULL").select(
+        *KEY, F.explode(F.array("old_key", "new_key")).alias("other")
+    )
+    rows = links.where("other IS NOT NULL").distinct().collect()
+    return {((row["shard"], row["key_text"]), (row["shard"], row["other"])) for row in rows}
+
+
+def _grouped(records: DataFrame, of_keys: Mapping[Key, str]) -> DataFrame:
+    """The records with the `group` of their key: those of a group are folded together."""
+    if not of_keys:
+        return records.withColumn("group", F.col("key_text"))
+    rows = [{**dict(zip(KEY, key, strict=True)), "of_keys": group} for key, group in of_keys.items()]
+    known = small_table(records.sparkSession, rows, f"{_KEY_TYPES}, of_keys STRING")
+    grouped = records.join(F.broadcast(known), on=[*KEY], how="left")
+    return grouped.withColumn("group", F.coalesce("of_keys", "key_text")).drop("of_keys")
+
+
+def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
+    feed = batch.feed
+    passed_over = "absent" if feed.payload == "partial" else "left_out"
+    events = records.withColumns({"is_streamed": F.expr(f"{STREAMED} = 1"), "passed_over": F.col(passed_over)}).select(
+        "shard", "group", *EVENT, "row"
+    )
+    cutoffs = past.cutoffs()
+    ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
+    return events.groupBy("shard", "group").applyInArrow(
+        lambda events: fold_table(events, feed=feed, cutoffs=cutoffs),  # Spark looks for types, which a partial has not
+        ddl,
+    )
+
+
+def _damaged_aside(batch: FeedBatch, records: DataFrame, damaged: DataFrame, own: DataFrame) -> dict[Place, int]:
+    """Put the damaged records into quarantine; those of earlier batches, by place."""
+    known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
+    # What an earlier batch has found damaged, it has moved in the batch audit too.
+    new = damaged.select(*OF_RECORD).distinct().join(known, on=OF_RECORD, how="left_anti")
+    reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
+    found = records.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
+    with held(found.drop("value", "headers")) as found:
+        if found.isEmpty():
+            return {}
+        # Gate 1 lets a record's raw bytes go when it passes, as these did.
+        raw = batch.bronze().withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        raw = raw.select(*OF_RECORD, "value", "headers")
+        with_bytes = raw.join(F.broadcast(found), on=OF_RECORD, how="inner")
+        earlier = found.join(own.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
+        rows = earlier.groupBy("topic", "topic_id", "partition").count().collect()
+        add(batch.warehouse, entries(batch, with_bytes, is_damaged=True), batch.feed.source)
+    return {(row["topic"], row["topic_id"], row["partition"]): row["count"] for row in rows}
+
+
+_OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
