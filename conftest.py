@@ -14,7 +14,7 @@ import pytest
 from demo.broker import embedded_broker
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
-from lakehouse.session import MANY_PLANS, spark_session
+from lakehouse.session import MANY_PLANS, let_java_forget, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +61,7 @@ def _tables_are_forgotten() -> Iterator[None]:
         session = SparkSession.getActiveSession()
         if session is not None:
             session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        let_java_forget()
 
 
 @pytest.fixture(scope="session")

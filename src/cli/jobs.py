@@ -20,6 +20,7 @@ from lakehouse.errors import GateHeldError, LakehouseError
 from lakehouse.failures import storage_errors
 from lakehouse.patience import Patience
 from lakehouse.results import PUBLICATION, RESULTS, TABLES, held_sources
+from lakehouse.session import let_java_forget
 from lakehouse.steps import Steps
 from lakehouse.tables import Warehouse
 from silver import apply
@@ -83,6 +84,7 @@ def run_jobs(
                 results[name] = (PLANS if dry_run else JOBS)[name](work)
         except LakehouseError as error:
             failures.append(error)
+        let_java_forget()
         if name == "bronze" and "gold" in names and any(results.get(name, {}).get("new_records", {}).values()):
             load_beforehand()
     return Outcome(results, failures)

@@ -5,6 +5,7 @@ What is set for it is decided by pure functions, `cluster` and `session_settings
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -155,6 +156,15 @@ def spark_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def let_java_forget() -> None:
+    """Let Java have back what only this process still names: the plans of queries that are over.
+
+    A py4j object refers to itself once a method of it was called, so it goes with Python's collector of cycles alone.
+    That counts Python's objects: a few thousand of them, behind which Java holds hundreds of megabytes.
+    """
+    gc.collect()
 
 
 def _options_of_our_java(more: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from lakehouse.failures import (
 )
 from lakehouse.held import HELD_ROWS, in_batch
 from lakehouse.results import RESULTS, Result, result_rows
+from lakehouse.session import let_java_forget
 from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse
@@ -149,6 +150,7 @@ def _apply(batch: DataFrame, batch_id: int, *, job: Job, held_rows: str) -> None
     in_batch(held_rows=held_rows)
     with noted_errors(job.run):
         apply_batch(batch, batch_id, job=job)
+    let_java_forget()
 
 
 _RUN_AGAIN = "Nothing was skipped: run the job again after the cause is mended, and it resumes with the same batch."
