@@ -52,7 +52,7 @@ def collect(
         plans = [plan(warehouse, chosen.contracts, declared, skipped=skipped) for declared in asked]
         note(f"{sum(one.rows for one in plans):,} rows can go")
     if not dry_run:
-        with at_work(chosen, warehouse, steps), steps.step("collect", "writing floors, deleting rows") as note:
+        with at_work(chosen, warehouse, steps), steps.step("collect", "writing the cutoff, deleting rows") as note:
             for one in plans:
                 carry_out(warehouse, feeds[one.feed], one)
             note(f"{sum(one.rows for one in plans):,} rows removed")

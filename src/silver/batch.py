@@ -19,7 +19,7 @@ from silver.decode.arrow import row_of
 from silver.events import decoded, of_feed
 from silver.facts import WHOLE_NUMBERS
 from silver.order.history import History
-from silver.order.runs import Floor, Place
+from silver.order.runs import Cutoff, TopicPartition
 from silver.order.state import State, feed_row, moved_row
 from silver.position import has_position
 from silver.quarantine import (
@@ -45,20 +45,20 @@ class Outcome:
     """What became of a batch's changes and tombstones: by place and outcome, how many records.
 
     `moved`: records of earlier batches that turned out to be damaged, by place: how many. `epochs` (`epoch_rows`) and
-    `floors`: those that begin with this batch.
+    `cutoffs`: those that begin with this batch.
     """
 
-    counts: dict[Place, dict[str, int]] = field(default_factory=dict)
-    moved: dict[Place, int] = field(default_factory=dict)
+    counts: dict[TopicPartition, dict[str, int]] = field(default_factory=dict)
+    moved: dict[TopicPartition, int] = field(default_factory=dict)
     epochs: Sequence[Mapping[str, Any]] = ()
-    floors: Sequence[Floor] = ()
+    cutoffs: Sequence[Cutoff] = ()
 
     @property
     def is_damaged(self) -> bool:
         """Whether records were found damaged: they wait in quarantine."""
         return bool(self.moved) or any(counts.get("quarantined") for counts in self.counts.values())
 
-    def add(self, place: Place, outcome: str, records: int) -> None:
+    def add(self, place: TopicPartition, outcome: str, records: int) -> None:
         """So many more records of a place."""
         of_place = self.counts.setdefault(place, {})
         of_place[outcome] = of_place.get(outcome, 0) + records
@@ -92,7 +92,7 @@ class FeedBatch:
         return f"silver.{self.feed.name}"
 
     def total(self, count: str) -> int:
-        """The sum of a count over all stretches of the batch."""
+        """The sum of a count over all run segments of the batch."""
         return sum(row[count] for row in self.rows)
 
     @property
@@ -200,14 +200,14 @@ def entries(batch: FeedBatch, judged_records: DataFrame, *, is_damaged: bool = F
     return quarantine_rows(judged_records, batch.feed, **of_silver, is_damaged=is_damaged)
 
 
-def read_ranges(past: History) -> dict[Place, tuple[int, int]]:
+def read_ranges(past: History) -> dict[TopicPartition, tuple[int, int]]:
     """Of every place the offsets that silver has read, this batch included."""
     return covering((one.place, one.first_offset, one.last_offset) for one in past.known)
 
 
-def covering(parts: Iterable[tuple[Place, int, int]]) -> dict[Place, tuple[int, int]]:
+def covering(parts: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:
     """Of every place the range of offsets in which these ranges lie."""
-    ranges: dict[Place, tuple[int, int]] = {}
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
     for place, first, last in parts:
         so_far = ranges.get(place, (first, last))
         ranges[place] = (min(so_far[0], first), max(so_far[1], last))
@@ -215,10 +215,10 @@ def covering(parts: Iterable[tuple[Place, int, int]]) -> dict[Place, tuple[int, 
 
 
 def learned(feed: str, outcome: Outcome) -> list[dict[str, Any]]:
-    """What a batch has found out of a feed: records of earlier batches that are damaged, epochs and floors."""
+    """What a batch has found out of a feed: records of earlier batches that are damaged, epochs and cutoffs."""
     rows = [
         moved_row(feed, place, {"applied": -records, "quarantined": records})
         for place, records in outcome.moved.items()
     ]
-    has_news = bool(outcome.epochs or outcome.floors)
-    return [*rows, *([feed_row(feed, epochs=outcome.epochs, floors=outcome.floors)] if has_news else [])]
+    has_news = bool(outcome.epochs or outcome.cutoffs)
+    return [*rows, *([feed_row(feed, epochs=outcome.epochs, cutoffs=outcome.cutoffs)] if has_news else [])]

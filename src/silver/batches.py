@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.ranges import PLACE
 from lakehouse.tables import TableSpec, Warehouse, small_table
-from silver.order.runs import STRETCH
+from silver.order.runs import SEGMENT_KEY
 from silver.order.state import State, Stored, job_name, writer_of
 from silver.position import COORDINATES
 
@@ -103,7 +103,7 @@ def read_state(
     is_own = (F.col("writer") == F.lit(writer)) & F.col("batch").eqNullSafe(F.lit(batch).cast("bigint"))
     of_silver = (F.col("source") == source) & (F.col("checkpoint") == checkpoint) & ~F.coalesce(is_own, F.lit(False))
     rows = warehouse.read(BATCHES.name).where(of_silver)
-    by = ("source", "checkpoint", "feed", *STRETCH)
+    by = ("source", "checkpoint", "feed", *SEGMENT_KEY)
     last = F.max_by(F.struct("writer", "batch", "segment"), "sequence").alias("last")
     segments = rows.where("segment IS NOT NULL").groupBy(*by).agg(F.max("sequence").alias("sequence"), last)
     of_feeds = rows.where(" OR ".join(f"{name} IS NOT NULL" for name in _OF_FEED))

@@ -15,9 +15,9 @@ from lakehouse.contracts import Expectation, Feed
 from lakehouse.expectations import fails
 from lakehouse.rule_arguments import columns_asked, reason
 from silver.cells import cell_folds, cell_values
-from silver.merge import floor_type
+from silver.merge import cutoff_type
 from silver.order.fold import cells_of
-from silver.order.runs import Floor
+from silver.order.runs import Cutoff
 from silver.position import at_offset, place_of, position_type, same_place
 from silver.quarantine import DISCARDED, WAITS
 
@@ -191,9 +191,9 @@ def with_tombstones(placed: DataFrame, deletes: DataFrame) -> DataFrame:
     )
 
 
-def highest_floor(cutoffs: Mapping[str, Floor], feed: Feed) -> Column:
-    """The floor of a placed record's shard (`floor_type`), of `History.cutoffs`; NULL without one."""
-    kind = floor_type(feed)
+def highest_cutoff(cutoffs: Mapping[str, Cutoff], feed: Feed) -> Column:
+    """The cutoff of a placed record's shard (`cutoff_type`), of `History.cutoff_by_shard`; NULL without one."""
+    kind = cutoff_type(feed)
     if not cutoffs:
         return F.lit(None).cast(kind)
     by_shard = json.dumps({shard: one.as_json() for shard, one in cutoffs.items()})
@@ -201,27 +201,27 @@ def highest_floor(cutoffs: Mapping[str, Floor], feed: Feed) -> Column:
     return F.try_element_at(F.from_json(F.lit(by_shard), f"MAP<STRING, {kind}>"), shard)
 
 
-def with_floors(placed: DataFrame, floor: Column) -> DataFrame:
-    """The records with the `floor` of their shard, and whether they are older (`is_below_floor`)."""
-    is_below = F.expr("coalesce(position < floor.position, false)")
-    return placed.withColumn("floor", floor).withColumn("is_below_floor", is_below)
+def with_cutoffs(placed: DataFrame, cutoff: Column) -> DataFrame:
+    """The records with the `cutoff` of their shard, and whether they are older (`is_below_cutoff`)."""
+    is_below = F.expr("coalesce(position < cutoff.position, false)")
+    return placed.withColumn("cutoff", cutoff).withColumn("is_below_cutoff", is_below)
 
 
-def as_gone_below_floors(changes: DataFrame) -> DataFrame:
-    """The changes, those below their floor as a delete by it: so a key that they name is known to be gone.
+def as_gone_below_cutoffs(changes: DataFrame) -> DataFrame:
+    """The changes, those below their cutoff as a delete by it: so a key that they name is known to be gone.
 
     Whether they come in one batch with the truncate, before it or after it, the table is the same.
     """
     instead = {
-        "position": "floor.position",
+        "position": "cutoff.position",
         "is_delete": "true",
-        "op": "IF(floor.reason = 'truncate', 't', 'r')",
-        "topic": "floor.at_topic",
-        "partition": "floor.at_partition",
-        "offset": "floor.at_offset",
+        "op": "IF(cutoff.reason = 'truncate', 't', 'r')",
+        "topic": "cutoff.at_topic",
+        "partition": "cutoff.at_partition",
+        "offset": "cutoff.at_offset",
         "source_ts": "CAST(NULL AS TIMESTAMP)",
     }
-    return changes.withColumns({name: F.expr(f"IF(is_below_floor, {gone}, {name})") for name, gone in instead.items()})
+    return changes.withColumns({name: F.expr(f"IF(is_below_cutoff, {gone}, {name})") for name, gone in instead.items()})
 
 
 def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> DataFrame:
@@ -234,7 +234,7 @@ def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> 
     of_event = ["event_id", *(["topic"] if feed.is_sharded else [])]
     same_event = Window.partitionBy(*of_event)
     is_event = (F.col("kind") == "change") & F.col("event_id").isNotNull()
-    first_here = F.min(F.when(is_event & ~F.col("is_below_floor"), F.col("position"))).over(same_event)
+    first_here = F.min(F.when(is_event & ~F.col("is_below_cutoff"), F.col("position"))).over(same_event)
     first = known.select(*of_event, F.struct("topic", "partition", "offset").alias("known_at"))
     is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != F.struct("topic", "partition", "offset"))
     is_repeated = is_event & ((F.col("position") != first_here) | is_known_elsewhere)
@@ -323,7 +323,7 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     elif feed.sequence_by == "source_position":
         repeats = f"coalesce({same_place('position', 'now._position', feed)}, false)"
     empties = "false" if feed.append_only else "kind = 'truncate' AND NOT is_replay"
-    in_play = "kind IN ('change', 'truncate') AND NOT is_below_floor AND NOT is_repeated"
+    in_play = "kind IN ('change', 'truncate') AND NOT is_below_cutoff AND NOT is_repeated"
     outcome = f"""
         CASE WHEN kind = 'damaged' THEN 'quarantined'
              WHEN kind = 'tombstone' THEN 'tombstone'

@@ -1,7 +1,7 @@
 """Collecting deleted rows: those that no event can concern any more, by source position, never by a clock.
 
 A deleted row stays so that a late event finds it. It may go once everything below it was read: its position lies below
-what every partition has reached, and below every record in quarantine, and no offsets were skipped. The floor that is
+what every partition has reached, and below every record in quarantine, and no offsets were skipped. The cutoff that is
 written down then stands in for the rows: below it, an event of an unknown key is superseded, so nothing can rise from
 the dead. It holds for this silver alone: one that is rebuilt reads the deletes again.
 """
@@ -23,7 +23,7 @@ from silver.batches import append, checkpoint_of, read_state
 from silver.changelog import position_from
 from silver.from_bronze import highest_timestamps
 from silver.order.history import COLLECTED, History, history
-from silver.order.runs import Floor
+from silver.order.runs import Cutoff
 from silver.order.state import feed_row, writer_of
 from silver.position import PLACES, with_position
 from silver.quarantine import QUARANTINE, as_bronze, waits
@@ -69,15 +69,15 @@ def plan(warehouse: Warehouse, contracts: Contracts, feed: Feed, *, skipped: Col
 
 
 def carry_out(warehouse: Warehouse, feed: Feed, chosen: Plan) -> None:
-    """Write the floor down, then delete the rows below it."""
+    """Write the cutoff down, then delete the rows below it."""
     if chosen.horizon is None or not chosen.rows:
         return
-    floor = Floor(COLLECTED, chosen.horizon, None, "", -1, -1)
+    cutoff = Cutoff(COLLECTED, chosen.horizon, None, "", -1, -1)
     checkpoint = checkpoint_of(warehouse, feed.source)
     state = read_state(warehouse, feed.source, checkpoint=checkpoint)
     of_batch = {"run": None, "source": feed.source, "checkpoint": checkpoint, "batch": None}
     writer = writer_of(feed.source, checkpoint, f"collected {feed.name} {uuid4().hex}")
-    append(warehouse, state, [feed_row(feed.name, floors=[floor])], of_batch=of_batch, writer=writer)
+    append(warehouse, state, [feed_row(feed.name, cutoffs=[cutoff])], of_batch=of_batch, writer=writer)
     is_below = F.col("_position") < position_from(chosen.horizon, feed)
     warehouse.delta(f"silver.{feed.name}").delete(F.col("_is_deleted") & is_below)
 

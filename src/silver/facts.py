@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from silver.order.position import END_OF_SNAPSHOT
-from silver.order.runs import STRETCH
+from silver.order.runs import SEGMENT_KEY
 from silver.position import COORDINATES, IS_FULL_SNAPSHOT, STREAMED, coordinates
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
-    """One row (COUNTS) a STRETCH: its records by kind, how often rules failed, and what later batches need to know.
+    """One row (COUNTS) a SEGMENT_KEY: its records by kind, how often rules failed, and what later batches need to know.
 
     `absent_columns`: how many of the judged rows had no field for a column, of the columns where some had none.
     `lone_tombstones`: those whose delete is not just before them. `key_ranges`: between which values the records' keys
@@ -71,11 +71,11 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
         "key_ranges": _map({key: _range(key) for key in feed.keys if _is_whole(feed, key)}, _RANGE),
     }
     # All at once: Spark is told a struct of aggregates in one call.
-    facts = ", ".join([*STRETCH, *(f"{value} AS {name}" for name, value in found.items())])
+    facts = ", ".join([*SEGMENT_KEY, *(f"{value} AS {name}" for name, value in found.items())])
     placed = judged.withColumn("at", F.expr(f"CAST({at} AS {COORDINATES})"))
     return (
         placed.withColumn("snapshot_at", F.expr(f"IF({is_full}, at, NULL)"))
-        .groupBy(*STRETCH)
+        .groupBy(*SEGMENT_KEY)
         .agg(F.expr(f"struct({facts}) AS facts"))
         .select("facts.*")
     )

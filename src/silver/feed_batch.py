@@ -1,7 +1,7 @@
 """One batch of one feed: its records placed in the source's history, folded, and merged into the feed's silver table.
 
 The steps, in the order of `apply_feed`: what is known of the history; epochs that have begun; positions; tombstones
-that delete; floors; the MERGE; what became of each record; and the keys that are unusual, derived anew. Every step can
+that delete; cutoffs; the MERGE; what became of each record; and the keys that are unusual, derived anew. Every step can
 be repeated.
 """
 
@@ -25,14 +25,14 @@ from silver.batch import FeedBatch, Outcome, from_bronze, read_ranges
 from silver.batches import OUTBOX_EVENTS
 from silver.changelog import (
     ENDS,
-    as_gone_below_floors,
+    as_gone_below_cutoffs,
     deleting_tombstones,
-    highest_floor,
+    highest_cutoff,
     keys_across_partitions,
     latest_per_key,
     list_of_changes,
     outcomes,
-    with_floors,
+    with_cutoffs,
     with_repeated_events,
     with_tombstones,
 )
@@ -40,7 +40,7 @@ from silver.events import events
 from silver.from_bronze import fallen_behind, highest_timestamps, in_ranges, not_told_before
 from silver.merge import append_changes, merge_latest
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
-from silver.order.runs import Fall, Floor, Opening, Place
+from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition
 from silver.position import PLACES, with_position
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
 from silver.rederive import is_unusual_where, keys_of, rederive
@@ -57,7 +57,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
     """Apply a feed's `judged_records` to its table; what became of its changes and tombstones."""
     feed = batch.feed
     before = history(feed, [row.asDict() for row in batch.rows], batch.state)
-    past, openings = with_new_epochs(before, partial(_telling_news, batch, before))
+    past, epoch_starts = with_new_epochs(before, partial(_telling_news, batch, before))
     runs = {row["run_id"] for row in batch.rows}
     number = batch.total("read")
     # A value may be as large as Kafka lets it be.
@@ -72,9 +72,9 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
             deletes = stack.enter_context(held(_deletes(batch, placed, past)))
             if deleting := deletes.count():
                 placed = with_tombstones(placed, sent_along(deletes, deleting))
-        misplaced = _placed_before_their_epoch(past, openings)
-        past, floors = _with_new_floors(batch, placed, past, misplaced)
-        placed = with_floors(placed, highest_floor(past.cutoffs(), feed))
+        misplaced = _placed_before_their_epoch(past, epoch_starts)
+        past, cutoffs = _with_new_cutoffs(batch, placed, past, misplaced)
+        placed = with_cutoffs(placed, highest_cutoff(past.cutoff_by_shard(), feed))
         if feed.envelope == "outbox":
             placed = with_repeated_events(placed, feed, known=_known_events(batch, records, records=number))
         else:
@@ -83,12 +83,12 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
             # Records are sorted and joined for these columns: that is done once. Other positions are worked out anew.
             placed = stack.enter_context(held(placed))
         tells = ("change", "truncate") if feed.append_only else ("change",)
-        live = as_gone_below_floors(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
-        _merge(batch, live, past, floors, sent=number if is_light else None)
+        live = as_gone_below_cutoffs(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
+        _merge(batch, live, past, cutoffs, sent=number if is_light else None)
         if feed.envelope == "outbox":
             _remember_events(batch, live)
         outcome = _outcome_of(batch, placed, past, misplaced=misplaced, stack=stack)
-        outcome.epochs, outcome.floors = epoch_rows(past, openings), floors
+        outcome.epochs, outcome.cutoffs = epoch_rows(past, epoch_starts), cutoffs
         return outcome
 
 
@@ -97,7 +97,7 @@ def _outcome_of(
     placed: DataFrame,
     past: History,
     *,
-    misplaced: Mapping[Place, tuple[int, int]],
+    misplaced: Mapping[TopicPartition, tuple[int, int]],
     stack: ExitStack,
 ) -> Outcome:
     """What became of the batch's changes and tombstones, when the keys that ask for it have been derived anew."""
@@ -143,10 +143,10 @@ def _highest_timestamps(batch: FeedBatch, records: DataFrame, past: History) -> 
     return highest_timestamps(batch.bronze(), records) if is_needed else None
 
 
-def _telling_news(batch: FeedBatch, past: History, found: Sequence[Fall]) -> list[Fall]:
+def _telling_news(batch: FeedBatch, past: History, found: Sequence[Regression]) -> list[Regression]:
     """Of runs that fall behind, those that do not only repeat what bronze has."""
     read = read_ranges(past)
-    rows = in_ranges(batch.bronze(), {fall.place: read[fall.place] for fall in found})
+    rows = in_ranges(batch.bronze(), {regression.place: read[regression.place] for regression in found})
     # Held: what is asked of them would be pushed into the plan that reads them, over and over.
     with held(events(rows, batch.feed)) as told:
         fallen = fallen_behind(batch.warehouse.spark, found)
@@ -154,10 +154,12 @@ def _telling_news(batch: FeedBatch, past: History, found: Sequence[Fall]) -> lis
     return [found[row["number"]] for row in numbers]
 
 
-def _placed_before_their_epoch(past: History, openings: Sequence[Opening]) -> dict[Place, tuple[int, int]]:
+def _placed_before_their_epoch(
+    past: History, epoch_starts: Sequence[EpochStart]
+) -> dict[TopicPartition, tuple[int, int]]:
     """The offsets of earlier batches' records that are of an epoch that was not known when they were placed."""
-    ranges: dict[Place, tuple[int, int]] = {}
-    for one in openings:
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for one in epoch_starts:
         for place, (first, last) in past.read_again(one).items():
             ranges[place] = (min(first, ranges.get(place, (first, last))[0]), last)
     return ranges
@@ -180,35 +182,35 @@ def _deletes(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:
     return deleting_tombstones(placed, table, batch.feed, ends=ends)
 
 
-def _with_new_floors(
-    batch: FeedBatch, placed: DataFrame, past: History, misplaced: Mapping[Place, tuple[int, int]]
-) -> tuple[History, list[Floor]]:
-    """The history with the floors of this batch, and those that are the highest now."""
+def _with_new_cutoffs(
+    batch: FeedBatch, placed: DataFrame, past: History, misplaced: Mapping[TopicPartition, tuple[int, int]]
+) -> tuple[History, list[Cutoff]]:
+    """The history with the cutoffs of this batch, and those that are the highest now."""
     if batch.feed.append_only:
         return past, []
-    new = past.snapshot_floors()
+    new = past.snapshot_cutoffs()
     if batch.total("truncates"):
         new += _truncates(batch, placed)
     if misplaced:
         # A truncate names no key.
         rows = from_bronze(batch, in_ranges(batch.bronze(), misplaced).where(F.col("key").isNull()))
         new += _truncates(batch, with_position(rows, batch.feed, places=_places(batch, past)))
-    past = past.with_floors(new)
-    highest = past.highest_floors("truncate", "snapshot").values()
-    return past, [floor for floor in highest if floor in new]
+    past = past.with_cutoffs(new)
+    highest = past.highest_cutoffs("truncate", "snapshot").values()
+    return past, [cutoff for cutoff in highest if cutoff in new]
 
 
 def _places(batch: FeedBatch, past: History, *, runs: Collection[str] | None = None) -> DataFrame:
     return small_table(batch.warehouse.spark, past.places(runs=runs), PLACES)
 
 
-def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Floor]:
+def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Cutoff]:
     at = F.struct("position", "topic", "partition", "offset")
     last = F.max(at).alias("at")
     found = placed.where(F.col("kind") == "truncate").groupBy("topic").agg(last)
     rows = found.select("at.topic", "at.partition", "at.offset", F.to_json("at.position").alias("position")).collect()
     return [
-        Floor(
+        Cutoff(
             reason="truncate",
             position=row["position"],
             topic=row["topic"] if batch.feed.is_sharded else None,
@@ -230,7 +232,9 @@ def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataF
     return known.select("event_id", "topic", "partition", "offset").distinct()
 
 
-def _merge(batch: FeedBatch, live: DataFrame, past: History, new_floors: Sequence[Floor], *, sent: int | None) -> None:
+def _merge(
+    batch: FeedBatch, live: DataFrame, past: History, new_cutoffs: Sequence[Cutoff], *, sent: int | None
+) -> None:
     """Bring the table up to the `live` changes. `sent`: how many there are at most, where rows are light; or None."""
     feed, table = batch.feed, batch.warehouse.delta(batch.table)
     if feed.append_only:
@@ -239,15 +243,15 @@ def _merge(batch: FeedBatch, live: DataFrame, past: History, new_floors: Sequenc
         return
     if feed.sequence_by == "kafka_offset":
         _report_strays(batch, live, past)
-    collected = past.highest_floors(COLLECTED).get(None)
+    collected = past.highest_cutoffs(COLLECTED).get(None)
     below = None if collected is None else collected.position
-    if not (batch.total("changes") or batch.total("tombstones") or new_floors):
+    if not (batch.total("changes") or batch.total("tombstones") or new_cutoffs):
         return
     latest, between = latest_per_key(live, feed), batch.key_ranges
-    # A floor goes over all rows of the table, and between two keys there are few.
-    size = 0 if new_floors or between else batch.table_size
+    # A cutoff goes over all rows of the table, and between two keys there are few.
+    size = 0 if new_cutoffs or between else batch.table_size
     with merge_source(latest, key=feed.keys[0], count=sent, size_in_bytes=size) as source:
-        merge_latest(table, source, feed, floors=new_floors, unknown_below=below, between=between)
+        merge_latest(table, source, feed, cutoffs=new_cutoffs, unknown_below=below, between=between)
 
 
 def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:

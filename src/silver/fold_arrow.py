@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakehouse.contracts import Feed
 from silver.order.fold import PlacedEvent, Row, RowKey, cells_of, fold
 from silver.order.position import Position
-from silver.order.runs import Floor
+from silver.order.runs import Cutoff
 
 # The columns of an event, as `fold_table` takes them, beside its `row`.
 EVENT = (
@@ -24,11 +24,11 @@ EVENT = (
 _AS_THEY_ARE = tuple(name for name in EVENT if name not in {"position", "source_ts"})
 
 
-def fold_table(events: pa.Table, *, feed: Feed, cutoffs: Mapping[str, Floor]) -> pa.Table:
+def fold_table(events: pa.Table, *, feed: Feed, cutoffs: Mapping[str, Cutoff]) -> pa.Table:
     """A row an event: its coordinates, `outcome`, `is_damaged`; and where it is the last of its key, the key's `latest`
     row, with the columns of the silver table.
 
-    `events`: EVENT and `row`; all events of these keys. `cutoffs`: `History.cutoffs`.
+    `events`: EVENT and `row`; all events of these keys. `cutoffs`: `History.cutoff_by_shard`.
     """
     events = events.combine_chunks()
     folded = fold(_placed(events, feed), feed, cutoffs)

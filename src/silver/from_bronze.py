@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.tables import small_table
-from silver.order.runs import Fall, Place
+from silver.order.runs import Regression, TopicPartition
 from silver.position import COORDINATES, STREAMED, coordinates, log_place
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _IN_PLACE = ("topic", "topic_id", "partition")
 
 
-def in_ranges(bronze: DataFrame, ranges: Mapping[Place, tuple[int, int]]) -> DataFrame:
+def in_ranges(bronze: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame:
     """The bronze rows that lie in one of these ranges of offsets, both ends included."""
     rows = [
         {**dict(zip(_IN_PLACE, place, strict=True)), "first": first, "last": last}
@@ -37,17 +37,17 @@ def in_ranges(bronze: DataFrame, ranges: Mapping[Place, tuple[int, int]]) -> Dat
     )
 
 
-def fallen_behind(spark: SparkSession, found: Sequence[Fall]) -> DataFrame:
+def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame:
     """The runs that fall behind: topic, topic_id, partition, run_id, `from_offset`, `below` and their `number`."""
     rows = [
         {
-            **dict(zip(_IN_PLACE, fall.place, strict=True)),
-            "run_id": fall.run_id,
-            "from_offset": fall.from_offset,
-            "below": list(fall.below),
+            **dict(zip(_IN_PLACE, regression.place, strict=True)),
+            "run_id": regression.run_id,
+            "from_offset": regression.from_offset,
+            "below": list(regression.below),
             "number": number,
         }
-        for number, fall in enumerate(found)
+        for number, regression in enumerate(found)
     ]
     columns = f"topic STRING, topic_id STRING, partition INT, run_id STRING, from_offset BIGINT, below {COORDINATES}"
     return small_table(spark, rows, f"{columns}, number INT")

@@ -12,7 +12,7 @@ from lakehouse.contracts import Feed
 from lakehouse.tables import OWN_PROPERTY, UPSERTED, TableSpec
 from silver.cells import cell_columns, cell_updates, has_cell_news
 from silver.order.fold import cells_of
-from silver.order.runs import Floor
+from silver.order.runs import Cutoff
 from silver.position import position_type, same_place
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ _WITH_STATISTICS = ("_topic", "_partition", "_offset")
 _WITHOUT_STATISTICS = ("ARRAY", "BINARY", "BOOLEAN")
 
 
-def floor_type(feed: Feed) -> str:
-    """The Spark type of a floor."""
+def cutoff_type(feed: Feed) -> str:
+    """The Spark type of a cutoff."""
     position = position_type(feed)
     return f"STRUCT<reason: STRING, position: {position}, at_topic: STRING, at_partition: INT, at_offset: BIGINT>"
 
@@ -76,14 +76,14 @@ def merge_latest(
     latest: DataFrame,
     feed: Feed,
     *,
-    floors: Sequence[Floor] = (),
+    cutoffs: Sequence[Cutoff] = (),
     unknown_below: str | None = None,
     between: Mapping[str, tuple[int, int]] | None = None,
 ) -> int:
     """Apply the last word on every key; the number of rows that changed.
 
     Deletes stay as rows with their position and nothing but their key: a late event finds the higher position and
-    does nothing. `latest` has at most one row a key. `floors`: rows below them, which `latest` does not name, are
+    does nothing. `latest` has at most one row a key. `cutoffs`: rows below them, which `latest` does not name, are
     deleted. `unknown_below`: a key that the table does not have is passed over below this position (JSON).
     `between`: of keys that are whole numbers, the lowest and the highest that `latest` has.
     """
@@ -112,17 +112,17 @@ def merge_latest(
         values["_applied_at"] = "latest._applied_at"
         condition = f"{is_later} AND NOT {_is_repeated(feed)}"
     if feed.sequence_by == "source_position":
-        # What is deleted is not deleted again by a floor.
-        by_floor = "target._is_deleted AND latest._is_deleted AND latest._op IN ('t', 'r')"
-        condition = f"({condition}) AND NOT ({by_floor})"
+        # What is deleted is not deleted again by a cutoff.
+        by_cutoff = "target._is_deleted AND latest._is_deleted AND latest._op IN ('t', 'r')"
+        condition = f"({condition}) AND NOT ({by_cutoff})"
     merge = (
         table.alias("target")
         .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
         .whenMatchedUpdate(condition=condition, set=dict(values))
         .whenNotMatchedInsertAll(condition=_is_known_or_not_below(unknown_below, feed))
     )
-    if floors:
-        merge = merge.whenNotMatchedBySourceUpdate(condition=_is_below(floors, feed), set=_gone(floors, feed))
+    if cutoffs:
+        merge = merge.whenNotMatchedBySourceUpdate(condition=_is_below(cutoffs, feed), set=_gone(cutoffs, feed))
     return int(merge.execute().collect()[0]["num_affected_rows"])
 
 
@@ -167,33 +167,33 @@ def _is_known_or_not_below(position: str | None, feed: Feed) -> str | None:
     return None if position is None else f"latest._position >= {_literal(position, feed)}"
 
 
-def _floor(floors: Sequence[Floor], feed: Feed) -> str:
-    """SQL: the floor of a row of `target`; NULL without."""
-    by_topic = json.dumps({floor.topic or "": floor.as_json() for floor in floors})
+def _cutoff(cutoffs: Sequence[Cutoff], feed: Feed) -> str:
+    """SQL: the cutoff of a row of `target`; NULL without."""
+    by_topic = json.dumps({cutoff.topic or "": cutoff.as_json() for cutoff in cutoffs})
     shard = "target._topic" if feed.is_sharded else "''"
-    return f"try_element_at(from_json('{by_topic}', 'MAP<STRING, {floor_type(feed)}>'), {shard})"
+    return f"try_element_at(from_json('{by_topic}', 'MAP<STRING, {cutoff_type(feed)}>'), {shard})"
 
 
-def _is_below(floors: Sequence[Floor], feed: Feed) -> str:
-    return f"NOT target._is_deleted AND coalesce(target._position < {_floor(floors, feed)}.position, false)"
+def _is_below(cutoffs: Sequence[Cutoff], feed: Feed) -> str:
+    return f"NOT target._is_deleted AND coalesce(target._position < {_cutoff(cutoffs, feed)}.position, false)"
 
 
-def _gone(floors: Sequence[Floor], feed: Feed) -> dict[str, str | Column]:
-    """What a row becomes that a floor removes: its key, and where it was removed."""
-    floor = _floor(floors, feed)
+def _gone(cutoffs: Sequence[Cutoff], feed: Feed) -> dict[str, str | Column]:
+    """What a row becomes that a cutoff removes: its key, and where it was removed."""
+    cutoff = _cutoff(cutoffs, feed)
     values: dict[str, str | Column] = {column: "NULL" for column in feed.columns if column not in feed.keys}
     values |= {
-        "_position": f"{floor}.position",
-        "_op": f"IF({floor}.reason = 'truncate', 't', 'r')",
+        "_position": f"{cutoff}.position",
+        "_op": f"IF({cutoff}.reason = 'truncate', 't', 'r')",
         "_is_deleted": "true",
         "_source_ts": "NULL",
-        "_topic": f"{floor}.at_topic",
-        "_partition": f"{floor}.at_partition",
-        "_offset": f"{floor}.at_offset",
+        "_topic": f"{cutoff}.at_topic",
+        "_partition": f"{cutoff}.at_partition",
+        "_offset": f"{cutoff}.at_offset",
         "_applied_at": "current_timestamp()",
     }
     if cells_of(feed):
-        values |= {"_deleted_position": f"{floor}.position", "_cell_positions": "NULL"}
+        values |= {"_deleted_position": f"{cutoff}.position", "_cell_positions": "NULL"}
         values |= {} if feed.payload == "partial" else {"_unresolved_columns": "NULL"}
     return values
 

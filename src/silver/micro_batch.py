@@ -27,7 +27,7 @@ from silver.events import of_feed
 from silver.facts import counts, ignored_counts, offset_gaps
 from silver.feed_batch import apply_feed
 from silver.from_bronze import in_ranges
-from silver.order.runs import Place
+from silver.order.runs import TopicPartition
 from silver.order.state import Extent, OfFeed, State, audit_rows, extents, feed_row, job_name, segment_rows, writer_of
 from silver.quarantine import Standing
 from silver.required_fields import require_fields
@@ -174,7 +174,7 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
     return None
 
 
-def _standing(warehouse: Warehouse, job: Job, ranges: Mapping[Place, tuple[int, int]]) -> Standing:
+def _standing(warehouse: Warehouse, job: Job, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Standing:
     """What the quarantine has that concerns a batch: asked for where records of the source wait, or it is not known."""
     known = job.memory.standing
     if known is None or known.waiting:

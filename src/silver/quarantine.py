@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Expectation, Feed
 from lakehouse.tables import TableSpec, Warehouse, small_table
-from silver.order.runs import Place
+from silver.order.runs import TopicPartition
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -154,7 +154,7 @@ def waits() -> Column:
     return (F.col("state") == "open") | is_asked
 
 
-def standing(warehouse: Warehouse, source: str, ranges: Mapping[Place, tuple[int, int]]) -> Standing:
+def standing(warehouse: Warehouse, source: str, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Standing:
     """What concerns a batch of these ranges of offsets."""
     rows = [
         {"topic": topic, "topic_id": topic_id, "partition": partition, "first": first, "last": last}

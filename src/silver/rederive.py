@@ -24,7 +24,7 @@ from silver.from_bronze import highest_timestamps, in_ranges
 from silver.merge import merge_latest, replace_rows, row_type
 from silver.order.history import History
 from silver.order.keys import Key, groups
-from silver.order.runs import Place
+from silver.order.runs import TopicPartition
 from silver.position import PLACES, STREAMED, with_position
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
 
@@ -46,7 +46,7 @@ class Rederived(NamedTuple):
     """
 
     outcomes: DataFrame
-    moved: Mapping[Place, int]
+    moved: Mapping[TopicPartition, int]
 
 
 def rederive(batch: FeedBatch, keys: DataFrame, past: History, own: DataFrame, stack: ExitStack) -> Rederived:
@@ -157,7 +157,7 @@ def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     events = records.withColumns({"is_streamed": F.expr(f"{STREAMED} = 1"), "passed_over": F.col(passed_over)}).select(
         "shard", "group", *EVENT, "row"
     )
-    cutoffs = past.cutoffs()
+    cutoffs = past.cutoff_by_shard()
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
     return events.groupBy("shard", "group").applyInArrow(
         lambda events: fold_table(events, feed=feed, cutoffs=cutoffs),  # Spark looks for types, which a partial has not
@@ -165,7 +165,9 @@ def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     )
 
 
-def _damaged_aside(batch: FeedBatch, records: DataFrame, damaged: DataFrame, own: DataFrame) -> dict[Place, int]:
+def _damaged_aside(
+    batch: FeedBatch, records: DataFrame, damaged: DataFrame, own: DataFrame
+) -> dict[TopicPartition, int]:
     """Put the damaged records into quarantine; those of earlier batches, by place."""
     known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
     # What an earlier batch has found damaged, it has moved in the batch audit too.

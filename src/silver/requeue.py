@@ -30,7 +30,7 @@ from silver.batches import append, read_state
 from silver.facts import counts
 from silver.feed_batch import apply_feed
 from silver.micro_batch import Job
-from silver.order.runs import Place
+from silver.order.runs import TopicPartition
 from silver.order.state import OUTCOMES, moved_row, segment_rows, writer_of
 from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_waiting
 
@@ -163,7 +163,7 @@ def _writer(feed: Feed, asked: _Asked) -> str:
 
 
 def _write_down(
-    batch: FeedBatch, asked: _Asked, passing: Mapping[Place, Mapping[str, int]], outcome: Outcome
+    batch: FeedBatch, asked: _Asked, passing: Mapping[TopicPartition, Mapping[str, int]], outcome: Outcome
 ) -> Sequence[Mapping[str, Any]]:
     """What silver has learned, once for a request. Returns the rows of its own records."""
     feed, requeued = batch.feed, requeued_rows(batch.feed.name, passing, outcome)
@@ -175,7 +175,9 @@ def _write_down(
     return requeued
 
 
-def requeued_rows(feed: str, passing: Mapping[Place, Mapping[str, int]], outcome: Outcome) -> Sequence[dict[str, Any]]:
+def requeued_rows(
+    feed: str, passing: Mapping[TopicPartition, Mapping[str, int]], outcome: Outcome
+) -> Sequence[dict[str, Any]]:
     """Rows of `ops.batches` that move records out of quarantine: to what became of them.
 
     `passing`: of every place, how many of them pass (`records`), and how many of these are `ignored`.
@@ -188,7 +190,7 @@ def requeued_rows(feed: str, passing: Mapping[Place, Mapping[str, int]], outcome
     return rows
 
 
-def _passing(records: DataFrame) -> dict[Place, dict[str, int]]:
+def _passing(records: DataFrame) -> dict[TopicPartition, dict[str, int]]:
     passes = records.where(F.col("kind") != "quarantined")
     is_ignored = F.count_if(F.col("kind") == "ignored").alias("ignored")
     rows = passes.groupBy(*OF_PLACE).agg(F.count(F.lit(1)).alias("records"), is_ignored).collect()

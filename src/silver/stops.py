@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts import Expectation, Feed
 from lakehouse.errors import FeedStoppedError
-from silver.order.runs import Place
+from silver.order.runs import TopicPartition
 from silver.order.state import suspended_row
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ BUDGET = "poison_budget"
 class Reach:
     """What a batch has of a topic-partition."""
 
-    place: Place
+    place: TopicPartition
     first: int
     last: int
     records: int

@@ -74,7 +74,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         deletes = deleting_tombstones(placed, table, feed, ends=small_table(spark, [], ENDS))
         told = with_tombstones(placed, deletes)
         known = small_table(spark, [], OUTBOX_EVENTS.columns)
-        events = with_repeated_events(told.withColumn("is_below_floor", F.lit(False)), feed, known=known)
+        events = with_repeated_events(told.withColumn("is_below_cutoff", F.lit(False)), feed, known=known)
         written += [
             counts(read, feed=feed, rules=[rule.name for rule in rules]),
             ignored_counts(batch),

@@ -19,7 +19,7 @@ from lakehouse.errors import TableError
 from lakehouse.tables import TableSpec, Warehouse
 from silver import apply
 from silver.merge import silver_table
-from silver.order.runs import STRETCH
+from silver.order.runs import SEGMENT_KEY
 from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import per_partition, read, write
@@ -160,7 +160,12 @@ def test_silver_is_made_anew_from_bronze(passed_over: Warehouse, contracts: Cont
 
 def stretches_of(warehouse: Warehouse) -> list[str]:
     """What is known of every connector run, whatever the batches were."""
-    told = warehouse.read("ops.batches").where("segment IS NOT NULL").select(*STRETCH, "segment.*").groupBy(*STRETCH)
+    told = (
+        warehouse.read("ops.batches")
+        .where("segment IS NOT NULL")
+        .select(*SEGMENT_KEY, "segment.*")
+        .groupBy(*SEGMENT_KEY)
+    )
     rows = told.agg(
         F.min("first_offset"), F.max("last_offset"), F.bool_or("has_end"), F.min("lowest"), F.max("highest")
     )

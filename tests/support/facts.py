@@ -6,7 +6,7 @@ from typing import Any
 
 
 def counted(first: int, last: int, *, run: str = "run-1", feed: str | None = "orders", **more: Any) -> dict[str, Any]:
-    """The facts of a stretch of one topic-partition."""
+    """The facts of a run segment of one topic-partition."""
     return {
         **{"feed": feed, "topic": "orders", "topic_id": "id", "partition": 0, "run_id": run, "snapshot_at": None},
         **{"first_offset": first, "last_offset": last, "read": last - first + 1, "ignored": 0, "quarantined": 0},

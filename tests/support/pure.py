@@ -26,7 +26,7 @@ from silver.order.position import (
     repeats,
     source_position,
 )
-from silver.order.runs import Coordinates, Fall, Floor, Place
+from silver.order.runs import Coordinates, Cutoff, Regression, TopicPartition
 from silver.order.state import State, feed_row, segment_rows, writer_of
 from tests.support.events import Record, micros
 
@@ -40,7 +40,7 @@ class Read(NamedTuple):
     event: Event
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         return self.record["topic"], "id", self.record["partition"]
 
     @property
@@ -75,9 +75,9 @@ class PureSilver:
         )
         again = {place: span for one in begun for place, span in past.read_again(one).items()}
         of_epoch = [one for one in known_before if one.place in again and _within(one.offset, again[one.place])]
-        new = [*past.snapshot_floors(), *self._truncates(past, [*batch, *of_epoch])]
-        self.past = past.with_floors(new)
-        rows = [*segment_rows(self.state, facts), feed_row(self.feed.name, epochs=epoch_rows(past, begun), floors=new)]
+        new = [*past.snapshot_cutoffs(), *self._truncates(past, [*batch, *of_epoch])]
+        self.past = past.with_cutoffs(new)
+        rows = [*segment_rows(self.state, facts), feed_row(self.feed.name, epochs=epoch_rows(past, begun), cutoffs=new)]
         written = {"source": self.feed.source, "checkpoint": "", "writer": writer_of(self.feed.source, "")}
         sequence = self.state.sequence + 1
         self.state = self.state.after([{**row, **written, "batch": sequence, "sequence": sequence} for row in rows])
@@ -92,10 +92,10 @@ class PureSilver:
         return tuple(self._value(one.event, key) for key in self.feed.keys)
 
     @property
-    def cutoffs(self) -> Mapping[str, Floor]:
+    def cutoff_by_shard(self) -> Mapping[str, Cutoff]:
         """Of what is known now."""
         assert self.past is not None
-        return self.past.cutoffs()
+        return self.past.cutoff_by_shard()
 
     def placed(self) -> tuple[Sequence[Read], Sequence[PlacedEvent]]:
         """All records, and what they state with its position."""
@@ -106,7 +106,7 @@ class PureSilver:
     def folded(self) -> tuple[Sequence[Read], Folded]:
         """All records, and what they lead to."""
         read, placed = self.placed()
-        return read, fold(placed, self.feed, self.cutoffs)
+        return read, fold(placed, self.feed, self.cutoff_by_shard)
 
     def rows(self) -> Rows:
         """The rows that all records lead to; None: deleted."""
@@ -141,7 +141,7 @@ class PureSilver:
         amount = self._value(event, "total_amount")
         return isinstance(amount, Decimal) and amount < 0
 
-    def _placed(self, one: Read, places: Mapping[Place, Known]) -> PlacedEvent:
+    def _placed(self, one: Read, places: Mapping[TopicPartition, Known]) -> PlacedEvent:
         record, event, of_place = one.record, one.event, places[one.place]
         keys = self.key_of(one) if event.row is not None else (None,)
         return PlacedEvent(
@@ -171,27 +171,29 @@ class PureSilver:
             passed_over=event.left_out,
         )
 
-    def _truncates(self, past: History, records: Sequence[Read]) -> list[Floor]:
+    def _truncates(self, past: History, records: Sequence[Read]) -> list[Cutoff]:
         places = {_place_of(row): known_of(row) for row in past.places()}
         found = []
         for one in records:
             if one.event.kind == "truncate":
                 position = self._placed(one, places).position
                 assert position is not None
-                found.append(Floor("truncate", _json(position), None, one.place[0], one.place[2], one.offset))
+                found.append(Cutoff("truncate", _json(position), None, one.place[0], one.place[2], one.offset))
         return found
 
-    def _telling_news(self, found: Sequence[Fall], before: Sequence[Read], batch: Sequence[Read]) -> Collection[Fall]:
+    def _telling_news(
+        self, found: Sequence[Regression], before: Sequence[Read], batch: Sequence[Read]
+    ) -> Collection[Regression]:
         """The runs that have stated something behind `below` that no earlier record of their place has."""
         news = []
-        for fall in found:
-            of_place = [one for one in (*before, *batch) if one.place == fall.place]
+        for regression in found:
+            of_place = [one for one in (*before, *batch) if one.place == regression.place]
             said = {_said(one): one.offset for one in sorted(of_place, key=lambda one: -one.offset)}
             for one in of_place:
                 at = coordinates(one.event.source, self.feed.kind)
-                is_behind = is_streamed(one.event.source) and at is not None and at < fall.below
-                if one.event.run_id == fall.run_id and is_behind and said[_said(one)] >= fall.from_offset:
-                    news.append(fall)
+                is_behind = is_streamed(one.event.source) and at is not None and at < regression.below
+                if one.event.run_id == regression.run_id and is_behind and said[_said(one)] >= regression.from_offset:
+                    news.append(regression)
                     break
         return news
 
@@ -265,7 +267,7 @@ def _json(position: Sequence[Any]) -> str:
     return json.dumps({f"part_{number}": part for number, part in enumerate(position)})
 
 
-def _place_of(row: Mapping[str, Any]) -> Place:
+def _place_of(row: Mapping[str, Any]) -> TopicPartition:
     return row["topic"], row["topic_id"], row["partition"]
 
 

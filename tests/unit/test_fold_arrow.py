@@ -73,7 +73,7 @@ def test_the_rows_have_the_values_of_the_records_that_the_fold_names(contracts: 
         history = random_history(kind, random, topic=feed.topics[0], features=None)
         silver: PureSilver = told(contracts, history, in_one(history.records))
         read, placed = silver.placed()
-        found = fold_table(table_of(read, placed, feed), feed=feed, cutoffs=silver.cutoffs)
+        found = fold_table(table_of(read, placed, feed), feed=feed, cutoffs=silver.cutoff_by_shard)
         assert rows_in(found, feed) == silver.rows()
         _read, folded = silver.folded()
         assert found.column("outcome").to_pylist() == [folded.outcomes.get(place) for place in range(len(read))]

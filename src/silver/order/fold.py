@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from lakehouse.contracts import Feed
 from silver.decode.explain import large_columns
 from silver.order.position import BEFORE_ALL_OFFSETS, Position, at_offset
-from silver.order.runs import Floor
+from silver.order.runs import Cutoff
 
 RowKey = tuple[Any, ...]
 _STATED = ("change", "quarantined")
@@ -99,8 +99,8 @@ def cells_of(feed: Feed) -> tuple[str, ...]:
     return large_columns(feed)
 
 
-def fold(records: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Floor]) -> Folded:
-    """The rows of all keys that these records name. `cutoffs`: `History.cutoffs`. A record may be there twice."""
+def fold(records: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Cutoff]) -> Folded:
+    """The rows of all keys that these records name. `cutoffs`: of each shard. A record may be there twice."""
     folded = Folded(damaged=damaged(records, feed))
     sound = [(number, one) for number, one in enumerate(records) if number not in folded.damaged]
     changes = list(_changes(sound, feed, {shard: (one.as_position(), one) for shard, one in cutoffs.items()}))
@@ -147,7 +147,7 @@ def damaged(records: Sequence[PlacedEvent], feed: Feed) -> set[int]:
 
 
 def _changes(
-    sound: Sequence[tuple[int, PlacedEvent]], feed: Feed, cutoffs: Mapping[str, tuple[Position, Floor]]
+    sound: Sequence[tuple[int, PlacedEvent]], feed: Feed, cutoffs: Mapping[str, tuple[Position, Cutoff]]
 ) -> Iterable[Change]:
     """The changes, and the tombstones that delete; those below their cutoff as a delete by it."""
     deletes = _deleting_tombstones(sound, feed)
@@ -158,9 +158,9 @@ def _changes(
         is_delete = one.is_delete or number in deletes
         below = cutoffs.get(one.topic if feed.is_sharded else "")
         if below is not None and position < below[0]:
-            at, floor = below
-            place = (floor.at_topic, floor.at_partition, floor.at_offset)
-            yield Change(number, one, at, "t" if floor.reason == "truncate" else "r", True, place, True)
+            at, cutoff = below
+            place = (cutoff.at_topic, cutoff.at_partition, cutoff.at_offset)
+            yield Change(number, one, at, "t" if cutoff.reason == "truncate" else "r", True, place, True)
         else:
             place = (one.topic, one.partition, one.offset)
             yield Change(number, one, position, "d" if number in deletes else one.op, is_delete, place)

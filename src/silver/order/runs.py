@@ -1,7 +1,7 @@
 """What a feed's history is made of: connector runs, their snapshots and their coordinates, and what follows from it.
 
-Stretches are what silver remembers of the records it has read, a few a partition and run (`ops.batches`). From
-them alone, whatever the batches were: the snapshot LSNs and epochs that positions need, and the floors that completed
+Run segments are what silver remembers of the records it has read, a few a partition and run (`ops.batches`). From
+them alone, whatever the batches were: the snapshot LSNs and epochs that positions need, and the cutoffs that completed
 snapshots write. Rules: docs/ordering.md. Imports without pyspark.
 """
 
@@ -18,15 +18,15 @@ MAX_OFFSET = 2**63 - 1
 EPOCHS_A_MILLISECOND = 1024
 
 # Topic, the broker's id of it, partition: offsets begin again when a topic is made again.
-Place = tuple[str, str, int]
+TopicPartition = tuple[str, str, int]
 Coordinates = tuple[int, ...]
 
 # What the facts of a batch are grouped by: a connector run in a partition, its full snapshots apart.
-STRETCH = ("topic", "topic_id", "partition", "run_id", "snapshot_at")
+SEGMENT_KEY = ("topic", "topic_id", "partition", "run_id", "snapshot_at")
 
 
 @dataclass(frozen=True)
-class Stretch:
+class RunSegment:
     """The records of one connector run in one partition: those of one full snapshot, or all others.
 
     `lowest` and `highest`: the coordinates of the streamed changes. `read_from_ms`, `read_to_ms`: when the connector
@@ -50,7 +50,7 @@ class Stretch:
     highest_timestamp_ms: int | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """Topic, topic id and partition."""
         return self.topic, self.topic_id, self.partition
 
@@ -66,7 +66,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Opening:
+class EpochStart:
     """A run with which a new epoch begins: the source's coordinates have started again.
 
     `epoch` is made of the run's first Kafka timestamp, so an epoch that is found late still stands between others.
@@ -79,10 +79,10 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Fall:
+class Regression:
     """A run whose coordinates fall behind `below`, which an earlier record of the place had: a replay, or an epoch."""
 
-    place: Place
+    place: TopicPartition
     run_id: str
     from_offset: int
     below: Coordinates
@@ -90,7 +90,7 @@ class Fall:
 
 
 @dataclass(frozen=True)
-class Floor:
+class Cutoff:
     """Rows and changes below `position` (JSON) are gone. `topic`: only those of this topic. The record that says so."""
 
     reason: str
@@ -101,7 +101,7 @@ class Floor:
     at_offset: int
 
     def as_json(self) -> dict[str, object]:
-        """The floor in the form of `floor_type`."""
+        """The cutoff in the form of `cutoff_type`."""
         return {**vars(self), "position": json.loads(self.position)}
 
     def as_position(self) -> tuple[Any, ...]:
@@ -110,20 +110,20 @@ class Floor:
 
 
 @dataclass(frozen=True)
-class SnapshotFloor:
+class SnapshotCutoff:
     """What a completed full snapshot tells: rows older than `at`, in the epoch, that it did not name are gone."""
 
-    place: Place
+    place: TopicPartition
     offset: int
     run_id: str
     epoch: int
     at: Coordinates
 
 
-def stretches(rows: Iterable[Mapping[str, Any]]) -> list[Stretch]:
-    """Rows of `ops.batches`, or of one batch, as stretches: one a partition, run and snapshot."""
+def run_segments(rows: Iterable[Mapping[str, Any]]) -> list[RunSegment]:
+    """Rows of `ops.batches`, or of one batch, as run segments: one a partition, run and snapshot."""
     return together(
-        Stretch(
+        RunSegment(
             topic=row["topic"],
             topic_id=row["topic_id"],
             partition=row["partition"],
@@ -144,16 +144,16 @@ def stretches(rows: Iterable[Mapping[str, Any]]) -> list[Stretch]:
     )
 
 
-def together(parts: Iterable[Stretch]) -> list[Stretch]:
+def together(parts: Iterable[RunSegment]) -> list[RunSegment]:
     """Those of the same partition, run and snapshot as one; by partition and offset."""
-    merged: dict[tuple[Any, ...], Stretch] = {}
+    merged: dict[tuple[Any, ...], RunSegment] = {}
     for new in parts:
         identity = (new.place, new.run_id, new.snapshot_at)
         merged[identity] = _together(merged[identity], new) if identity in merged else new
     return sorted(merged.values(), key=lambda one: (one.place, one.first_offset))
 
 
-def _together(one: Stretch, other: Stretch) -> Stretch:
+def _together(one: RunSegment, other: RunSegment) -> RunSegment:
     return replace(
         one,
         first_offset=min(one.first_offset, other.first_offset),
@@ -182,7 +182,7 @@ def _most(one: Any, other: Any) -> Any:
 Order = tuple[int, int, str]
 
 
-def run_order(known: Iterable[Stretch]) -> dict[str, Order]:
+def run_order(known: Iterable[RunSegment]) -> dict[str, Order]:
     """The runs that have a name, one after the other: by the Kafka timestamp of their first record, then its offset."""
     first: dict[str, Order] = {}
     for one in known:
@@ -192,12 +192,14 @@ def run_order(known: Iterable[Stretch]) -> dict[str, Order]:
     return first
 
 
-def falls(known: Sequence[Stretch], openings: Collection[Opening], *, new: Collection[Place]) -> list[Fall]:
+def regressions(
+    known: Sequence[RunSegment], epoch_starts: Collection[EpochStart], *, new: Collection[TopicPartition]
+) -> list[Regression]:
     """The runs, in places with `new` records, whose coordinates fall behind those of earlier runs of their epoch.
 
-    A record without a run (a connector that does not name them) may be a replay; it never falls.
+    A record without a run (a connector that does not name them) may be a replay; it never falls behind.
     """
-    opened = {opening.run_id for opening in openings}
+    opened = {epoch_start.run_id for epoch_start in epoch_starts}
     found = []
     for parts in _lanes(known):
         high: Coordinates | None = None
@@ -209,7 +211,7 @@ def falls(known: Sequence[Stretch], openings: Collection[Opening], *, new: Colle
                 snapshots = [part.snapshot_at for part in of_run if part.snapshot_at is not None]
                 is_snapshot = bool(snapshots) and min(snapshots) < high
                 found += [
-                    Fall(place, run_id, min(part.first_offset for part in here), high, is_snapshot)
+                    Regression(place, run_id, min(part.first_offset for part in here), high, is_snapshot)
                     for place, here in groupby(sorted(of_run, key=_by_place), key=lambda one: one.place)
                     if place in new
                 ]
@@ -218,14 +220,16 @@ def falls(known: Sequence[Stretch], openings: Collection[Opening], *, new: Colle
     return found
 
 
-def brought_about(found: Iterable[Fall], *, own: Iterable[Stretch], before: Iterable[Fall]) -> list[Fall]:
+def brought_about(
+    found: Iterable[Regression], *, own: Iterable[RunSegment], before: Iterable[Regression]
+) -> list[Regression]:
     """Of the falls that are found, those that this batch brings about; the others were judged when they came.
 
-    A batch does if it has a part of the run (`own`: its own stretches) that lies behind, or if the run was not known
+    A batch does if it has a part of the run (`own`: its own run segments) that lies behind, or if the run was not known
     (`before`: the falls without this batch) to fall behind these coordinates.
     """
     judged = {(one.place, one.run_id, one.below) for one in before}
-    lows: dict[tuple[Place, str], Coordinates] = {}
+    lows: dict[tuple[TopicPartition, str], Coordinates] = {}
     for part in own:
         if part.low is not None:
             lows[part.place, part.run_id] = min(part.low, lows.get((part.place, part.run_id), part.low))
@@ -236,10 +240,12 @@ def brought_about(found: Iterable[Fall], *, own: Iterable[Stretch], before: Iter
     ]
 
 
-def replays_below(known: Sequence[Stretch], openings: Collection[Opening]) -> dict[tuple[Place, str], Coordinates]:
+def replays_below(
+    known: Sequence[RunSegment], epoch_starts: Collection[EpochStart]
+) -> dict[tuple[TopicPartition, str], Coordinates]:
     """Of every place and run: streamed coordinates up to these were told by an earlier run of the epoch already."""
-    opened = {opening.run_id for opening in openings}
-    below: dict[tuple[Place, str], Coordinates] = {}
+    opened = {epoch_start.run_id for epoch_start in epoch_starts}
+    below: dict[tuple[TopicPartition, str], Coordinates] = {}
     for parts in _lanes(known):
         high: Coordinates | None = None
         for run_id, of_run in _runs_of(parts):
@@ -252,42 +258,48 @@ def replays_below(known: Sequence[Stretch], openings: Collection[Opening]) -> di
     return below
 
 
-def _lanes(known: Sequence[Stretch]) -> list[list[Stretch]]:
-    """The stretches of every topic-partition, whatever the topic's id."""
-    lanes: dict[tuple[str, int], list[Stretch]] = defaultdict(list)
+def _lanes(known: Sequence[RunSegment]) -> list[list[RunSegment]]:
+    """The run segments of every topic-partition, whatever the topic's id."""
+    lanes: dict[tuple[str, int], list[RunSegment]] = defaultdict(list)
     for one in known:
         lanes[one.topic, one.partition].append(one)
     return list(lanes.values())
 
 
-def _runs_of(lane: Sequence[Stretch]) -> list[tuple[str, list[Stretch]]]:
+def _runs_of(lane: Sequence[RunSegment]) -> list[tuple[str, list[RunSegment]]]:
     """The runs of one partition in their order; records without a run stand where the first of them does."""
-    runs: dict[str, list[Stretch]] = defaultdict(list)
+    runs: dict[str, list[RunSegment]] = defaultdict(list)
     for one in lane:
         runs[one.run_id].append(one)
     return sorted(runs.items(), key=lambda item: min((one.first_ms or 0, one.first_offset) for one in item[1]))
 
 
-def _by_place(one: Stretch) -> Place:
+def _by_place(one: RunSegment) -> TopicPartition:
     return one.place
 
 
-def opening(
-    fall: Fall, known: Sequence[Stretch], openings: Collection[Opening], *, shard: str | None = None
-) -> Opening:
-    """The epoch that begins with the run of this fall."""
-    first_ms = run_order(known)[fall.run_id][0]
-    same_time = sum(one.epoch // EPOCHS_A_MILLISECOND == first_ms for one in openings)
-    return Opening(fall.run_id, first_ms * EPOCHS_A_MILLISECOND + same_time, shard)
+def epoch_start(
+    regression: Regression,
+    known: Sequence[RunSegment],
+    epoch_starts: Collection[EpochStart],
+    *,
+    shard: str | None = None,
+) -> EpochStart:
+    """The epoch that begins with the run of this regression."""
+    first_ms = run_order(known)[regression.run_id][0]
+    same_time = sum(one.epoch // EPOCHS_A_MILLISECOND == first_ms for one in epoch_starts)
+    return EpochStart(regression.run_id, first_ms * EPOCHS_A_MILLISECOND + same_time, shard)
 
 
-def epochs(known: Sequence[Stretch], openings: Collection[Opening]) -> dict[Place, list[tuple[int, int]]]:
+def epochs(
+    known: Sequence[RunSegment], epoch_starts: Collection[EpochStart]
+) -> dict[TopicPartition, list[tuple[int, int]]]:
     """Of every place: from which offset on its records are of which epoch, from the first record of the run that opens
     it, or of any later one.
     """
     order = run_order(known)
-    begins: dict[Place, list[tuple[int, int]]] = defaultdict(list)
-    for one in sorted(openings, key=lambda opening: opening.epoch):
+    begins: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+    for one in sorted(epoch_starts, key=lambda epoch_start: epoch_start.epoch):
         if one.run_id not in order:
             continue
         of_epoch = [part for part in known if part.run_id and order[part.run_id] >= order[one.run_id]]
@@ -296,12 +308,14 @@ def epochs(known: Sequence[Stretch], openings: Collection[Opening]) -> dict[Plac
     return dict(begins)
 
 
-def epoch_at(begins: Mapping[Place, Sequence[tuple[int, int]]], place: Place, offset: int) -> int:
+def epoch_at(begins: Mapping[TopicPartition, Sequence[tuple[int, int]]], place: TopicPartition, offset: int) -> int:
     """The epoch of a record."""
     return max((epoch for from_offset, epoch in begins.get(place, ()) if from_offset <= offset), default=0)
 
 
-def read_again(known: Sequence[Stretch], new: Opening, *, before: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+def read_again(
+    known: Sequence[RunSegment], new: EpochStart, *, before: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[int, int]]:
     """The offsets, both included, of records that were placed before it was known that this epoch has begun.
 
     `before`: of every place the last offset that was read before this batch.
@@ -314,43 +328,43 @@ def read_again(known: Sequence[Stretch], new: Opening, *, before: Mapping[Place,
     return ranges
 
 
-def epochs_of_runs(known: Sequence[Stretch], openings: Collection[Opening]) -> dict[str, int]:
+def epochs_of_runs(known: Sequence[RunSegment], epoch_starts: Collection[EpochStart]) -> dict[str, int]:
     """Of every run that has a name its epoch: a record that is sent again later stays in that of its run."""
     order = run_order(known)
-    begun = sorted((order[one.run_id], one.epoch) for one in openings if one.run_id in order)
+    begun = sorted((order[one.run_id], one.epoch) for one in epoch_starts if one.run_id in order)
     return {
         run_id: max((epoch for begin, epoch in begun if begin <= started), default=0)
         for run_id, started in order.items()
     }
 
 
-def snapshot_floors(known: Sequence[Stretch], openings: Collection[Opening]) -> list[SnapshotFloor]:
-    """The floors of completed full snapshots: of those that open a run that is not the first, of one source, whose
+def snapshot_cutoffs(known: Sequence[RunSegment], epoch_starts: Collection[EpochStart]) -> list[SnapshotCutoff]:
+    """The cutoffs of completed full snapshots: of those that open a run that is not the first, of one source, whose
     last row was read, and of which no partition can hold back a row.
     """
     order = run_order(known)
     has_nameless = any(not one.run_id for one in known)
     if not order or (len(order) == 1 and not has_nameless):
         return []
-    epochs_by_run = epochs_of_runs(known, openings)
-    parts_of: dict[str, list[Stretch]] = defaultdict(list)
+    epochs_by_run = epochs_of_runs(known, epoch_starts)
+    parts_of: dict[str, list[RunSegment]] = defaultdict(list)
     for one in known:
         parts_of[one.run_id].append(one)
     places = {one.place for one in known}
     first_run = None if has_nameless else min(order, key=lambda run: order[run])
     found = []
-    later: set[Place] = set()  # the places of the runs after this one
+    later: set[TopicPartition] = set()  # the places of the runs after this one
     for run_id in sorted(order, key=lambda run: order[run], reverse=True):
         parts = parts_of[run_id]
-        floor = None if run_id == first_run else _floor(parts, epochs_by_run[run_id])
-        if floor is not None and all(_is_through(place, parts, later, floor) for place in places):
-            found.append(floor)
+        cutoff = None if run_id == first_run else _cutoff(parts, epochs_by_run[run_id])
+        if cutoff is not None and all(_is_through(place, parts, later, cutoff) for place in places):
+            found.append(cutoff)
         later |= {part.place for part in parts}
     return found[::-1]
 
 
-def _floor(parts: Sequence[Stretch], epoch: int) -> SnapshotFloor | None:
-    """The floor of the snapshot with which this run opened, once its last row was read."""
+def _cutoff(parts: Sequence[RunSegment], epoch: int) -> SnapshotCutoff | None:
+    """The cutoff of the snapshot with which this run opened, once its last row was read."""
     snapshots = [one for one in parts if one.snapshot_at is not None]
     streamed = [one for one in parts if one.snapshot_at is None and one.lowest is not None]
     if not snapshots:
@@ -367,7 +381,7 @@ def _floor(parts: Sequence[Stretch], epoch: int) -> SnapshotFloor | None:
     if not ends or len(names) > 1 or not opens_partitions or not opens_run:
         return None
     end = ends[-1]
-    return SnapshotFloor(end.place, end.last_offset, end.run_id, epoch, at)
+    return SnapshotCutoff(end.place, end.last_offset, end.run_id, epoch, at)
 
 
 def _least_of(values: Iterable[int | None]) -> int | None:
@@ -378,9 +392,11 @@ def _most_of(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _is_through(place: Place, parts: Sequence[Stretch], later: Collection[Place], floor: SnapshotFloor) -> bool:
+def _is_through(
+    place: TopicPartition, parts: Sequence[RunSegment], later: Collection[TopicPartition], cutoff: SnapshotCutoff
+) -> bool:
     """Whether no row of the snapshot is waited for in this partition: its end is here, or a later run's records are, or
     the run has begun to stream, in whatever partition: one in which nothing changes would else be waited for for ever.
     """
     streamed = any(one.snapshot_at is None and one.lowest is not None for one in parts)
-    return place == floor.place or streamed or place in later
+    return place == cutoff.place or streamed or place in later

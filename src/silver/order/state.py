@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from silver.order.runs import STRETCH, Floor, Opening, Place
+from silver.order.runs import SEGMENT_KEY, Cutoff, EpochStart, TopicPartition
 
 # Every record read is exactly one of these.
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
 
 # A feed in a topic-partition; None: of topics without one, or all feeds of it.
-OfFeed = tuple[str | None, Place]
+OfFeed = tuple[str | None, TopicPartition]
 Stored = Mapping[str, Any]
 _IN_PLACE = ("topic", "topic_id", "partition")
 _OF_SEGMENT = (
@@ -41,7 +41,7 @@ class Waiting:
     """A range of offsets that waits for a suspended table, since this batch; `why`: of the one that suspended it."""
 
     feed: str
-    place: Place
+    place: TopicPartition
     first: int
     last: int
     batch: int
@@ -59,7 +59,7 @@ class State:
 
     segments: Mapping[tuple[Any, ...], Stored] = field(default_factory=dict)
     epochs: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    cutoffs: Sequence[tuple[str, Floor]] = ()
+    cutoffs: Sequence[tuple[str, Cutoff]] = ()
     waiting: Sequence[Waiting] = ()
     resumed: Mapping[str, int] = field(default_factory=dict)
     last_batch: int = -1
@@ -69,18 +69,18 @@ class State:
         """The segments of one feed."""
         return [row for row in self.segments.values() if row["feed"] == feed]
 
-    def openings(self, feed: str, *, is_sharded: bool) -> list[Opening]:
+    def epoch_starts(self, feed: str, *, is_sharded: bool) -> list[EpochStart]:
         """The epochs of a feed; of a sharded one by topic."""
         found = {
             (run_id, topic if is_sharded else None): epoch
             for (of_feed, run_id, topic), epoch in self.epochs.items()
             if of_feed == feed
         }
-        return [Opening(run_id, epoch, shard) for (run_id, shard), epoch in found.items()]
+        return [EpochStart(run_id, epoch, shard) for (run_id, shard), epoch in found.items()]
 
-    def floors(self, feed: str) -> list[Floor]:
+    def cutoffs_of(self, feed: str) -> list[Cutoff]:
         """The cutoffs of a feed."""
-        return [floor for of_feed, floor in self.cutoffs if of_feed == feed]
+        return [cutoff for of_feed, cutoff in self.cutoffs if of_feed == feed]
 
     def ranges(self, feed: str) -> list[Waiting]:
         """What waits for a suspended table; nothing for any other."""
@@ -108,10 +108,10 @@ class State:
             if row["writer"] == writer_of(row["source"], row["checkpoint"]):
                 last_batch = max(last_batch, row["batch"])
             if row.get("segment"):
-                segment = {**{name: row[name] for name in ("feed", *STRETCH)}, **row["segment"]}
+                segment = {**{name: row[name] for name in ("feed", *SEGMENT_KEY)}, **row["segment"]}
                 segments[_identity(segment)] = segment
             epochs |= {(feed, one["run_id"], one["topic"]): one["epoch"] for one in row.get("epochs") or ()}
-            cutoffs += [(feed, Floor(**one)) for one in row.get("cutoffs") or ()]
+            cutoffs += [(feed, Cutoff(**one)) for one in row.get("cutoffs") or ()]
             if row.get("suspended"):
                 part, place = row["suspended"], (row["topic"], row["topic_id"], row["partition"])
                 waiting.append(
@@ -133,7 +133,7 @@ def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]
             found[identity] = row if before is None else _together(before, row)
     return [
         {
-            **{name: row[name] for name in ("feed", *STRETCH)},
+            **{name: row[name] for name in ("feed", *SEGMENT_KEY)},
             "segment": {name: row[name] for name in _OF_SEGMENT},
         }
         for row in found.values()
@@ -141,13 +141,13 @@ def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]
 
 
 def feed_row(
-    feed: str, *, epochs: Sequence[Stored] = (), floors: Sequence[Floor] = (), resumed: bool = False
+    feed: str, *, epochs: Sequence[Stored] = (), cutoffs: Sequence[Cutoff] = (), resumed: bool = False
 ) -> dict[str, Any]:
     """What a batch says of a feed: epochs (`silver.order.history.epoch_rows`) and cutoffs, and that it goes on."""
     return {
         "feed": feed,
         "epochs": [*epochs] or None,
-        "cutoffs": [vars(floor) for floor in floors] or None,
+        "cutoffs": [vars(cutoff) for cutoff in cutoffs] or None,
         "resumed": resumed or None,
     }
 
@@ -221,13 +221,13 @@ def audit_rows(
     return list(rows.values())
 
 
-def moved_row(feed: str, place: Place, counts: Mapping[str, int]) -> dict[str, Any]:
+def moved_row(feed: str, place: TopicPartition, counts: Mapping[str, int]) -> dict[str, Any]:
     """Records of earlier batches that go from one outcome to another: the sum of `counts` is 0."""
     return {**_NONE, "feed": feed, **dict(zip(_IN_PLACE, place, strict=True)), **counts}
 
 
 def suspended_row(
-    feed: str, place: Place, *, first: int, last: int, records: int, rule: str | None, why: str | None
+    feed: str, place: TopicPartition, *, first: int, last: int, records: int, rule: str | None, why: str | None
 ) -> dict[str, Any]:
     """A range that waits for a suspended table."""
     waits = {"first_offset": first, "last_offset": last, "records": records, "rule": rule, "why": why}
@@ -240,7 +240,7 @@ def _counted_as(row: Stored, apart: Collection[str]) -> OfFeed:
 
 def _identity(row: Stored) -> tuple[Any, ...]:
     at = row["snapshot_at"]
-    return (row["feed"], *[row[name] for name in STRETCH[:-1]], None if at is None else tuple(at))
+    return (row["feed"], *[row[name] for name in SEGMENT_KEY[:-1]], None if at is None else tuple(at))
 
 
 def _together(one: Stored, other: Stored) -> Stored:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from silver.order.fold import Folded, PlacedEvent, fold
-from silver.order.runs import Floor
+from silver.order.runs import Cutoff
 from tests.support.feeds import feed
 
 THINGS = feed(columns={"id": "BIGINT", "note": "STRING", "amount": "BIGINT"})
@@ -29,7 +29,7 @@ def placed(offset: int, at: int | None, op: str | None = "u", key: int = 1, **mo
     return PlacedEvent(**{"offset": offset, **given, **of_kind, **more})
 
 
-def of_things(records: Sequence[PlacedEvent], **cutoffs: Floor) -> Folded:
+def of_things(records: Sequence[PlacedEvent], **cutoffs: Cutoff) -> Folded:
     return fold(records, THINGS, cutoffs)
 
 
@@ -105,7 +105,7 @@ def test_a_tombstone_of_a_feed_by_offsets_stands_at_its_own() -> None:
 
 def test_below_a_cutoff_a_key_is_gone_and_above_it_not() -> None:
     position = json.dumps(dict(zip("abcdef", (0, 15, 1, 15, 15, 9), strict=True)))
-    truncate = Floor("truncate", position, None, "shop.things", 0, 9)
+    truncate = Cutoff("truncate", position, None, "shop.things", 0, 9)
     folded = fold([placed(0, 10, "c"), placed(1, 10, "c", key=2), placed(2, 20, key=2)], THINGS, {"": truncate})
     gone, kept = folded.rows[1,].last, folded.rows[2,].last
     assert (gone.is_delete, gone.op, gone.position, gone.at) == (

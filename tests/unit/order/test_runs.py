@@ -1,4 +1,4 @@
-"""What follows from the runs of a connector: epochs, replays and floors, whatever the batches were."""
+"""What follows from the runs of a connector: epochs, replays and cutoffs, whatever the batches were."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 import pytest
 
 from silver.order.runs import (
-    Opening,
-    Stretch,
+    EpochStart,
+    RunSegment,
     brought_about,
     epoch_at,
+    epoch_start,
     epochs,
     epochs_of_runs,
-    falls,
-    opening,
     read_again,
+    regressions,
     replays_below,
-    snapshot_floors,
-    stretches,
+    run_segments,
+    snapshot_cutoffs,
     together,
 )
 
 PLACE = ("t", "id", 0)
 
 
-def stretch(run: str, first: int, last: int, low: int, high: int, *, partition: int = 0, ms: int = 0) -> Stretch:
+def run_segment(run: str, first: int, last: int, low: int, high: int, *, partition: int = 0, ms: int = 0) -> RunSegment:
     """Streamed records of a run, at these offsets and coordinates."""
-    return Stretch(
+    return RunSegment(
         topic="t",
         topic_id="id",
         partition=partition,
@@ -45,64 +45,76 @@ def stretch(run: str, first: int, last: int, low: int, high: int, *, partition: 
     )
 
 
-def snapshot(run: str, first: int, last: int, at: int, *, end: bool = True, partition: int = 0, ms: int = 0) -> Stretch:
+def snapshot(
+    run: str, first: int, last: int, at: int, *, end: bool = True, partition: int = 0, ms: int = 0
+) -> RunSegment:
     """The rows of a full snapshot."""
-    rows = stretch(run, first, last, 0, 0, partition=partition, ms=ms)
+    rows = run_segment(run, first, last, 0, 0, partition=partition, ms=ms)
     return replace(rows, snapshot_at=(at,), lowest=None, highest=None, has_end=end, source_names=("shop",))
 
 
 def test_a_run_whose_coordinates_fall_is_found_in_its_partition_alone() -> None:
-    known = [stretch("a", 0, 9, 100, 200), stretch("b", 10, 19, 50, 300), stretch("a", 0, 9, 10, 20, partition=1)]
-    (fall,) = falls(known, [], new={PLACE})
-    assert (fall.place, fall.run_id, fall.from_offset, fall.below, fall.is_snapshot) == (PLACE, "b", 10, (200,), False)
-    assert falls(known, [], new={("t", "id", 1)}) == []
-    assert falls(known, [Opening("b", 1)], new={PLACE}) == []
-    rising = [stretch("a", 0, 9, 100, 200), stretch("b", 10, 19, 200, 300)]
-    assert falls(rising, [], new={PLACE}) == []
+    known = [
+        run_segment("a", 0, 9, 100, 200),
+        run_segment("b", 10, 19, 50, 300),
+        run_segment("a", 0, 9, 10, 20, partition=1),
+    ]
+    (regression,) = regressions(known, [], new={PLACE})
+    assert (regression.place, regression.run_id, regression.from_offset, regression.below, regression.is_snapshot) == (
+        PLACE,
+        "b",
+        10,
+        (200,),
+        False,
+    )
+    assert regressions(known, [], new={("t", "id", 1)}) == []
+    assert regressions(known, [EpochStart("b", 1)], new={PLACE}) == []
+    rising = [run_segment("a", 0, 9, 100, 200), run_segment("b", 10, 19, 200, 300)]
+    assert regressions(rising, [], new={PLACE}) == []
 
 
 def test_a_snapshot_behind_what_was_streamed_falls_too() -> None:
-    known = [stretch("a", 0, 9, 100, 200), snapshot("b", 10, 12, 50), stretch("b", 13, 19, 60, 70)]
-    (fall,) = falls(known, [], new={PLACE})
-    assert fall.is_snapshot
+    known = [run_segment("a", 0, 9, 100, 200), snapshot("b", 10, 12, 50), run_segment("b", 13, 19, 60, 70)]
+    (regression,) = regressions(known, [], new={PLACE})
+    assert regression.is_snapshot
 
 
 def test_a_run_that_falls_behind_is_judged_once() -> None:
-    first, replay = stretch("a", 0, 9, 100, 200), stretch("b", 10, 19, 150, 300)
-    later = stretch("b", 20, 29, 310, 320)
-    found = falls([first, replay], [], new={PLACE})
+    first, replay = run_segment("a", 0, 9, 100, 200), run_segment("b", 10, 19, 150, 300)
+    later = run_segment("b", 20, 29, 310, 320)
+    found = regressions([first, replay], [], new={PLACE})
     assert brought_about(found, own=[replay], before=[]) == found
-    after = falls([first, together([replay, later])[0]], [], new={PLACE})
+    after = regressions([first, together([replay, later])[0]], [], new={PLACE})
     assert after == found
     assert brought_about(after, own=[later], before=found) == []
-    # Once more a part that lies behind; and a fall that is known only now, since what is before it came late.
-    assert brought_about(after, own=[stretch("b", 30, 39, 199, 200)], before=found) == found
+    # Once more a part that lies behind; and a regression that is known only now, since what is before it came late.
+    assert brought_about(after, own=[run_segment("b", 30, 39, 199, 200)], before=found) == found
     assert brought_about(found, own=[first], before=[]) == found
 
 
 def test_a_run_stays_in_its_epoch_wherever_its_records_are_sent_again() -> None:
     again = [
-        stretch("a", 0, 99, 100, 200, ms=1),
-        stretch("b", 10, 19, 50, 60, ms=5),
-        stretch("c", 20, 29, 70, 80, ms=9),
+        run_segment("a", 0, 99, 100, 200, ms=1),
+        run_segment("b", 10, 19, 50, 60, ms=5),
+        run_segment("c", 20, 29, 70, 80, ms=9),
     ]
-    assert epochs_of_runs(again, [Opening("b", 5)]) == {"a": 0, "b": 5, "c": 5}
+    assert epochs_of_runs(again, [EpochStart("b", 5)]) == {"a": 0, "b": 5, "c": 5}
 
 
 def test_records_without_a_run_never_fall() -> None:
-    assert falls([stretch("", 0, 9, 100, 200), stretch("", 10, 19, 50, 60)], [], new={PLACE}) == []
+    assert regressions([run_segment("", 0, 9, 100, 200), run_segment("", 10, 19, 50, 60)], [], new={PLACE}) == []
 
 
 def test_an_epoch_begins_in_every_partition_with_its_run_or_the_next_one() -> None:
     known = [
-        stretch("a", 0, 9, 100, 200),
-        stretch("b", 10, 19, 50, 300),
-        stretch("a", 0, 4, 100, 200, partition=1),
-        stretch("c", 5, 9, 400, 500, partition=1, ms=100),
-        stretch("a", 0, 4, 100, 200, partition=2),
+        run_segment("a", 0, 9, 100, 200),
+        run_segment("b", 10, 19, 50, 300),
+        run_segment("a", 0, 4, 100, 200, partition=1),
+        run_segment("c", 5, 9, 400, 500, partition=1, ms=100),
+        run_segment("a", 0, 4, 100, 200, partition=2),
     ]
-    (fall,) = falls(known, [], new={PLACE})
-    new = opening(fall, known, [])
+    (regression,) = regressions(known, [], new={PLACE})
+    new = epoch_start(regression, known, [])
     begins = epochs(known, [new])
     assert begins == {PLACE: [(10, new.epoch)], ("t", "id", 1): [(5, new.epoch)]}
     assert [epoch_at(begins, PLACE, offset) for offset in (0, 9, 10, 99)] == [0, 0, new.epoch, new.epoch]
@@ -111,32 +123,40 @@ def test_an_epoch_begins_in_every_partition_with_its_run_or_the_next_one() -> No
 
 
 def test_an_epoch_that_is_found_late_stands_between_the_others() -> None:
-    known = [stretch("a", 0, 9, 100, 200, ms=1), stretch("b", 10, 19, 50, 60, ms=5), stretch("c", 20, 29, 10, 20, ms=9)]
-    (first, second) = falls(known, [], new={PLACE})
-    late, early = opening(second, known, []), opening(first, known, [])
+    known = [
+        run_segment("a", 0, 9, 100, 200, ms=1),
+        run_segment("b", 10, 19, 50, 60, ms=5),
+        run_segment("c", 20, 29, 10, 20, ms=9),
+    ]
+    (first, second) = regressions(known, [], new={PLACE})
+    late, early = epoch_start(second, known, []), epoch_start(first, known, [])
     assert early.epoch < late.epoch
     begins = epochs(known, [late, early])
     assert [epoch_at(begins, PLACE, offset) for offset in (0, 10, 20)] == [0, early.epoch, late.epoch]
 
 
 def test_two_epochs_of_one_millisecond_are_two() -> None:
-    known = [stretch("a", 0, 9, 100, 200, ms=5), stretch("b", 10, 19, 50, 60, ms=5), stretch("c", 20, 29, 10, 20, ms=5)]
-    (first, second) = falls(known, [], new={PLACE})
-    one = opening(first, known, [])
-    assert opening(second, known, [one]).epoch != one.epoch
+    known = [
+        run_segment("a", 0, 9, 100, 200, ms=5),
+        run_segment("b", 10, 19, 50, 60, ms=5),
+        run_segment("c", 20, 29, 10, 20, ms=5),
+    ]
+    (first, second) = regressions(known, [], new={PLACE})
+    one = epoch_start(first, known, [])
+    assert epoch_start(second, known, [one]).epoch != one.epoch
 
 
 def test_a_replay_repeats_what_earlier_runs_of_its_epoch_have_told() -> None:
-    known = [stretch("a", 0, 9, 100, 200), stretch("b", 10, 19, 150, 300)]
+    known = [run_segment("a", 0, 9, 100, 200), run_segment("b", 10, 19, 150, 300)]
     assert replays_below(known, []) == {(PLACE, "b"): (200,)}
-    assert replays_below(known, [Opening("b", 1)]) == {}
+    assert replays_below(known, [EpochStart("b", 1)]) == {}
 
 
-def floors_of(*known: Stretch) -> list[tuple[str, int, tuple[int, ...]]]:
-    return [(one.run_id, one.offset, one.at) for one in snapshot_floors(known, [])]
+def floors_of(*known: RunSegment) -> list[tuple[str, int, tuple[int, ...]]]:
+    return [(one.run_id, one.offset, one.at) for one in snapshot_cutoffs(known, [])]
 
 
-FIRST = stretch("a", 0, 9, 100, 200)
+FIRST = run_segment("a", 0, 9, 100, 200)
 
 
 def test_a_complete_snapshot_of_a_later_run_writes_a_floor() -> None:
@@ -146,13 +166,13 @@ def test_a_complete_snapshot_of_a_later_run_writes_a_floor() -> None:
 @pytest.mark.parametrize(
     ("why", "known"),
     [
-        ("the first run has nothing before it", [snapshot("a", 0, 9, 100), stretch("a", 10, 19, 100, 200)]),
+        ("the first run has nothing before it", [snapshot("a", 0, 9, 100), run_segment("a", 10, 19, 100, 200)]),
         ("its last row was not read", [FIRST, snapshot("b", 10, 12, 500, end=False)]),
-        ("it is in the middle of a run", [FIRST, stretch("b", 10, 12, 300, 400), snapshot("b", 13, 15, 500)]),
+        ("it is in the middle of a run", [FIRST, run_segment("b", 10, 12, 300, 400), snapshot("b", 13, 15, 500)]),
         ("another partition may hold back rows", [FIRST, replace(FIRST, partition=1), snapshot("b", 10, 12, 500)]),
         (
             "in another partition it was streaming before",
-            [FIRST, snapshot("b", 20, 22, 500), stretch("b", 5, 6, 300, 400, partition=1)],
+            [FIRST, snapshot("b", 20, 22, 500), run_segment("b", 5, 6, 300, 400, partition=1)],
         ),
         (
             "it is of two sources",
@@ -160,16 +180,16 @@ def test_a_complete_snapshot_of_a_later_run_writes_a_floor() -> None:
         ),
     ],
 )
-def test_no_floor_is_written_when(why: str, known: list[Stretch]) -> None:
+def test_no_floor_is_written_when(why: str, known: list[RunSegment]) -> None:
     assert floors_of(*known) == [], why
 
 
 @pytest.mark.parametrize(
     "behind",
-    [stretch("b", 13, 14, 500, 600, partition=1), stretch("c", 13, 14, 500, 600, partition=1, ms=100)],
+    [run_segment("b", 13, 14, 500, 600, partition=1), run_segment("c", 13, 14, 500, 600, partition=1, ms=100)],
     ids=["streamed by the run", "of a later run"],
 )
-def test_a_partition_is_through_when_something_comes_behind_the_snapshot(behind: Stretch) -> None:
+def test_a_partition_is_through_when_something_comes_behind_the_snapshot(behind: RunSegment) -> None:
     known = [FIRST, replace(FIRST, partition=1), snapshot("b", 10, 12, 500), behind]
     assert floors_of(*known) == [("b", 12, (500,))]
 
@@ -186,7 +206,7 @@ def test_stretches_do_not_depend_on_the_batches() -> None:
         row(first_offset=5, last_offset=9, lowest=[7], highest=[20], has_end=True, first_ms=2),
         row(first_offset=20, last_offset=29, source_names=["shop"], first_ms=8),
     ]
-    (expected,) = stretches(batches)
+    (expected,) = run_segments(batches)
     assert (expected.first_offset, expected.last_offset, expected.lowest, expected.highest) == (0, 29, (5,), (20,))
     assert (expected.has_end, expected.first_ms, expected.source_names) == (True, 2, ("shop",))
-    assert all(stretches(order) == [expected] for order in permutations([*batches, batches[0]]))
+    assert all(run_segments(order) == [expected] for order in permutations([*batches, batches[0]]))

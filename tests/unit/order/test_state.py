@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silver.batches import Memory
-from silver.order.runs import Floor
+from silver.order.runs import Cutoff
 from silver.order.state import (
     OfFeed,
     State,
@@ -27,7 +27,7 @@ from tests.support.facts import counted
 
 STREAM = writer_of("shop", "checkpoint")
 PLACE = ("orders", "id", 0)
-FLOOR = Floor("truncate", '{"epoch": 0}', None, "orders", 0, 7)
+FLOOR = Cutoff("truncate", '{"epoch": 0}', None, "orders", 0, 7)
 
 
 def written(state: State, *rows: Mapping[str, Any], batch: int, writer: str = STREAM) -> State:
@@ -116,13 +116,13 @@ def test_a_table_is_suspended_from_its_batch_on_until_it_has_taken_all_of_them()
 
 def test_epochs_and_cutoffs_of_a_feed_are_kept() -> None:
     epoch = {"epoch": 5, "run_id": "run-2", "topic": "orders", "topic_id": "id", "partition": 0, "from_offset": 3}
-    state = written(State(), feed_row("orders", epochs=[epoch], floors=[FLOOR]), batch=1)
-    assert [(one.run_id, one.epoch, one.shard) for one in state.openings("orders", is_sharded=False)] == [
+    state = written(State(), feed_row("orders", epochs=[epoch], cutoffs=[FLOOR]), batch=1)
+    assert [(one.run_id, one.epoch, one.shard) for one in state.epoch_starts("orders", is_sharded=False)] == [
         ("run-2", 5, None)
     ]
-    assert [one.shard for one in state.openings("orders", is_sharded=True)] == ["orders"]
-    assert state.openings("customers", is_sharded=False) == []
-    assert (state.floors("orders"), state.floors("customers")) == ([FLOOR], [])
+    assert [one.shard for one in state.epoch_starts("orders", is_sharded=True)] == ["orders"]
+    assert state.epoch_starts("customers", is_sharded=False) == []
+    assert (state.cutoffs_of("orders"), state.cutoffs_of("customers")) == ([FLOOR], [])
 
 
 def test_only_the_streams_own_batches_are_its_last_one() -> None:
