@@ -70,8 +70,9 @@ benchmark-publish: setup ## A million orders published in one run: seconds and m
 benchmark-growth: setup ## Batches of 10,000 changes in tables of a million rows and of ten million
 	$(BIN)/python -m benchmarks.growth --write-docs
 
-benchmark-tables: setup ## A job of twenty tables of which two change, beside one of these two alone (ten minutes)
+benchmark-tables: setup ## A job of twenty tables of which two change, beside one of these two alone; many sources (fifteen minutes)
 	$(BIN)/python -m benchmarks.tables --write-docs
+	$(BIN)/python -m benchmarks.many_sources --write-docs
 
 benchmark-bronze: setup ## Bronze beside a bare consumer that stores the same bytes (ten minutes)
 	$(BIN)/python -m benchmarks.bare_consumer --write-docs
@@ -85,8 +86,9 @@ benchmark-soak: setup ## The same for half an hour
 benchmark-files: setup ## How many files tables have after a thousand batches (half an hour)
 	$(BIN)/python -m benchmarks.small_files --write-docs
 
-benchmark-floor: setup ## What one batch costs that is only written, layer after layer: the floor under freshness (a minute)
+benchmark-floor: setup ## What a batch costs that is only written, the floor under freshness; and silver's own pass (four minutes)
 	$(BIN)/python -m benchmarks.chained_commits --write-docs
+	$(BIN)/python -m benchmarks.silver_pass --write-docs
 
 bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times, and where its seconds go (an hour)
 	$(BIN)/python -m benchmarks.backlog --profile --write-docs

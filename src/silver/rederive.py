@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.held import held
+from lakehouse.sizing import sent_along
 from lakehouse.tables import small_table
 from silver.batch import FeedBatch, entries, from_bronze, read_ranges
 from silver.decode.explain import large_columns
@@ -116,7 +117,7 @@ def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStac
     asked: set[Key] = set()
     wanted = keys
     for _hop in range(MOST_KEY_CHANGES):
-        rows = bronze.join(F.broadcast(wanted), on=[*KEY], how="left_semi").drop(*KEY)
+        rows = bronze.join(sent_along(wanted, wanted.count()), on=[*KEY], how="left_semi").drop(*KEY)
         found.append(stack.enter_context(held(with_key(from_bronze(batch, rows), feed))))
         new = _changes_of_keys(found[-1]) if large_columns(feed) else set()
         changed |= new

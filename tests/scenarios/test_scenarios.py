@@ -181,26 +181,43 @@ def empty(spark: SparkSession, cases: Contracts, tmp_path_factory: pytest.TempPa
 
 @dataclass(frozen=True)
 class Anew:
-    """The tables before and after all of their rows were derived anew, and how many records came to which outcome."""
+    """The tables before and after all of their rows were derived anew, and how many records came to which outcome.
+
+    `moved`: how many records were found damaged that were not known to be.
+    """
 
     before: Mapping[str, Counter[str]]
     after: Mapping[str, Counter[str]]
     outcomes: Counter[tuple[str, int, str]]
+    moved: int
+
+
+@dataclass(frozen=True)
+class Together:
+    """A warehouse that was told all records in one batch, and the same batch once more; what came of each."""
+
+    warehouse: Warehouse
+    outcomes: Mapping[str, Outcome]
 
 
 @pytest.fixture(scope="module")
-def together(apply: Apply, cases: Contracts, empty: Callable[[], Warehouse]) -> Mapping[str, Outcome | Anew]:
-    """What came of all records in one batch, of the same rows derived anew, and of the same batch once more."""
+def together(apply: Apply, empty: Callable[[], Warehouse]) -> Together:
+    """What came of all records in one batch, and of the same batch once more."""
     warehouse = empty()
-    one = apply(warehouse, [0], lambda _number, _count: 0)
-    before = _whole_rows(warehouse, cases)
-    derived = Counter[tuple[str, int, str]]()
+    results = (apply(warehouse, [0], lambda _number, _count: 0), apply(warehouse, [1], lambda _number, _count: 1))
+    return Together(warehouse, dict(zip(TOGETHER, results, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def anew(together: Together, cases: Contracts) -> Anew:
+    """What came of deriving all rows anew after that."""
+    warehouse = together.warehouse
+    before, outcomes, moved = _whole_rows(warehouse, cases), Counter[tuple[str, int, str]](), 0
     for source in cases.topics.sources:
         of_source = derive_anew(warehouse, cases, source)
-        assert not of_source.moved, "what is damaged was found before"
-        derived.update(of_source.outcomes)
-    anew = Anew(before, _whole_rows(warehouse, cases), derived)
-    return {TOGETHER[0]: one, TOGETHER[1]: apply(warehouse, [1], lambda _number, _count: 1), "anew": anew}
+        outcomes.update(of_source.outcomes)
+        moved += of_source.moved
+    return Anew(before, _whole_rows(warehouse, cases), outcomes, moved)
 
 
 @pytest.fixture(scope="module")
@@ -215,14 +232,8 @@ def outcome(way: str, request: pytest.FixtureRequest) -> Outcome:
     if way == APART:
         found: Outcome = request.getfixturevalue("apart")
         return found
-    both: Mapping[str, Outcome] = request.getfixturevalue("together")
-    return both[way]
-
-
-@pytest.fixture
-def anew(together: Mapping[str, Anew]) -> Anew:
-    """What came of deriving the rows anew."""
-    return together["anew"]
+    both: Together = request.getfixturevalue("together")
+    return both.outcomes[way]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -249,10 +260,11 @@ def test_a_row_derived_anew_from_all_its_events_is_the_same(anew: Anew) -> None:
     assert sum(sum(rows.values()) for rows in anew.before.values()) > len(SCENARIOS)
     for table, rows in anew.before.items():
         assert anew.after[table] == rows, table
+    assert not anew.moved, "what is damaged was found by the batch"
 
 
 def test_an_event_folded_by_definition_comes_to_the_same_outcome(
-    anew: Anew, together: Mapping[str, Outcome], read: Sequence[Path]
+    anew: Anew, together: Together, read: Sequence[Path]
 ) -> None:
     records = [record for scenario in read for record in _records(scenario, list(TOPICS.values()))]
     # A truncate has no key, and is folded with none.
@@ -260,7 +272,7 @@ def test_an_event_folded_by_definition_comes_to_the_same_outcome(
     kinds = ("applied", "superseded", "duplicate", "tombstone")
     by_batch = {
         (entry["topic"], entry["partition"], kind): entry[kind]
-        for entry in together[TOGETHER[0]].audit
+        for entry in together.outcomes[TOGETHER[0]].audit
         for kind in kinds
         if entry[kind] and entry["topic"] not in left_out and entry["feed"] in WITH_POSITIONS
     }

@@ -223,10 +223,10 @@ def regressions(
 def brought_about(
     found: Iterable[Regression], *, own: Iterable[RunSegment], before: Iterable[Regression]
 ) -> list[Regression]:
-    """Of the falls that are found, those that this batch brings about; the others were judged when they came.
+    """Of the regressions that are found, those that this batch brings about; the others were judged when they came.
 
     A batch does if it has a part of the run (`own`: its own run segments) that lies behind, or if the run was not known
-    (`before`: the falls without this batch) to fall behind these coordinates.
+    (`before`: the regressions without this batch) to fall behind these coordinates.
     """
     judged = {(one.place, one.run_id, one.below) for one in before}
     lows: dict[tuple[TopicPartition, str], Coordinates] = {}
