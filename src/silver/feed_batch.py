@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from lakehouse.held import held
 from lakehouse.masking import has_sensitive_key
 from lakehouse.merge_source import merge_source
+from lakehouse.ranges import PLACE
 from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.sizing import MOST_BYTES_SENT_ALONG, sent_along
 from lakehouse.tables import small_table
@@ -47,8 +48,6 @@ from silver.rederive import is_unusual_where, keys_of, rederive
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
-
-PLACE = ("topic", "topic_id", "partition")
 
 SAMPLE_KEYS = 5
 
@@ -103,17 +102,19 @@ def _outcome_of(
     """What became of the batch's changes and tombstones, when the keys that ask for it have been derived anew."""
     feed = batch.feed
     is_unusual = is_unusual_where(feed, has_left_out=past.has_left_out)
-    told = outcomes(placed, batch.rows_of(placed), feed)
-    counted = told.groupBy(*PLACE, "outcome").agg(
+    ended = outcomes(placed, batch.rows_of(placed), feed)
+    counted = ended.groupBy(*PLACE, "outcome").agg(
         F.count(F.lit(1)).alias("records"), F.expr(f"bool_or({is_unusual}) AS is_unusual")
     )
     rows = counted.collect()
+    if feed.append_only:  # a list of changes has no keys
+        return _as_outcome(rows)
     keys = []
-    if batch.request is not None and not feed.append_only:
+    if batch.request is not None:
         # What was kept out may itself be the damaged record, or have been meant by a tombstone behind it.
         keys.append(keys_of(placed, feed))
     elif any(row["is_unusual"] for row in rows):
-        keys.append(keys_of(told.where(is_unusual), feed))
+        keys.append(keys_of(ended.where(is_unusual), feed))
     if misplaced:
         keys.append(keys_of(in_ranges(batch.bronze(), misplaced), feed))
     if not keys:
@@ -291,5 +292,5 @@ def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
         *("event_id", "topic", "partition", "offset"),
         first_key.cast("bigint").alias("first_key"),
     )
-    # What stands there twice, after a crash, is told once.
+    # A crash may leave an event there twice: it is read once.
     batch.warehouse.append(OUTBOX_EVENTS.name, rows)

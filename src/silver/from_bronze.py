@@ -9,6 +9,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
+from lakehouse.ranges import PLACE
 from lakehouse.tables import small_table
 from silver.order.runs import Regression, TopicPartition
 from silver.position import COORDINATES, STREAMED, coordinates, log_place
@@ -16,13 +17,11 @@ from silver.position import COORDINATES, STREAMED, coordinates, log_place
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_IN_PLACE = ("topic", "topic_id", "partition")
-
 
 def in_ranges(bronze: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame:
     """The bronze rows that lie in one of these ranges of offsets, both ends included."""
     rows = [
-        {**dict(zip(_IN_PLACE, place, strict=True)), "first": first, "last": last}
+        {**dict(zip(PLACE, place, strict=True)), "first": first, "last": last}
         for place, (first, last) in ranges.items()
     ]
     columns = "topic STRING, topic_id STRING, partition INT, first BIGINT, last BIGINT"
@@ -41,7 +40,7 @@ def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame
     """The runs that fall behind: topic, topic_id, partition, run_id, `from_offset`, `below` and their `number`."""
     rows = [
         {
-            **dict(zip(_IN_PLACE, regression.place, strict=True)),
+            **dict(zip(PLACE, regression.place, strict=True)),
             "run_id": regression.run_id,
             "from_offset": regression.from_offset,
             "below": list(regression.below),
@@ -60,14 +59,14 @@ def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     the operation, the key and the row. `told`: events (silver.events). `fallen`: `fallen_behind`.
     """
     said = F.struct(
-        *_IN_PLACE,
+        *PLACE,
         F.expr(log_place(feed)).alias("at"),
         F.coalesce("op", F.lit("")).alias("op"),
         F.hex("key").alias("key"),
         F.xxhash64(F.to_json("row")).alias("row"),
     ).alias("said")
     is_behind = f"{STREAMED} = 1 AND {coordinates(feed)} < below"
-    new = told.join(F.broadcast(fallen), on=[*_IN_PLACE, "run_id"], how="inner").where(is_behind)
+    new = told.join(F.broadcast(fallen), on=[*PLACE, "run_id"], how="inner").where(is_behind)
     # Of each run by itself: a batch may have two that fall behind, and the later one's past is the earlier one.
     first = told.groupBy(said).agg(F.min("offset").alias("first_told"))
     is_first = F.col("first_told") >= F.col("from_offset")
@@ -81,13 +80,13 @@ def highest_timestamps(bronze: DataFrame, records: DataFrame) -> DataFrame:
 
     It is what a position by Kafka's offsets begins with, whenever the record is placed.
     """
-    places = records.select(*_IN_PLACE).distinct()
-    up_to_here = Window.partitionBy(*_IN_PLACE).orderBy("offset")
+    places = records.select(*PLACE).distinct()
+    up_to_here = Window.partitionBy(*PLACE).orderBy("offset")
     highest = F.max(F.unix_millis("timestamp")).over(up_to_here).alias("highest_timestamp_ms")
     return (
         bronze.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
-        .join(F.broadcast(places), on=list(_IN_PLACE), how="left_semi")
-        .select(*_IN_PLACE, "offset", highest)
-        .join(records.select(*_IN_PLACE, "offset").distinct(), on=[*_IN_PLACE, "offset"], how="left_semi")
+        .join(F.broadcast(places), on=list(PLACE), how="left_semi")
+        .select(*PLACE, "offset", highest)
+        .join(records.select(*PLACE, "offset").distinct(), on=[*PLACE, "offset"], how="left_semi")
         .distinct()
     )

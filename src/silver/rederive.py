@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Feed
 from lakehouse.held import held
+from lakehouse.ranges import PLACE
 from lakehouse.sizing import sent_along
 from lakehouse.tables import small_table
 from silver.batch import FeedBatch, entries, from_bronze, read_ranges
@@ -32,7 +33,7 @@ from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# A key may have been changed so often.
+# Through so many changes keys are followed, each a look into bronze.
 MOST_KEY_CHANGES = 20
 # A key: its topic, where a feed is sharded, and the Kafka key as text.
 KEY = ("shard", "key_text")
@@ -42,8 +43,9 @@ _WRAPPED = r'^[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
 
 
 class Rederived(NamedTuple):
-    """What became of the events of the keys (OF_RECORD, `outcome`); of each place, how many of earlier batches were
-    found damaged.
+    """What became of the events of the keys (OF_RECORD, `outcome`).
+
+    `moved`: how many records of earlier batches were found damaged, by topic-partition.
     """
 
     outcomes: DataFrame
@@ -56,13 +58,17 @@ def rederive(batch: FeedBatch, keys: DataFrame, past: History, own: DataFrame, s
     `past`: the history up to the end of the batch, with its cutoffs. `own`: the records of the batch.
     What it returns is held by `stack`. It may be repeated.
     """
-    records = stack.enter_context(held(_events_of(batch, keys, past, stack)))
+    events, is_whole = _events_of(batch, keys, past, stack)
+    records = stack.enter_context(held(events))
     folded = stack.enter_context(held(_folded(batch, records, past)))
     moved = _damaged_aside(batch, records, folded.where("is_damaged"), own)
     latest = folded.where("latest IS NOT NULL").select("latest.*")
+    if not is_whole:
+        # A key further on may have stated what these rows lack: they stay as they are.
+        latest = latest.where("_unresolved_columns IS NULL")
     table = batch.warehouse.delta(batch.table)
     if batch.feed.sequence_by == "kafka_offset":
-        # The key of a row is told by its payload: events under another Kafka key may be later.
+        # The payload states the key of the row: events under another Kafka key may be later.
         last = F.max_by(F.struct("*"), "_position").alias("last")
         merge_latest(table, latest.groupBy(*batch.feed.keys).agg(last).select("last.*"), batch.feed)
     else:
@@ -108,14 +114,17 @@ def _shard(feed: Feed) -> Column:
     return F.col("topic") if feed.is_sharded else F.lit("")
 
 
-def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStack) -> DataFrame:
-    """All records of these keys, and of those they were changed from or to: judged, with position, KEY and `group`."""
+def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStack) -> tuple[DataFrame, bool]:
+    """All records of these keys, and of those they were changed from or to: judged, with position, KEY and `group`.
+
+    And whether these are all keys: the search ends after MOST_KEY_CHANGES.
+    """
     feed, spark = batch.feed, batch.warehouse.spark
     bronze = with_key(in_ranges(batch.bronze(), read_ranges(past)), feed)
     found: list[DataFrame] = []
     changed: set[tuple[Key, Key]] = set()
     asked: set[Key] = set()
-    wanted = keys
+    wanted, further = keys, set[Key]()
     for _hop in range(MOST_KEY_CHANGES):
         rows = bronze.join(sent_along(wanted, wanted.count()), on=[*KEY], how="left_semi").drop(*KEY)
         found.append(stack.enter_context(held(with_key(from_bronze(batch, rows), feed))))
@@ -130,7 +139,8 @@ def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStac
     records = reduce(DataFrame.unionByName, found)
     highest = highest_timestamps(batch.bronze(), records) if feed.sequence_by == "kafka_offset" else None
     places = small_table(spark, past.places(), PLACES)
-    return _grouped(with_position(records, feed, places=places, highest_timestamps=highest), groups(changed))
+    placed = with_position(records, feed, places=places, highest_timestamps=highest)
+    return _grouped(placed, groups(changed)), not further
 
 
 def _changes_of_keys(records: DataFrame) -> set[tuple[Key, Key]]:
@@ -183,7 +193,7 @@ def _damaged_aside(
         raw = raw.select(*OF_RECORD, "value", "headers")
         with_bytes = raw.join(F.broadcast(found), on=OF_RECORD, how="inner")
         earlier = found.join(own.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
-        rows = earlier.groupBy("topic", "topic_id", "partition").count().collect()
+        rows = earlier.groupBy(*PLACE).count().collect()
         add(batch.warehouse, entries(batch, with_bytes, is_damaged=True), batch.feed.source)
     return {(row["topic"], row["topic_id"], row["partition"]): row["count"] for row in rows}
 

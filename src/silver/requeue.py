@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts import Contracts, Feed
 from lakehouse.held import held
+from lakehouse.ranges import PLACE
 from lakehouse.tables import Warehouse
 from silver import quarantine
 from silver.batch import (
@@ -36,8 +37,6 @@ from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_waiti
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-OF_PLACE = ("topic", "topic_id", "partition")
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def requeued_rows(
 def _passing(records: DataFrame) -> dict[TopicPartition, dict[str, int]]:
     passes = records.where(F.col("kind") != "quarantined")
     is_ignored = F.count_if(F.col("kind") == "ignored").alias("ignored")
-    rows = passes.groupBy(*OF_PLACE).agg(F.count(F.lit(1)).alias("records"), is_ignored).collect()
+    rows = passes.groupBy(*PLACE).agg(F.count(F.lit(1)).alias("records"), is_ignored).collect()
     return {
         (row["topic"], row["topic_id"], row["partition"]): {"records": row["records"], "ignored": row["ignored"]}
         for row in rows

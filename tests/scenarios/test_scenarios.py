@@ -8,7 +8,7 @@ quarantine.jsonl        topic, partition, offset and reasons of every record tha
 
 The order of lines matters in `events.jsonl` alone, and a file that is absent expects nothing there. All scenarios share
 one warehouse: each is a shard of every feed, with topics of its own. They are read in one batch, then the same batch
-again, and in many batches.
+again, and in many batches; and the rows of the first are derived anew from all events, by the definition of silver.
 """
 
 from __future__ import annotations

@@ -60,12 +60,12 @@ class Anew:
     moved: int = 0
 
 
-def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str) -> Anew:
-    """Derive every row of the source's tables anew from bronze (silver.rederive)."""
+def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: DataFrame | None = None) -> Anew:
+    """Derive the rows of a source's tables anew from bronze (silver.rederive): all, or `of` these records alone."""
     job, anew = job_of(warehouse, contracts, source), Anew()
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
     state = read_state(warehouse, source, checkpoint=checkpoint)
-    bronze = warehouse.read(f"bronze.{source}_events")
+    bronze = warehouse.read(f"bronze.{source}_events") if of is None else of
     for name, feed in job.feeds.items():
         topics = [row["topic"] for row in bronze.select("topic").distinct().collect() if feed.has_topic(row["topic"])]
         if feed.append_only or not topics:
