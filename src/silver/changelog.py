@@ -227,9 +227,9 @@ def as_gone_below_cutoffs(changes: DataFrame) -> DataFrame:
 def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> DataFrame:
     """The records with `is_repeated`: whether another record of the same `event_id` is the event's first occurrence.
 
-    That is the change with the lowest position, or the record that `known` (event_id, topic, partition, offset) names
-    from earlier batches. A repeated batch finds its own records there, and they are no repetitions. Shards may have
-    the same ids.
+    And with `is_known`: whether `known` names the event. The first occurrence is the change with the lowest position,
+    or the record that `known` (event_id, topic, partition, offset) names from earlier batches. A repeated batch finds
+    its own records there, and they are no repetitions. Shards may have the same ids.
     """
     of_event = ["event_id", *(["topic"] if feed.is_sharded else [])]
     same_event = Window.partitionBy(*of_event)
@@ -241,6 +241,7 @@ def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> 
     return (
         placed.join(first, on=of_event, how="left")
         .withColumn("is_repeated", F.coalesce(is_repeated, F.lit(False)))
+        .withColumn("is_known", F.col("known_at").isNotNull())
         .drop("known_at")
     )
 

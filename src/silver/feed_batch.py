@@ -286,11 +286,11 @@ def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
 def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
     feed = batch.feed
     first_key = F.col(f"row.{feed.keys[0]}") if batch.has_first_key else F.lit(None)
-    rows = events.where(F.col("event_id").isNotNull()).select(
+    # A batch that is repeated, or a silver made anew from bronze, finds its events there.
+    rows = events.where(F.col("event_id").isNotNull() & ~F.col("is_known")).select(
         F.lit(feed.source).alias("source"),
         F.lit(feed.name).alias("feed"),
         *("event_id", "topic", "partition", "offset"),
         first_key.cast("bigint").alias("first_key"),
     )
-    # A crash may leave an event there twice: it is read once.
     batch.warehouse.append(OUTBOX_EVENTS.name, rows)
