@@ -19,10 +19,11 @@ from gold import publish
 from gold.build import unified_table
 from gold.columns import UNIFIED
 from gold.gates import OTHERS, may_be_published
+from lakehouse.batches import BATCHES
 from lakehouse.config import settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
-from lakehouse.progress import PROGRESS, current, record
+from lakehouse.progress import Progress, current, record
 from lakehouse.session import spark_session
 from lakehouse.tables import Warehouse
 
@@ -51,7 +52,7 @@ def main(sizes: Sequence[int]) -> None:
 def make_gold(warehouse: Warehouse, contracts: Contracts, size: int) -> None:
     """A gold table of so many orders of PostgreSQL, all of which gate 2 has let pass."""
     spec = unified_table(contracts.gold)
-    for table in (spec, PROGRESS):
+    for table in (spec, BATCHES):
         warehouse.ensure(table)
     number = F.col("id")
     orders = warehouse.spark.range(size).select(
@@ -68,7 +69,7 @@ def make_gold(warehouse: Warehouse, contracts: Contracts, size: int) -> None:
     )
     warehouse.overwrite(spec, orders)
     now = current(warehouse, UNIFIED)
-    record(warehouse, {may_be_published(name): [now] for name in (*contracts.gold.sources, OTHERS)})
+    record(warehouse, Progress({}), {may_be_published(name): [now] for name in (*contracts.gold.sources, OTHERS)})
 
 
 def forget_peak() -> None:

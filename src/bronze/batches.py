@@ -1,4 +1,4 @@
-"""`ops.bronze_batches`: which offsets every batch of bronze was to read, and how many records came of it.
+"""The rows `planned` of `ops.batches`: which offsets every batch was to read, and how many records came of it.
 
 Kafka gives an offset to no record now and then (compaction, markers of transactions): only the plan of a batch tells
 such a gap from a range that nobody read. Structured Streaming keeps the plan in the checkpoint: `offsets/N` has the end
@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakehouse.batches import append
 from lakehouse.kafka_offsets import Partition
-from lakehouse.tables import TableSpec, Warehouse, small_table
+from lakehouse.ranges import PLACE
+from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-_VALUES = """
-    source STRING, checkpoint STRING, batch BIGINT, topic STRING, topic_id STRING, partition INT,
-    from_offset BIGINT, until_offset BIGINT, records BIGINT
-"""
-# One row a batch and topic-partition that had something to read: from_offset is included, until_offset is not.
-BATCHES = TableSpec(name="ops.bronze_batches", columns=f"{_VALUES}, written_at TIMESTAMP")
 
 
 @dataclass(frozen=True)
@@ -38,6 +33,11 @@ class Planned:
     partition: int
     from_offset: int
     until_offset: int
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Topic, topic id and partition."""
+        return self.topic, self.topic_id, self.partition
 
 
 def planned_ranges(warehouse: Warehouse, job: str, batch: int, *, topic_ids: Mapping[str, str]) -> list[Planned]:
@@ -72,10 +72,25 @@ def stored_records(events: DataFrame, planned: Sequence[Planned], *, some_were_t
 def batch_rows(
     planned: Sequence[Planned], records: Mapping[tuple[str, str, int], int], *, batch: Mapping[str, object]
 ) -> list[dict[str, object]]:
-    """Rows of BATCHES, without `written_at`. `batch`: its source, checkpoint and number."""
+    """Rows of `ops.batches`. `batch`: its source, checkpoint and number."""
     return [
-        {**batch, **asdict(one), "records": records.get((one.topic, one.topic_id, one.partition), 0)} for one in planned
+        {
+            **batch,
+            **dict(zip(PLACE, one.place, strict=True)),
+            "planned": {
+                "from_offset": one.from_offset,
+                "until_offset": one.until_offset,
+                "records": records.get(one.place, 0),
+            },
+        }
+        for one in planned
     ]
+
+
+def planned_of(batches: DataFrame) -> DataFrame:
+    """checkpoint, batch, PLACE, from_offset, until_offset, records: what batches were to read, of `ops.batches`."""
+    rows = batches.where("planned IS NOT NULL")
+    return rows.select("source", "checkpoint", "batch", *PLACE, "planned.*", "written_at")
 
 
 def write_down_batch(
@@ -88,15 +103,12 @@ def write_down_batch(
     writer: str,
     some_were_there: bool,
 ) -> None:
-    """Append the batch to `ops.bronze_batches`, once: a batch that is repeated after a crash finds the same numbers."""
+    """Append the batch to `ops.batches`, once: a batch that is repeated after a crash finds the same numbers."""
     if not planned:
         return
     counted = stored_records(events, planned, some_were_there=some_were_there).collect()
     records = {(row["topic"], row["topic_id"], row["partition"]): row["records"] for row in counted}
-    rows = small_table(warehouse.spark, batch_rows(planned, records, batch=batch), _VALUES)
-    warehouse.append_once(
-        BATCHES.name, rows.withColumn("written_at", F.current_timestamp()), writer=writer, number=number
-    )
+    append(warehouse, "bronze", batch_rows(planned, records, batch=batch), writer=writer, number=number)
 
 
 def _offsets(text: str) -> dict[Partition, int]:

@@ -28,14 +28,14 @@ def stored_ranges(events: DataFrame) -> DataFrame:
     )
 
 
-def asked_ranges(batches: DataFrame) -> DataFrame:
-    """What the batches of `ops.bronze_batches` were to read."""
-    return batches.select(*PLACE, F.col("from_offset").alias("first"), (F.col("until_offset") - 1).alias("last"))
+def asked_ranges(planned: DataFrame) -> DataFrame:
+    """What batches were to read (`bronze.batches.planned_of`)."""
+    return planned.select(*PLACE, F.col("from_offset").alias("first"), (F.col("until_offset") - 1).alias("last"))
 
 
-def skipped_ranges(offsets: DataFrame) -> DataFrame:
-    """What was skipped by command, or by the contract's `start`: of `ops.offsets`."""
-    skipped = offsets.where(F.col("skipped") > 0)
+def skipped_ranges(steps: DataFrame) -> DataFrame:
+    """What was skipped by command, or by the contract's `start` (`bronze.offsets.steps_in`)."""
+    skipped = steps.where(F.col("skipped") > 0)
     return skipped.select(*PLACE, F.col("from_offset").alias("first"), (F.col("to_offset") - 1).alias("last"))
 
 
@@ -71,14 +71,14 @@ def missing(ranges: DataFrame) -> DataFrame:
     return finding(ranges.where((F.col("stored") == 0) & (F.col("counted") > 0)), "missing")
 
 
-def short_batches(ranges: DataFrame, batches: DataFrame) -> DataFrame:
+def short_batches(ranges: DataFrame, planned: DataFrame) -> DataFrame:
     """The batches of whose offsets bronze has fewer now than when they ended: with `lacks`, how many fewer."""
     # Every batch begins and ends where a range begins: no range has to be compared with every batch.
     at = ranges.select(*PLACE, F.col("first").alias("at"), "stored_before")
     begin = at.select(*PLACE, F.col("at").alias("from_offset"), F.col("stored_before").alias("before_it"))
     end = at.select(*PLACE, F.col("at").alias("until_offset"), F.col("stored_before").alias("with_it"))
     return (
-        batches.join(begin, on=[*PLACE, "from_offset"], how="inner")
+        planned.join(begin, on=[*PLACE, "from_offset"], how="inner")
         .join(end, on=[*PLACE, "until_offset"], how="inner")
         .withColumn("lacks", F.col("records") - (F.col("with_it") - F.col("before_it")))
         .where(F.col("lacks") > 0)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bronze.batches import BATCHES, planned_ranges, write_down_batch
+from bronze.batches import planned_ranges, write_down_batch
 from bronze.events import events, events_table, not_yet_stored
-from bronze.offsets import OFFSETS, require_no_gap, write_down
+from bronze.offsets import require_no_gap, write_down
 from bronze.standing import Known, Standing, standing_of
+from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.contracts import Topics
 from lakehouse.errors import LakehouseError, RetentionGapError
@@ -49,7 +50,7 @@ def run(
     connection = settings.kafka()
     warehouse = settings.address.opened(spark)
     places = (warehouse.location, warehouse.checkpoints)
-    warehouse.ensure_all([*map(events_table, topics.sources), OFFSETS, BATCHES])
+    warehouse.ensure_all([*map(events_table, topics.sources), BATCHES])
 
     def start(source: str) -> StreamingQuery:
         standing = standing_of(warehouse, connection, source, topics.sources[source], known=known)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bronze.events import events_table
-from bronze.offsets import OFFSETS, Step, at_time, stored, within, write_down
+from bronze.offsets import Step, at_time, stored, within, write_down
 from bronze.standing import Known, Standing, standing_of
+from lakehouse.batches import BATCHES
 from lakehouse.contracts import Source
 from lakehouse.errors import SettingsError
 from lakehouse.kafka_client import KafkaConnection
@@ -73,7 +74,7 @@ def forgotten(
 
 def carry_out(warehouse: Warehouse, steps: list[Step]) -> None:
     """Write the steps down: the next run of bronze begins there, under a checkpoint of its own."""
-    warehouse.ensure(OFFSETS)
+    warehouse.ensure(BATCHES)
     write_down(warehouse, steps)
 
 

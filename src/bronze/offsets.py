@@ -1,34 +1,30 @@
 """Where every source stands on its topics, where a run begins, and what was skipped or read again on command.
 
-`ops.offsets` has a row for every topic-partition and change: change 0 is the first start, each `lakehouse offsets set`
-is one more. A change gives the stream a checkpoint of its own (`bronze/<source>`, then `bronze/<source>.1`, …), so
-nothing is ever deleted.
+The rows `step` of `ops.batches`, one for every topic-partition and change: change 0 is the first start, each
+`lakehouse offsets set` is one more. A change gives the stream a checkpoint of its own (`bronze/<source>`, then
+`bronze/<source>.1`, …), so nothing is ever deleted.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakehouse.batches import BATCHES, append, batches
 from lakehouse.contracts import Source, Start, StartAtOffsets, StartAtTimestamp
 from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError
 from lakehouse.kafka_client import KafkaConnection
 from lakehouse.kafka_offsets import Ends, Partition, offsets_at_time
-from lakehouse.tables import TableSpec, Warehouse, small_table
+from lakehouse.ranges import PLACE
+from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_VALUES = """
-    source STRING, change BIGINT, topic STRING, topic_id STRING, partition INT,
-    from_offset BIGINT, to_offset BIGINT, skipped BIGINT, read_again BIGINT, reason STRING
-"""
-OFFSETS = TableSpec(name="ops.offsets", columns=f"{_VALUES}, changed_at TIMESTAMP")
 
 
 @dataclass(frozen=True)
@@ -66,21 +62,32 @@ class Step:
 
 def steps_of(warehouse: Warehouse, source: str) -> list[Step]:
     """The steps of the source's last change; none before its first run."""
-    if not warehouse.exists(OFFSETS.name):
+    if not warehouse.exists(BATCHES.name):
         return []
-    rows = warehouse.read(OFFSETS.name).where(F.col("source") == source)
+    rows = steps_in(batches(warehouse, "bronze").where(F.col("source") == source))
     last = rows.join(rows.agg(F.max("change").alias("change")), on="change", how="inner")
     names = list(Step.__dataclass_fields__)
     # One row a partition: a partition that came later has its own, under the same change.
     return [Step(**row.asDict()) for row in last.select(*names).orderBy("topic", "partition").collect()]
 
 
+def steps_in(batches: DataFrame) -> DataFrame:
+    """The steps in `ops.batches`: source, PLACE, change, from_offset, to_offset, skipped, read_again and reason."""
+    return batches.where("step IS NOT NULL").select("source", *PLACE, "step.*")
+
+
 def write_down(warehouse: Warehouse, steps: Sequence[Step]) -> None:
-    """Append the steps to `ops.offsets`."""
+    """Append the steps to `ops.batches`."""
     if steps:
-        rows = [{**asdict(step), "skipped": step.skipped, "read_again": step.read_again} for step in steps]
-        written = small_table(warehouse.spark, rows, _VALUES).withColumn("changed_at", F.current_timestamp())
-        warehouse.append(OFFSETS.name, written)
+        of_step = ("change", "from_offset", "to_offset", "skipped", "read_again", "reason")
+        rows = [
+            {
+                **{name: getattr(step, name) for name in ("source", *PLACE)},
+                "step": {name: getattr(step, name) for name in of_step},
+            }
+            for step in steps
+        ]
+        append(warehouse, "bronze", rows)
 
 
 def job_name(source: str, change: int) -> str:

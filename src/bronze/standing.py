@@ -22,7 +22,7 @@ Known = Mapping[str, tuple[int, ...]]
 class Standing:
     """Where a source stands: the `steps` of its last change, where each partition goes on, and the broker's ends.
 
-    `unwritten` steps are not yet in `ops.offsets`: those of partitions that no run has read.
+    `unwritten` steps are not yet in `ops.batches`: those of partitions that no run has read.
     """
 
     source: str

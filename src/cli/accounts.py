@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from bronze import conservation as of_bronze
-from bronze.batches import BATCHES
+from bronze.batches import planned_of
 from bronze.events import events_table
-from bronze.offsets import OFFSETS
+from bronze.offsets import steps_in
+from lakehouse.batches import BATCHES, Layer
 from lakehouse.findings import COLUMNS, joined
 from lakehouse.held import held
 from lakehouse.ranges import PLACE, overlaid
-from lakehouse.tables import TableSpec, Warehouse, small_table
+from lakehouse.tables import Warehouse, small_table
 from silver import conservation as of_silver
-from silver.batches import BATCHES as AUDIT
 from silver.batches import waiting_ranges
 from silver.order.state import job_name
 
@@ -54,21 +54,21 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
     A job may be at work: what is written first is looked at last, so that nothing seems to be missing.
     """
     audit = audit_now(warehouse, source)
-    batches = _now(warehouse, BATCHES).where(F.col("source") == source)
-    offsets = _now(warehouse, OFFSETS).where(F.col("source") == source)
+    of_source = _now(warehouse, "bronze").where(F.col("source") == source)
+    planned = planned_of(of_source)
     checkpoint = warehouse.checkpoint_id(job_name(source)) or ""
-    stopped = waiting_ranges(_now(warehouse, AUDIT), source=source, checkpoint=checkpoint)
+    stopped = waiting_ranges(_now(warehouse, "silver"), source=source, checkpoint=checkpoint)
     name = events_table(source).name
     events = warehouse.read(name, version=warehouse.version(name))
     kinds = {
         "stored": of_bronze.stored_ranges(events),
-        "asked": of_bronze.asked_ranges(batches),
-        "skipped": of_bronze.skipped_ranges(offsets),
+        "asked": of_bronze.asked_ranges(planned),
+        "skipped": of_bronze.skipped_ranges(steps_in(of_source)),
         "counted": of_silver.counted_ranges(audit),
         "held": stopped,
     }
     around = of_silver.with_counted_to(of_bronze.with_surroundings(overlaid(kinds)))
-    with held(around) as ranges, held(of_bronze.short_batches(ranges, batches)) as short:
+    with held(around) as ranges, held(of_bronze.short_batches(ranges, planned)) as short:
         came_to = of_silver.came_to(ranges).collect()[0]["came_to"]
         found = [
             of_bronze.stored_twice(ranges),
@@ -94,14 +94,15 @@ def skipped_topics(warehouse: Warehouse, sources: Iterable[str]) -> set[str]:
     """The topics of these sources of which offsets were skipped, by command or by `start`, and not read since."""
     found: set[str] = set()
     for source in sources:
-        offsets = of_bronze.skipped_ranges(_now(warehouse, OFFSETS).where(F.col("source") == source))
-        if offsets.isEmpty():
+        of_source = _now(warehouse, "bronze").where(F.col("source") == source)
+        skipped = of_bronze.skipped_ranges(steps_in(of_source))
+        if skipped.isEmpty():
             continue
         events = warehouse.read(events_table(source).name)
         kinds = {
             "stored": of_bronze.stored_ranges(events),
-            "asked": of_bronze.asked_ranges(_now(warehouse, BATCHES).where(F.col("source") == source)),
-            "skipped": offsets,
+            "asked": of_bronze.asked_ranges(planned_of(of_source)),
+            "skipped": skipped,
             "counted": of_silver.counted_ranges(audit_now(warehouse, source)),
         }
         skips = of_bronze.known_skips(overlaid(kinds))
@@ -112,14 +113,14 @@ def skipped_topics(warehouse: Warehouse, sources: Iterable[str]) -> set[str]:
 def audit_now(warehouse: Warehouse, source: str) -> DataFrame:
     """The batch audit of the source as it is now, since silver was last rebuilt; empty before its first run."""
     checkpoint = warehouse.checkpoint_id(job_name(source))
-    return of_silver.of_this_pass(_now(warehouse, AUDIT), source=source, checkpoint=checkpoint)
+    return of_silver.of_this_pass(_now(warehouse, "silver"), source=source, checkpoint=checkpoint)
 
 
-def _now(warehouse: Warehouse, spec: TableSpec) -> DataFrame:
-    """The table as it is now, also when it is asked later; empty when it is not there."""
-    if not warehouse.exists(spec.name):
-        return small_table(warehouse.spark, [], spec.columns)
-    return warehouse.read(spec.name, version=warehouse.version(spec.name))
+def _now(warehouse: Warehouse, layer: Layer) -> DataFrame:
+    """The layer's rows of `ops.batches` as they are now, also when they are asked later; none when it is not there."""
+    if not warehouse.exists(BATCHES.name):
+        return small_table(warehouse.spark, [], BATCHES.columns)
+    return warehouse.read(BATCHES.name, version=warehouse.version(BATCHES.name)).where(F.col("layer") == layer)
 
 
 def _first_of_each_kind(findings: DataFrame) -> DataFrame:

@@ -13,6 +13,7 @@ from bronze import ingest
 from cli.accounts import audit_now
 from gold import build, publish
 from gold.columns import UNIFIED
+from lakehouse.batches import batches
 from lakehouse.checkpoint import load_beforehand
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
@@ -24,7 +25,7 @@ from lakehouse.session import let_java_forget
 from lakehouse.steps import Steps
 from lakehouse.tables import Warehouse
 from silver import apply
-from silver.batches import BATCHES, Memory
+from silver.batches import Memory
 from silver.conservation import COUNTED
 from silver.order.state import OUTCOMES
 
@@ -115,7 +116,7 @@ def _silver(work: Work) -> Results:
             progress=note.now,
             memories=work.memories,
         )
-        audit = work.warehouse.read(BATCHES.name).where(F.col("run") == work.run_id)
+        audit = batches(work.warehouse, "silver").where(F.col("run") == work.run_id)
         sums = audit.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in COUNTED]).collect()[0].asDict()
         note(f"{sums['read']:,} records = " + " + ".join(f"{sums[kind]:,} {kind}" for kind in OUTCOMES))
     return sums

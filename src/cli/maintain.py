@@ -69,13 +69,11 @@ def maintain(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
 
 def tables_of(contracts: Contracts) -> list[str]:
     """Every table that the jobs write, by layer."""
-    from bronze.batches import BATCHES
     from bronze.events import events_table
-    from bronze.offsets import OFFSETS
     from gold.columns import UNIFIED
-    from lakehouse.progress import PROGRESS
+    from lakehouse.batches import BATCHES
     from lakehouse.results import RESULTS
-    from silver.batches import TABLES
+    from silver.batches import OUTBOX_EVENTS
     from silver.quarantine import QUARANTINE
 
     return [
@@ -83,7 +81,7 @@ def tables_of(contracts: Contracts) -> list[str]:
         *(f"silver.{feed}" for feed in contracts.feeds),
         UNIFIED,
         *(f"gold.{mart}" for mart in contracts.gold.marts),
-        *(spec.name for spec in (QUARANTINE, RESULTS, OFFSETS, BATCHES, PROGRESS, *TABLES)),
+        *(spec.name for spec in (QUARANTINE, RESULTS, BATCHES, OUTBOX_EVENTS)),
     ]
 
 

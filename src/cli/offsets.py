@@ -82,7 +82,7 @@ def set_offsets(
 ) -> None:
     """Move a source forward or back on its topics. Says what is skipped or read again, and asks.
 
-    Nothing is deleted: skipped ranges are written to ops.offsets, and what is read again is stored only where bronze
+    Nothing is deleted: skipped ranges are written to ops.batches, and what is read again is stored only where bronze
     lacks it.
 
     Example: lakehouse offsets set postgres --to earliest --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
@@ -151,7 +151,7 @@ def _change(
         rows = [{**vars(step), "skipped": step.skipped, "read_again": step.read_again} for step in steps]
         answer(chosen.command, {"source": source, "dry_run": dry_run, "steps": rows})
         return
-    done = "Nothing was changed (dry run)." if dry_run else "Written down in ops.offsets. Next: lakehouse bronze"
+    done = "Nothing was changed (dry run)." if dry_run else "Written down in ops.batches. Next: lakehouse bronze"
     console.print(done, highlight=False)
 
 

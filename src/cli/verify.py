@@ -261,7 +261,7 @@ _SENTENCES = {
     "missing": "{offsets} {was} read, and {is_} not in bronze.{source}_events any more",
     "stored_twice": "{offsets} {is_} in bronze.{source}_events more than once",
     "never_read": "{offsets} {was} never read: between two batches of bronze, and not skipped by command",
-    "skipped": "{offsets} {was} skipped by command (ops.offsets says why)",
+    "skipped": "{offsets} {was} skipped by command (ops.batches says why)",
     "held": "{offsets} {was} not applied: gate 1 has suspended the table (`suspended` in ops.batches says why)",
     "not_counted": "{offsets} {is_} in bronze, and silver has passed over {them}",
     "counted_twice": "{offsets} {was} counted by more than one batch of silver",

@@ -37,11 +37,12 @@ from gold.gates import (
 )
 from gold.merge import merge_orders, replace_orders
 from gold.unify import deleted_orders, highest_feed_that_knows, orders_of_feed, with_source
+from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, GoldSource, GoldTables
 from lakehouse.held import held
 from lakehouse.merge_source import merge_source
-from lakehouse.progress import PROGRESS, Version, current, forget, record, taken_by_all
+from lakehouse.progress import Known, Version, current, forget, record, taken_by_all
 from lakehouse.results import RESULTS
 from lakehouse.sizing import prepared_for, rows_in, rows_to_search
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
@@ -81,11 +82,12 @@ def run(
     """
     warehouse = settings.address.opened(spark)
     is_replaced = full_refresh and warehouse.exists(UNIFIED)
-    warehouse.ensure_all([PROGRESS, RESULTS, *([] if is_replaced else [unified_table(contracts.gold)])])
+    warehouse.ensure_all([BATCHES, RESULTS, *([] if is_replaced else [unified_table(contracts.gold)])])
     before = current(warehouse, UNIFIED)
     made_by = consumer(contracts.gold, created_ms=before.created_ms)
-    known = taken_by_all(warehouse)
-    forget(warehouse, _of_other_contracts(known, contracts, made_by))
+    progress = taken_by_all(warehouse)
+    progress = forget(warehouse, progress, _of_other_contracts(progress.known, contracts, made_by))
+    known = progress.known
     already = known.get(made_by, {})
     news = sources_with_news(warehouse, contracts.gold, already={} if full_refresh else already)
     size = sum(version.size_in_bytes for of_feeds in news.values() for version in of_feeds.values())
@@ -111,7 +113,7 @@ def run(
             groups = marts.refresh(warehouse, contracts, now=now, known=known, taken=taken, whole=full_refresh)
         finally:
             # In one commit: should this run die before it, the next one does the same again, and ends the same.
-            record(warehouse, taken)
+            record(warehouse, progress, taken)
     return Outcome(
         changed_rows=rows,
         held_sources=held_sources,
@@ -134,7 +136,7 @@ class Job:
     warehouse: Warehouse
     contracts: Contracts
     run_id: str
-    known: Mapping[str, Mapping[str, Version]]
+    known: Known
     already: Mapping[str, Version]
     changed: ChangedKeys
     stack: ExitStack
@@ -255,7 +257,7 @@ def _live(orders: DataFrame) -> DataFrame:
     return orders.where(~F.col("is_deleted")).drop("is_deleted")
 
 
-def _of_other_contracts(known: Mapping[str, Mapping[str, Version]], contracts: Contracts, made_by: str) -> list[str]:
+def _of_other_contracts(known: Known, contracts: Contracts, made_by: str) -> list[str]:
     """Who has taken something for a gold, or by rules, that the contracts do not have any more."""
     gate = contracts.gold_gate
     now = {
@@ -275,7 +277,7 @@ def waiting(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = 
     already: Mapping[str, Version] = {}
     if warehouse.exists(UNIFIED):
         made_by = consumer(tables, created_ms=warehouse.created_at_ms(UNIFIED))
-        already = taken_by_all(warehouse).get(made_by, {})
+        already = taken_by_all(warehouse).known.get(made_by, {})
     counts = dict.fromkeys(tables.sources, 0)
     news = sources_with_news(warehouse, tables, already={} if full_refresh else already)
     with ExitStack() as stack:

@@ -1,7 +1,7 @@
 """Gate 2: the silver tables before gold takes them, and gold before it is published.
 
 Every verdict goes into `quality.results`. Up to which version of gold a source may be published is kept in
-`ops.progress`: the publication takes nothing beyond it.
+`ops.batches`: the publication takes nothing beyond it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakehouse.checkpoint import Judged, Verdict, validate_tables
 from lakehouse.contracts import Contracts, Expectation, TableExpectation, TableGate
 from lakehouse.held import held
 from lakehouse.parameters import ROWS_BEFORE, expressions, needed
-from lakehouse.progress import Version
+from lakehouse.progress import Known, Version
 from lakehouse.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
 from lakehouse.rule_arguments import SQL_RULE
 from lakehouse.tables import Warehouse
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # The rows of gold whose source the contract does not name any more.
 OTHERS = "no source of the contract"
 ORDERS_OF_SILVER = "orders_of_silver"
-# Beginnings of names in `ops.progress`; what follows says which rules were asked.
+# Beginnings of names in `ops.batches`; what follows says which rules were asked.
 PASSED_TABLES, PASSED_PUBLICATION = "gate of tables: ", "rules of the publication: "
 
 
@@ -175,14 +175,14 @@ def of_source(contracts: Contracts, name: str) -> Column:
     return ~F.col("source_database").isin(*[source.name for source in contracts.gold.sources.values()])
 
 
-def passed_versions(known: Mapping[str, Mapping[str, Version]], sources: Iterable[str]) -> dict[str, Version]:
+def passed_versions(known: Known, sources: Iterable[str]) -> dict[str, Version]:
     """The version of gold up to which each source, and OTHERS, may be published; `known`: all that was taken."""
     found = {name: known.get(may_be_published(name), {}).get(UNIFIED) for name in (*sources, OTHERS)}
     return {name: version for name, version in found.items() if version is not None}
 
 
 def may_be_published(source: str) -> str:
-    """Who has taken the version of gold up to which a source may be published, in `ops.progress`."""
+    """Who has taken the version of gold up to which a source may be published, in `ops.batches`."""
     return f"publication gate: {source}"
 
 

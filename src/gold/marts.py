@@ -7,7 +7,6 @@ computation would give. Where gold does not have its changes any more, every gro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from hashlib import sha256
 from operator import and_
@@ -19,7 +18,7 @@ from gold.columns import UNIFIED, unified
 from lakehouse.change_feed import Kept, kept_changes
 from lakehouse.column_types import DecimalType
 from lakehouse.contracts import Contracts, GoldTables, Mart
-from lakehouse.progress import Version
+from lakehouse.progress import Known, Version
 from lakehouse.sizing import sent_along
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
@@ -36,7 +35,7 @@ def refresh(
     contracts: Contracts,
     *,
     now: Version,
-    known: Mapping[str, Mapping[str, Version]],
+    known: Known,
     taken: dict[str, list[Version]],
     whole: bool = False,
 ) -> dict[str, int]:
@@ -60,7 +59,7 @@ def _refresh(
     mart: Mart,
     *,
     now: Version,
-    known: Mapping[str, Mapping[str, Version]],
+    known: Known,
     whole: bool,
 ) -> tuple[str, int]:
     """Under which name the mart takes gold, and how many groups were written."""

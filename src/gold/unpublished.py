@@ -59,7 +59,7 @@ def stretches(
     """
     created_ms = warehouse.created_at_ms(UNIFIED)
     together: dict[tuple[Version | None, str | None, Version], list[str]] = {}
-    for name, now in passed_versions(taken_by_all(warehouse), contracts.gold.sources).items():
+    for name, now in passed_versions(taken_by_all(warehouse).known, contracts.gold.sources).items():
         before, why = _before(marker.places.get(name), now, shape=shape, republish=republish)
         if now.created_ms == created_ms and before != now:
             together.setdefault((before, why, now), []).append(name)

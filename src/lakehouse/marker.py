@@ -1,22 +1,17 @@
-"""`ops.warehouse`: in which format the tables of a warehouse are kept, so that older code leaves a newer one alone."""
+"""In which format the tables of a warehouse are kept: a property of `ops.batches`, so that older code lets it be."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import version
 
-from pyspark.sql import functions as F
-
+from lakehouse.batches import BATCHES, FORMAT, FORMAT_PROPERTY
 from lakehouse.errors import TableError
-from lakehouse.tables import TableSpec, Warehouse, small_table
+from lakehouse.tables import Warehouse
 
-# What this code reads and writes. A new number is for a change that code of this one would read or write wrongly.
-# 2: `ops.batches` is all that silver writes down of its batches.
-FORMAT = 2
-# A table that format 1 had, and later ones have not: for warehouses without a marker.
-_OF_FORMAT_1 = "ops.ledger"
-
-_VALUES = "format INT, created_by STRING"
-MARKER = TableSpec(name="ops.warehouse", columns=f"{_VALUES}, created_at TIMESTAMP")
+RELEASE_PROPERTY = "orders-lakehouse-release"
+# Tables of earlier formats that this one has not.
+_OF_EARLIER_FORMATS = ("ops.warehouse", "ops.ledger")
 
 
 def check_format(warehouse: Warehouse) -> None:
@@ -24,42 +19,33 @@ def check_format(warehouse: Warehouse) -> None:
 
     Raises TableError when the format is newer than this code knows, or an older one.
     """
-    marks = _marks(warehouse)
-    if marks:
-        found, creator = max(marks)
-    elif warehouse.exists(_OF_FORMAT_1):
-        found, creator = 1, "of an earlier release"
+    if warehouse.exists(BATCHES.name):
+        properties = warehouse.properties(BATCHES.name)
+        found, creator = int(properties.get(FORMAT_PROPERTY, 0)), properties.get(RELEASE_PROPERTY)
+    elif any(map(warehouse.exists, _OF_EARLIER_FORMATS)):
+        found, creator = 0, None
     else:
         return
     if found == FORMAT:
         return
-    written = f"The warehouse {warehouse.location} was written by orders-lakehouse {creator} (format {found})"
+    kept_in = f"format {found}" if found else "an earlier format"
+    by = f"orders-lakehouse {creator}" if creator else "another release of orders-lakehouse"
+    written = f"The warehouse {warehouse.location} was written by {by}"
     if found > FORMAT:
         raise TableError(
-            f"{written}; this is {release()} and knows formats up to {FORMAT}.",
+            f"{written} ({kept_in}); this is {release()} and knows formats up to {FORMAT}.",
             remedy="Upgrade, or use another warehouse.",
         )
     raise TableError(
-        f"{written}; this is {release()}, which reads format {FORMAT} alone.",
+        f"{written} ({kept_in}); this is {release()}, which reads format {FORMAT} alone.",
         remedy="Build it anew from the topics: run with another, empty --warehouse. The old one stays as it is.",
     )
 
 
 def mark_format(warehouse: Warehouse) -> None:
-    """Write the marker when there is none: call it inside the lease, or two runs may write one each."""
-    if not _marks(warehouse):
-        warehouse.ensure(MARKER)
-        marker = [{"format": FORMAT, "created_by": release()}]
-        rows = small_table(warehouse.spark, marker, _VALUES).withColumn("created_at", F.current_timestamp())
-        warehouse.append(MARKER.name, rows)
-
-
-def _marks(warehouse: Warehouse) -> list[tuple[int, str]]:
-    """Format and release of every row of the marker: one, unless two runs of old code came together."""
-    if not warehouse.exists(MARKER.name):
-        return []
-    rows = warehouse.read(MARKER.name).select("format", "created_by").collect()
-    return [(row["format"], row["created_by"]) for row in rows]
+    """Make `ops.batches` when it is not there, with the format and this release as its properties."""
+    if not warehouse.exists(BATCHES.name):
+        warehouse.ensure(replace(BATCHES, properties={**BATCHES.properties, RELEASE_PROPERTY: release()}))
 
 
 def release() -> str:

@@ -1,4 +1,4 @@
-"""`ops.progress`: up to which version of a table a consumer of its changes has come."""
+"""Up to which version of a table a consumer of its changes has come: the rows `taken` of `ops.batches`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import functions as F
 
-from lakehouse.tables import TableSpec, Warehouse, small_table
+from lakehouse.batches import append, batches
+from lakehouse.tables import Warehouse
 
-PROGRESS = TableSpec(
-    name="ops.progress",
-    columns="consumer STRING, table STRING, table_created_ms BIGINT, version BIGINT, updated_at TIMESTAMP",
-)
+Known = Mapping[str, Mapping[str, "Version"]]
 
 
 @dataclass(frozen=True)
@@ -32,43 +30,60 @@ class Version:
         return self.created_ms == later.created_ms and self.number <= later.number
 
 
+@dataclass(frozen=True)
+class Progress:
+    """The last commit of each table that each consumer has taken (`known`: consumer, table), as of write `sequence`."""
+
+    known: Known
+    sequence: int = 0
+
+
 def current(warehouse: Warehouse, table: str) -> Version:
     """The table's last commit."""
     created_ms, size_in_bytes = warehouse.created_and_size(table)
     return Version(table, created_ms, warehouse.version(table), size_in_bytes)
 
 
-def taken_by_all(warehouse: Warehouse) -> dict[str, dict[str, Version]]:
-    """The last commit of each table that each consumer has taken, by consumer and table: some rows a consumer."""
-    found: dict[str, dict[str, Version]] = {}
-    for row in warehouse.read(PROGRESS.name).collect():
-        version = Version(row["table"], row["table_created_ms"], row["version"])
-        found.setdefault(row["consumer"], {})[version.table] = version
-    return found
-
-
-def record(warehouse: Warehouse, taken: Mapping[str, Iterable[Version]]) -> None:
-    """Write down, in one commit, which commits each consumer has taken. Nothing to write is no commit."""
-    rows = [
-        {"consumer": consumer, "table": one.table, "table_created_ms": one.created_ms, "version": one.number}
-        for consumer, versions in taken.items()
-        for one in versions
-    ]
-    if not rows:
-        return
-    columns = "consumer STRING, table STRING, table_created_ms BIGINT, version BIGINT"
-    new = small_table(warehouse.spark, rows, columns).withColumn("updated_at", F.current_timestamp())
-    (
-        warehouse.delta(PROGRESS.name)
-        .alias("known")
-        .merge(new.alias("new"), "known.consumer = new.consumer AND known.table = new.table")
-        .whenMatchedUpdateAll()
-        .whenNotMatchedInsertAll()
-        .execute()
+def taken_by_all(warehouse: Warehouse) -> Progress:
+    """What all consumers have taken: some rows a consumer."""
+    rows = (
+        batches(warehouse, "gold")
+        .where("taken IS NOT NULL")
+        .groupBy("taken.consumer", "taken.table")
+        .agg(F.max_by("taken", "sequence").alias("taken"), F.max("sequence").alias("sequence"))
+        .collect()
     )
+    found: dict[str, dict[str, Version]] = {}
+    for row in rows:
+        taken = row["taken"]
+        if taken["version"] is not None:
+            version = Version(taken["table"], taken["table_created_ms"], taken["version"])
+            found.setdefault(taken["consumer"], {})[version.table] = version
+    return Progress(found, max((row["sequence"] for row in rows), default=0))
 
 
-def forget(warehouse: Warehouse, consumers: Collection[str]) -> None:
-    """Take back what these consumers have written down. None of them is no commit."""
-    if consumers:
-        warehouse.delta(PROGRESS.name).delete(F.col("consumer").isin(*consumers))
+def record(warehouse: Warehouse, before: Progress, taken: Mapping[str, Iterable[Version]]) -> Progress:
+    """Write down, in one commit, which commits each consumer has taken; the progress after it.
+
+    Nothing to write is no commit.
+    """
+    told = {consumer: {one.table: one for one in versions} for consumer, versions in taken.items()}
+    rows = [(consumer, one.table, one.created_ms, one.number) for consumer, of in told.items() for one in of.values()]
+    known = {**before.known, **{consumer: {**before.known.get(consumer, {}), **of} for consumer, of in told.items()}}
+    return Progress(known, _write(warehouse, before, rows))
+
+
+def forget(warehouse: Warehouse, before: Progress, consumers: Collection[str]) -> Progress:
+    """Take back what these consumers have taken; the progress after it. None of them is no commit."""
+    rows = [(consumer, table, None, None) for consumer in consumers for table in before.known.get(consumer, ())]
+    known = {consumer: of for consumer, of in before.known.items() if consumer not in consumers}
+    return Progress(known, _write(warehouse, before, rows))
+
+
+def _write(warehouse: Warehouse, before: Progress, rows: Collection[tuple[object, ...]]) -> int:
+    if not rows:
+        return before.sequence
+    sequence = before.sequence + 1
+    names = ("consumer", "table", "table_created_ms", "version")
+    append(warehouse, "gold", [{"sequence": sequence, "taken": dict(zip(names, row, strict=True))} for row in rows])
+    return sequence

@@ -201,7 +201,7 @@ class Warehouse:
         ]
         differences += [f"{name} ({kind}) should not be there" for name, kind in found.items() if name not in wanted]
         own = {key: value for key, value in spec.properties.items() if key.startswith(OWN_PROPERTY)}
-        made_by = self._properties(spec.name) if own else {}
+        made_by = self.properties(spec.name) if own else {}
         differences += [
             f"its {key.removeprefix(OWN_PROPERTY)} should be {value} and is {made_by.get(key, 'not known')}"
             for key, value in own.items()
@@ -213,7 +213,7 @@ class Warehouse:
                 remedy=_REMEDIES.get(spec.name.split(".")[0], _OF_ANOTHER_RELEASE),
             )
 
-    def _properties(self, name: str) -> dict[str, str]:
+    def properties(self, name: str) -> dict[str, str]:
         """The table's properties. DESCRIBE DETAIL has them too, and counts the table's files for it."""
         return {
             row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.sql_name(name)}").collect()

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lakehouse.batches import BATCHES, batches, join_files
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import LakehouseError
@@ -29,7 +30,7 @@ from lakehouse.steps import Note
 from lakehouse.streams import run_until_done
 from lakehouse.tables import Warehouse
 from silver import requeue, stops
-from silver.batches import BATCHES, TABLES, Memory, checkpoint_of, join_files, rule_counts
+from silver.batches import OUTBOX_EVENTS, Memory, checkpoint_of, rule_counts
 from silver.merge import silver_table
 from silver.micro_batch import Job, apply_batch, resume
 from silver.quarantine import QUARANTINE
@@ -89,7 +90,7 @@ def run(
 
 def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
     """Create every table that silver writes and that is not there, and in a catalog the clean views of them."""
-    warehouse.ensure_all([*map(silver_table, contracts.feeds.values()), *TABLES, QUARANTINE, RESULTS])
+    warehouse.ensure_all([*map(silver_table, contracts.feeds.values()), BATCHES, OUTBOX_EVENTS, QUARANTINE, RESULTS])
     ensure_views(warehouse, contracts)
 
 
@@ -129,7 +130,7 @@ def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str)
             passed=rules[row["rule"]].is_met(failed=row["failed"], evaluated=row["evaluated"]),
             description=rules[row["rule"]].description,
         )
-        for row in rule_counts(warehouse.read(BATCHES.name), run=run_id).collect()
+        for row in rule_counts(batches(warehouse, "silver"), run=run_id).collect()
     ]
     if results:
         warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))

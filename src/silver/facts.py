@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from lakehouse.batches import COORDINATES
 from lakehouse.contracts import Feed
 from silver.order.position import END_OF_SNAPSHOT
 from silver.order.runs import SEGMENT_KEY
-from silver.position import COORDINATES, IS_FULL_SNAPSHOT, STREAMED, coordinates
+from silver.position import IS_FULL_SNAPSHOT, STREAMED, coordinates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

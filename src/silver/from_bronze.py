@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from lakehouse.batches import COORDINATES
 from lakehouse.contracts import Feed
 from lakehouse.ranges import PLACE
 from lakehouse.tables import small_table
 from silver.order.runs import Regression, TopicPartition
-from silver.position import COORDINATES, STREAMED, coordinates, log_place
+from silver.position import STREAMED, coordinates, log_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

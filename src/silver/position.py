@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakehouse.batches import COORDINATES
 from lakehouse.contracts import Feed
 from silver.order.position import FULL_SNAPSHOT
 
@@ -26,8 +27,6 @@ MYSQL = (
     " kafka_offset: BIGINT>"
 )
 KAFKA = "STRUCT<timestamp_ms: BIGINT, kafka_topic: STRING, kafka_partition: INT, kafka_offset: BIGINT>"
-
-COORDINATES = "ARRAY<BIGINT>"
 
 # What is known of the partitions of a feed when a batch is placed; see silver.order.runs.
 # `runs`: from which offset on a run has the place, its epoch, and up to which coordinates it repeats what earlier ones

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.batches import BATCHES
+from lakehouse.batches import BATCHES
 from lakehouse.kafka_client import load_connection
 from lakehouse.lease import LEASE, held_lease, this_process
 from lakehouse.results import RESULTS
 from lakehouse.tables import SCHEMAS
-from silver.batches import BATCHES as AUDIT
 from tests.support.deployment import RESOLVED
 from tools.bundle import ROOT
 from tools.targets import BUNDLE, PASSED, TARGETS
@@ -130,18 +129,20 @@ def ago(minutes: int) -> datetime:
 def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
     spark: SparkSession, warehouse: Warehouse, ask: Callable[[str], bool]
 ) -> None:
-    for spec in (BATCHES, AUDIT):
-        warehouse.ensure(spec)
+    warehouse.ensure(BATCHES)
     with held_lease(warehouse, holder=this_process(run_id="a", command="lakehouse run"), say=print):
         pass
     assert not ask("late")
-    read = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0, "from_offset": 10, "records": 5}
-    fill(warehouse, BATCHES, **read, until_offset=20, written_at=ago(90))
+    from pyspark.sql import functions as F
+
+    place = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0}
+    planned = F.expr("named_struct('from_offset', 10, 'until_offset', 20, 'records', 5)")
+    fill(warehouse, BATCHES, **place, layer="bronze", planned=planned, written_at=ago(90))
     assert ask("late")
-    of_audit = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0, "written_at": ago(1)}
-    fill(warehouse, AUDIT, **of_audit, first_offset=3, last_offset=9)
+    of_audit = {**place, "layer": "silver", "written_at": ago(1)}
+    fill(warehouse, BATCHES, **of_audit, first_offset=3, last_offset=9)
     assert ask("late")
-    fill(warehouse, AUDIT, **of_audit, first_offset=10, last_offset=17)
+    fill(warehouse, BATCHES, **of_audit, first_offset=10, last_offset=17)
     assert not ask("late")
     spark.sql(f"UPDATE {warehouse.sql_name(LEASE.name)} SET started_at = started_at - INTERVAL 2 HOURS")
     assert ask("late")
@@ -151,7 +152,7 @@ def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
 def test_a_gate_that_holds_is_told_until_it_passes(warehouse: Warehouse, ask: Callable[[str], bool]) -> None:
     from pyspark.sql import functions as F
 
-    for spec in (RESULTS, AUDIT):
+    for spec in (RESULTS, BATCHES):
         warehouse.ensure(spec)
     assert not ask("failed_gates")
     rule = {"gate": "gold", "source": "mysql", "feed": "mysql_orders", "rule": "unique", "on_failure": "fail"}
@@ -162,11 +163,11 @@ def test_a_gate_that_holds_is_told_until_it_passes(warehouse: Warehouse, ask: Ca
     fill(warehouse, RESULTS, **rule, run="3", passed=True, evaluated_at=ago(7))
     assert not ask("failed_gates")
     of_feed = {"source": "mysql", "feed": "mysql_orders"}
-    fill(warehouse, AUDIT, **of_feed, batch=1, resumed=True, written_at=ago(6))
+    fill(warehouse, BATCHES, **of_feed, layer="silver", batch=1, resumed=True, written_at=ago(6))
     assert not ask("failed_gates")
     suspended = "named_struct('first_offset', 1, 'last_offset', 2, 'records', 2, 'rule', NULL, 'why', NULL)"
-    fill(warehouse, AUDIT, **of_feed, batch=2, suspended=F.expr(suspended), written_at=ago(5))
-    fill(warehouse, AUDIT, **of_feed, batch=3, written_at=ago(4))
+    fill(warehouse, BATCHES, **of_feed, layer="silver", batch=2, suspended=F.expr(suspended), written_at=ago(5))
+    fill(warehouse, BATCHES, **of_feed, layer="silver", batch=3, written_at=ago(4))
     assert ask("failed_gates")
-    fill(warehouse, AUDIT, **of_feed, batch=2, resumed=True, written_at=ago(3))
+    fill(warehouse, BATCHES, **of_feed, layer="silver", batch=2, resumed=True, written_at=ago(3))
     assert not ask("failed_gates")

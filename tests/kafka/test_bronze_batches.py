@@ -1,4 +1,4 @@
-"""`ops.bronze_batches`: what every batch of bronze was to read, through the real ingest."""
+"""The rows `planned` of `ops.batches`: what every batch of bronze was to read, through the real ingest."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bronze.batches import BATCHES
+from bronze.batches import planned_of
 from cli.accounts import account_of
+from lakehouse.batches import batches as batches_of
 from tests.support.shop import TOPIC, Shop, delete_records
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 def batches(warehouse: Warehouse) -> list[tuple[int, int, int, int, int]]:
     """Batch, partition, from, until and records of every row."""
-    rows = warehouse.read(BATCHES.name).orderBy("written_at", "batch", "partition").collect()
+    rows = planned_of(batches_of(warehouse, "bronze")).orderBy("written_at", "batch", "partition").collect()
     assert {(row["source"], row["topic"]) for row in rows} == {("shop", TOPIC)}
     assert {row["topic_id"] for row in rows} == {
         row["_topic_id"] for row in warehouse.read("bronze.shop_events").select("_topic_id").distinct().collect()
@@ -83,7 +84,7 @@ def test_a_batch_that_was_stored_and_not_written_down_is_when_it_is_repeated(
         with pytest.raises(Exception, match="bronze: shop: the stream stopped"):
             shop.run()
     assert shop.values() == ["a-0", "a-1"]
-    assert shop.warehouse.read(BATCHES.name).isEmpty()
+    assert planned_of(batches_of(shop.warehouse, "bronze")).isEmpty()
     shop.produce("a-2")
     shop.run()
     assert shop.values() == ["a-0", "a-1", "a-2"]

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.cluster]
 ROOT = Path(__file__).parents[2]
 RECORDS = 25  # of a partition
 SECONDS = 900  # of a run at most: every stream starts a Python, and every question goes through two processes
-TABLES = ("silver.postgres_orders", "silver.mysql_orders", "gold.unified_orders", "ops.batches", "ops.bronze_batches")
+TABLES = ("silver.postgres_orders", "silver.mysql_orders", "gold.unified_orders", "ops.batches")
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def test_one_source_is_published_while_the_other_waits_and_is_caught_up_with(sho
     assert sent(shop) == sorted(news)
 
     # Gold is made anew from silver: the source goes on, and what the other had is not sent again.
-    shop.warehouse.delta("ops.progress").delete(f"consumer LIKE '{UNIFIED} %'")
+    shop.warehouse.delta("ops.batches").delete(f"taken.consumer LIKE '{UNIFIED} %'")
     shop.write("mysql_orders", {"order_id": 3})
     assert gold_and_publish(shop) == []
     caught_up = sorted([*news, ("MY-3", False), ("PG-2", False), ("PG-3", False)])

@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from bronze import ingest
-from bronze.batches import BATCHES
 from bronze.events import events_table
 from bronze.ingest import append_batch
 from cli.jobs import JOBS, Outcome, Work, run_jobs
 from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import compacted_view, read_topic, topic_differences
 from demo.replay import replay
+from lakehouse.batches import BATCHES
 from lakehouse.config import Settings, settings
 from lakehouse.contracts import Contracts
 from lakehouse.errors import TopicMissingError
@@ -39,7 +39,7 @@ TABLES = (
     *("bronze.postgres_events", "bronze.mysql_events"),
     *("silver.postgres_orders", "silver.mysql_orders", "silver.postgres_outbox_orders", "silver.mysql_outbox_orders"),
     *("gold.unified_orders", "gold.orders_daily", "quality.quarantine", "quality.results"),
-    *("ops.batches", "ops.outbox_events", "ops.progress", "ops.offsets", "ops.bronze_batches"),
+    *("ops.batches", "ops.outbox_events"),
 )
 FIRST = 250  # records a partition that are there for the first run; as many come later
 

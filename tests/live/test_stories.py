@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from bronze.events import events_table
 from demo.stack.stack import Stack
+from lakehouse.batches import batches
 from lakehouse.contracts import Contracts
-from silver.batches import BATCHES
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
 from tests.support.final_state import Rows, text_of
@@ -118,7 +118,7 @@ def test_everything_was_told_that_the_stories_are_about(told: Told, variant: Var
 def test_transactions_and_schema_changes_are_ignored_and_counted(told: Told, source: str) -> None:
     name = f"{source}_schemas"
     sums = [F.sum(outcome).alias(outcome) for outcome in ("read", "ignored")]
-    rows = told.warehouse.read(BATCHES.name).where("read IS NOT NULL").groupBy("topic").agg(*sums).collect()
+    rows = batches(told.warehouse, "silver").where("read IS NOT NULL").groupBy("topic").agg(*sums).collect()
     audit = {row["topic"]: (row["read"], row["ignored"]) for row in rows}
     topics = [f"{name}.transaction", *([name] if source == "live_mysql" else [])]
     for topic in topics:
@@ -129,7 +129,7 @@ def test_transactions_and_schema_changes_are_ignored_and_counted(told: Told, sou
 @pytest.mark.parametrize("source", PLACES)
 def test_every_record_is_accounted_for(told: Told, source: str) -> None:
     sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
-    (row,) = told.warehouse.read(BATCHES.name).where(F.col("source") == source).agg(*sums).collect()
+    (row,) = batches(told.warehouse, "silver").where(F.col("source") == source).agg(*sums).collect()
     stored = told.warehouse.read(events_table(source).name).count()
     assert row["read"] == stored == sum(row[name] for name in OUTCOMES)
     assert told.warehouse.read(QUARANTINE.name).where(F.col("source") == source).count() == 0

@@ -11,8 +11,9 @@ from uuid import uuid4
 import pytest
 
 from bronze.events import events_table
-from bronze.offsets import OFFSETS, Step, write_down
+from bronze.offsets import Step, write_down
 from cli.accounts import skipped_topics
+from lakehouse.batches import BATCHES
 from lakehouse.contracts import Contracts
 from silver.collect import Plan, carry_out, plan
 from tests.support.events import Record, change, mysql_image, mysql_source, order, record
@@ -127,7 +128,7 @@ def test_nothing_goes_where_offsets_were_skipped_that_may_be_read_later(told: Co
 def test_topics_with_skipped_offsets_are_those_that_nothing_has_read_since(told: Collected) -> None:
     warehouse = told.warehouse
     other = "postgres_prod_tables.public.orders"
-    for table in (events_table("postgres"), OFFSETS):
+    for table in (events_table("postgres"), BATCHES):
         warehouse.ensure(table)
     told.tell(*deleted_and_others())  # what the second skip says was passed over: it was read after all
     skips = [("postgres", other, 0, 5), ("mysql", TOPIC, 0, 5), ("mysql", "a topic not read", 3, 9)]

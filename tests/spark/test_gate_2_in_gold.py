@@ -100,13 +100,13 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     assert shop.run("still").unpublished_sources == ("postgres",)
     assert {source for source, _rule in results(shop, "still", "publication")} == {"postgres"}
 
-    shop.warehouse.delta("ops.progress").delete(f"consumer LIKE '{UNIFIED} %'")
+    shop.warehouse.delta("ops.batches").delete(f"taken.consumer LIKE '{UNIFIED} %'")
     assert shop.run("taken whole again").unpublished_sources == ()
     assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts) == {}
     assert waiting(shop) == {"postgresql": 3, "mysql": 2}
-    version = shop.warehouse.version("ops.progress")
+    version = shop.warehouse.version("ops.batches")
     shop.run("nothing new")
-    assert shop.warehouse.version("ops.progress") == version
+    assert shop.warehouse.version("ops.batches") == version
     assert results(shop, "nothing new", "publication") == {}
 
 

@@ -96,7 +96,7 @@ def test_gold_follows_silver_and_touches_only_what_changed(shop: Shop) -> None:
         assert second[same] == first[same]
 
     incremental = {key: _without_time(row) for key, row in second.items()}
-    shop.warehouse.spark.sql(f"DELETE FROM delta.`{shop.warehouse.path('ops.progress')}`")
+    shop.warehouse.spark.sql(f"DELETE FROM delta.`{shop.warehouse.path('ops.batches')}`")
     shop.warehouse.spark.sql(f"DELETE FROM delta.`{shop.warehouse.path('gold.unified_orders')}`")
     shop.run("everything again")
     assert {key: _without_time(row) for key, row in shop.gold().items()} == incremental

@@ -99,9 +99,9 @@ def test_changes_that_silver_has_not_any_more_are_not_needed(shop: Shop) -> None
 
 def test_a_mart_is_computed_whole_when_gold_has_not_its_changes_any_more(shop: Shop) -> None:
     shop.write("postgres_orders", {"order_id": 3, "created_at": LATE}, {"order_id": 5, "_is_deleted": True})
-    shop.warehouse.delta("ops.progress").update("table = 'gold.unified_orders'", {"version": "version - 1"})
+    shop.warehouse.delta("ops.batches").update(f"taken.table = '{UNIFIED}'", {"taken.version": "taken.version - 1"})
     shop.run("a mart that is behind")
-    shop.warehouse.delta("ops.progress").update(f"table = '{UNIFIED}'", {"version": "version - 1"})
+    shop.warehouse.delta("ops.batches").update(f"taken.table = '{UNIFIED}'", {"taken.version": "taken.version - 1"})
     shop.warehouse.delta("gold.orders_daily").update(set={"orders": "orders + 1"})
     shop.lose_changes(UNIFIED)
     assert shop.run("without its changes").marts["orders_daily"] == len(daily(shop))

@@ -1,14 +1,14 @@
-"""The format of a warehouse: written once, and a newer one is left alone."""
+"""The format of a warehouse: a property of `ops.batches`, written once; a warehouse of another format is left alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as F
 
+from lakehouse.batches import BATCHES, FORMAT, FORMAT_PROPERTY
 from lakehouse.errors import TableError
-from lakehouse.marker import FORMAT, MARKER, check_format, mark_format, release
+from lakehouse.marker import RELEASE_PROPERTY, check_format, mark_format, release
 from lakehouse.tables import TableSpec
 
 if TYPE_CHECKING:
@@ -17,18 +17,27 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+def marked(warehouse: Warehouse, found: int, by: str) -> None:
+    """As another release would have marked the warehouse."""
+    mark_format(warehouse)
+    of_other = {FORMAT_PROPERTY: str(found), RELEASE_PROPERTY: by}
+    told = ", ".join(f"'{key}' = '{value}'" for key, value in of_other.items())
+    warehouse.spark.sql(f"ALTER TABLE {warehouse.sql_name(BATCHES.name)} SET TBLPROPERTIES ({told})")
+
+
 def test_it_is_written_once_and_a_newer_one_is_refused(warehouse: Warehouse) -> None:
     check_format(warehouse)
-    assert not warehouse.exists(MARKER.name), "checking writes nothing"
+    assert not warehouse.exists(BATCHES.name), "checking writes nothing"
     mark_format(warehouse)
     mark_format(warehouse)
     check_format(warehouse)
-    (row,) = warehouse.read(MARKER.name).collect()
-    assert (row["format"], row["created_by"]) == (FORMAT, release())
-    assert row["created_at"] is not None
+    properties = warehouse.properties(BATCHES.name)
+    assert (properties[FORMAT_PROPERTY], properties[RELEASE_PROPERTY]) == (str(FORMAT), release())
+    assert warehouse.version(BATCHES.name) == 0
+    warehouse.ensure(BATCHES)
 
-    warehouse.delta(MARKER.name).update(set={"format": F.lit(7), "created_by": F.lit("9.9")})
-    before = warehouse.version(MARKER.name)
+    marked(warehouse, 7, "9.9")
+    before = warehouse.version(BATCHES.name)
     with pytest.raises(TableError) as refused:
         check_format(warehouse)
     assert refused.value.exit_code == 5
@@ -37,29 +46,25 @@ def test_it_is_written_once_and_a_newer_one_is_refused(warehouse: Warehouse) -> 
         f"this is {release()} and knows formats up to {FORMAT}."
     )
     mark_format(warehouse)
-    assert warehouse.version(MARKER.name) == before, "what another release wrote stays"
+    assert warehouse.version(BATCHES.name) == before, "what another release wrote stays"
 
 
-@pytest.mark.parametrize("is_marked", [True, False])
-def test_an_older_format_is_refused_with_the_way_on(warehouse: Warehouse, is_marked: bool) -> None:
-    warehouse.ensure(TableSpec(name="ops.ledger", columns="read BIGINT"))
-    creator = "of an earlier release"
-    if is_marked:
-        mark_format(warehouse)
-        warehouse.delta(MARKER.name).update(set={"format": F.lit(1), "created_by": F.lit("0.9")})
-        creator = "0.9"
+@pytest.mark.parametrize("table", ["ops.ledger", "ops.warehouse", "ops.batches"])
+def test_a_warehouse_of_a_format_before_there_was_the_property_is_refused_with_the_way_on(
+    warehouse: Warehouse, table: str
+) -> None:
+    warehouse.ensure(TableSpec(name=table, columns="read BIGINT"))
     with pytest.raises(TableError) as refused:
         check_format(warehouse)
     assert refused.value.what == (
-        f"The warehouse {warehouse.location} was written by orders-lakehouse {creator} (format 1); "
+        f"The warehouse {warehouse.location} was written by another release of orders-lakehouse (an earlier format); "
         f"this is {release()}, which reads format {FORMAT} alone."
     )
     assert "Build it anew from the topics" in str(refused.value)
 
 
-def test_a_marker_whose_writing_was_cut_off_is_written_again(warehouse: Warehouse) -> None:
-    """The table was created, and the process ended before its row."""
-    warehouse.ensure(MARKER)
-    check_format(warehouse)
-    mark_format(warehouse)
-    assert warehouse.read(MARKER.name).count() == 1
+def test_an_older_format_is_refused_too(warehouse: Warehouse) -> None:
+    marked(warehouse, FORMAT - 1, "0.9")
+    with pytest.raises(TableError) as refused:
+        check_format(warehouse)
+    assert f"orders-lakehouse 0.9 (format {FORMAT - 1}); this is {release()}" in refused.value.what

@@ -11,19 +11,19 @@ import pytest
 from pyspark.sql import functions as F
 
 from bronze import conservation as bronze_accounts
-from bronze.batches import BATCHES
+from bronze.batches import planned_of
 from bronze.events import COLUMNS, events, not_yet_stored
-from bronze.offsets import OFFSETS
+from bronze.offsets import steps_in
 from gold.bigquery import records
 from gold.changes import net_changes
 from gold.columns import order_columns, unified
 from gold.enrich import with_fulfillment
 from gold.unify import highest_feed_that_knows, orders_of_feed, with_source
+from lakehouse.batches import BATCHES
 from lakehouse.contracts import Contracts, PublicationFormat
 from lakehouse.ranges import overlaid
 from lakehouse.tables import small_table
 from silver import conservation as silver_accounts
-from silver.batches import BATCHES as AUDIT
 from silver.batches import OUTBOX_EVENTS, rule_counts, waiting_ranges
 from silver.changelog import (
     ENDS,
@@ -78,7 +78,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         written += [
             counts(read, feed=feed, rules=[rule.name for rule in rules]),
             ignored_counts(batch),
-            rule_counts(small_table(spark, [], AUDIT.columns), run="run"),
+            rule_counts(small_table(spark, [], BATCHES.columns), run="run"),
             quarantine_rows(read, feed, contract="of a test", checkpoint=""),
             offset_gaps(read),
             keys_across_partitions(events, table, feed),
@@ -116,20 +116,21 @@ def of_the_topic(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
 
 
 def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
-    audit = silver_accounts.of_this_pass(small_table(spark, [], AUDIT.columns), source="shop", checkpoint=None)
-    batches = small_table(spark, [], BATCHES.columns)
+    rows = small_table(spark, [], BATCHES.columns)
+    audit = silver_accounts.of_this_pass(rows, source="shop", checkpoint=None)
+    planned = planned_of(rows)
     kinds = {
         "stored": bronze_accounts.stored_ranges(small_table(spark, [], COLUMNS)),
-        "asked": bronze_accounts.asked_ranges(batches),
-        "skipped": bronze_accounts.skipped_ranges(small_table(spark, [], OFFSETS.columns)),
+        "asked": bronze_accounts.asked_ranges(planned),
+        "skipped": bronze_accounts.skipped_ranges(steps_in(rows)),
         "counted": silver_accounts.counted_ranges(audit),
-        "held": waiting_ranges(small_table(spark, [], AUDIT.columns), source="shop", checkpoint=""),
+        "held": waiting_ranges(rows, source="shop", checkpoint=""),
     }
     ranges = silver_accounts.with_counted_to(bronze_accounts.with_surroundings(overlaid(kinds)))
     return [
         bronze_accounts.stored_twice(ranges),
         bronze_accounts.missing(ranges),
-        bronze_accounts.missing_of_batches(ranges, bronze_accounts.short_batches(ranges, batches)),
+        bronze_accounts.missing_of_batches(ranges, bronze_accounts.short_batches(ranges, planned)),
         bronze_accounts.never_read(ranges),
         bronze_accounts.known_skips(ranges),
         silver_accounts.came_to(ranges),

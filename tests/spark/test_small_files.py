@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.events import events_table
+from lakehouse import batches
+from lakehouse.batches import BATCHES as AUDIT
+from lakehouse.batches import join_files
 from lakehouse.config import settings
 from lakehouse.contracts import Contracts
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse, small_table
-from silver import apply, batches
-from silver.batches import BATCHES as AUDIT
-from silver.batches import append, join_files, read_state
+from silver import apply
+from silver.batches import append, read_state
 from silver.order.state import State, segment_rows, writer_of
 from tests.support.facts import counted
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from bronze.batches import BATCHES, Planned, write_down_batch
-from bronze.offsets import OFFSETS, Step, write_down
+from bronze.batches import Planned, write_down_batch
+from bronze.offsets import Step, write_down
 from cli import verify
 from cli.accounts import account_of, audit_now
 from cli.main import main
 from demo.__main__ import DATA
+from lakehouse.batches import BATCHES, batches
 from lakehouse.contracts import Contracts
 from lakehouse.errors import TableError
 from lakehouse.ranges import contiguous, overlaid
@@ -107,11 +108,11 @@ def skip_some(warehouse: Warehouse, contracts: Contracts) -> None:
 
 
 def pass_over_some(warehouse: Warehouse, _contracts: Contracts) -> None:
-    by_hand(warehouse, "ops.batches", f"DELETE FROM {{}} WHERE topic = '{ORDERS}' AND batch = 1")
+    by_hand(warehouse, "ops.batches", f"DELETE FROM {{}} WHERE layer = 'silver' AND topic = '{ORDERS}' AND batch = 1")
 
 
 def count_some_twice(warehouse: Warehouse, _contracts: Contracts) -> None:
-    again = warehouse.read("ops.batches").where((F.col("topic") == ORDERS) & (F.col("batch") == 1))
+    again = batches(warehouse, "silver").where((F.col("topic") == ORDERS) & (F.col("batch") == 1))
     warehouse.append("ops.batches", again.withColumn("batch", F.lit(9).cast("bigint")))
 
 
@@ -202,20 +203,19 @@ def test_a_sound_warehouse_has_nothing_to_say(
 def test_what_waits_and_what_was_skipped_by_command_is_told(
     copied: Warehouse, contracts: Contracts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copied.ensure(OFFSETS)
     write_down(copied, [Step("postgres", 1, HEARTBEATS, "first", 0, 5, 8, "of no use")])
     read(copied, contracts, 3, [Planned(HEARTBEATS, "first", 0, 8, 15)], silver=False)
     code, answer = verified(copied, capsys, monkeypatch)
     assert code == 0
     assert answer["sources"]["postgres"]["sentences"] == [
-        f"topic {HEARTBEATS}, partition 0: offsets 5 to 7 were skipped by command (ops.offsets says why).",
+        f"topic {HEARTBEATS}, partition 0: offsets 5 to 7 were skipped by command (ops.batches says why).",
         "7 records of bronze wait for silver. Next: lakehouse silver",
     ]
 
 
 def test_a_second_pass_of_silver_is_counted_alone(copied: Warehouse) -> None:
     """Silver was made anew: the batch audit has both passes, and the checkpoint's identity tells them apart."""
-    audit = copied.read("ops.batches")
+    audit = batches(copied, "silver")
     anew = audit.withColumns({"checkpoint": F.lit("anew"), "written_at": F.current_timestamp()})
     copied.append("ops.batches", anew.where("batch < 2"))
     assert {row["checkpoint"] for row in audit_now(copied, "postgres").collect()} == {"anew"}, "it wrote last"
@@ -237,7 +237,7 @@ def test_a_long_list_is_cut_and_counted(copied: Warehouse) -> None:
 
 def test_a_gap_of_kafka_is_no_hole_where_a_batch_was_never_ended(copied: Warehouse) -> None:
     """The source was moved after a crash: bronze has the batch's records, and its plan was not written down."""
-    by_hand(copied, BATCHES.name, f"DELETE FROM {{}} WHERE topic = '{ORDERS}' AND batch = 1")
+    by_hand(copied, BATCHES.name, f"DELETE FROM {{}} WHERE layer = 'bronze' AND topic = '{ORDERS}' AND batch = 1")
     assert account_of(copied, "postgres").findings == {}
 
 

@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bronze import ingest
 from bronze.move import Move, carry_out, planned
+from bronze.offsets import steps_in
+from lakehouse.batches import batches
 from lakehouse.config import Settings
 from lakehouse.contracts import Source, Topics
 from lakehouse.kafka import client_config, partitions
@@ -60,8 +62,9 @@ class Shop:
         return sorted(bytes(row["value"]).decode() for row in rows)
 
     def written_down(self) -> list[tuple[str, int, int, int]]:
-        """What was skipped, as `ops.offsets` has it."""
-        rows = self.warehouse.read("ops.offsets").where("skipped > 0").orderBy("change", "topic", "partition").collect()
+        """What was skipped, as `ops.batches` has it."""
+        skipped = steps_in(batches(self.warehouse, "bronze")).where("skipped > 0")
+        rows = skipped.orderBy("change", "topic", "partition").collect()
         return [(row["topic"], row["partition"], row["from_offset"], row["to_offset"]) for row in rows]
 
 

@@ -14,12 +14,13 @@ from uuid import uuid4
 from pyspark.sql import functions as F
 
 from bronze.events import events_table
+from lakehouse.batches import batches
 from lakehouse.contracts import Contracts, Expectation
 from lakehouse.held import held
 from lakehouse.tables import Warehouse, small_table
 from silver import quarantine
 from silver.batch import FeedBatch
-from silver.batches import BATCHES, read_state
+from silver.batches import read_state
 from silver.micro_batch import Job, apply_batch, resume
 from silver.order.history import history
 from silver.order.state import OUTCOMES
@@ -158,5 +159,5 @@ class Told:
     def counted(self) -> dict[str, int]:
         """The sums of the batch audit: what was read, and what became of it; without zeros."""
         sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
-        row = self.warehouse.read(BATCHES.name).where(F.col("source") == self.source).agg(*sums).collect()[0]
+        row = batches(self.warehouse, "silver").where(F.col("source") == self.source).agg(*sums).collect()[0]
         return {name: number for name, number in row.asDict().items() if number}

@@ -1,0 +1,115 @@
+"""`ops.batches`: what the jobs write down of their batches and runs, and all that they know of the past.
+
+Every row has a `layer` and is of one kind, with what that kind has to say and nothing else:
+
+    bronze  planned  a batch of a topic-partition: which offsets it was to read, and how many records came
+            step     a topic-partition at a start, or a move by command: where it stood, where it goes on, and why
+    silver  audit    a feed in a topic-partition: what was read, and what became of it
+            segment  a connector run in a topic-partition: what is known of it since this batch
+            feed     epochs that have started, cutoffs that hold, what waits for a suspended table, and that it goes on
+    gold    taken    up to which version of a table a consumer of its changes has come
+
+Rows are appended, never changed: where several tell of one thing, the one written last holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import functions as F
+
+from lakehouse.tables import OWN_PROPERTY, TableSpec, Warehouse, small_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Layer = Literal["bronze", "silver", "gold"]
+
+# What this code reads and writes. A new number is for a change that code of this one would read or write wrongly.
+# 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold.
+FORMAT = 3
+FORMAT_PROPERTY = f"{OWN_PROPERTY}format"
+
+COORDINATES = "ARRAY<BIGINT>"
+# from_offset is included, until_offset is not: Kafka gives an offset to no record now and then (compaction, markers of
+# transactions), and only the plan of a batch tells such a gap from a range that nobody read.
+_PLANNED = "from_offset: BIGINT, until_offset: BIGINT, records: BIGINT"
+_STEP = """
+    change: BIGINT, from_offset: BIGINT, to_offset: BIGINT, skipped: BIGINT, read_again: BIGINT, reason: STRING
+"""
+_SEGMENT = f"""
+    first_offset: BIGINT, last_offset: BIGINT, lowest: {COORDINATES}, highest: {COORDINATES}, has_end: BOOLEAN,
+    first_ms: BIGINT, read_from_ms: BIGINT, read_to_ms: BIGINT, source_names: ARRAY<STRING>,
+    highest_timestamp_ms: BIGINT, last_key: BIGINT, last_is_delete: BOOLEAN, leaving_out: BIGINT,
+    judged: BIGINT, absent_columns: MAP<STRING, BIGINT>
+"""
+_EPOCH = """
+    epoch: BIGINT, run_id: STRING, topic: STRING, topic_id: STRING, partition: INT, from_offset: BIGINT
+"""
+_CUTOFF = """
+    reason: STRING, topic: STRING, at_topic: STRING, at_partition: INT, at_offset: BIGINT, position: STRING
+"""
+_SUSPENDED = "first_offset: BIGINT, last_offset: BIGINT, records: BIGINT, rule: STRING, why: STRING"
+# `version`: NULL where what the consumer had taken holds no more.
+_TAKEN = "consumer: STRING, table: STRING, table_created_ms: BIGINT, version: BIGINT"
+
+# Audit rows: read = the sum of the outcomes (silver.order.state). `first_offset`, `last_offset` and `gaps` (offsets
+# between that no record has) stand once for a topic-partition, in the row of its first feed; of feeds that share it and
+# do not all go on, in each one's row. A later batch that learns better of a record moves it to another outcome, in a
+# row that reads none.
+# `checkpoint`: the identity of the stream's checkpoint; a silver that is made anew from bronze has another one.
+# `writer` and `batch`: who has written, and its number: together they stand there once. `sequence`: their order.
+# `segment`: of the run `run_id`, its full snapshot at `snapshot_at` apart, over all that was read of it so far.
+# `suspended`: a range that waits for the table; `why`: of the batch that suspended it, else NULL. `resumed`: the table
+# has taken all ranges up to this batch.
+BATCHES = TableSpec(
+    name="ops.batches",
+    columns=f"""
+        layer STRING, run STRING, source STRING, checkpoint STRING, writer STRING, batch BIGINT, sequence BIGINT,
+        feed STRING, topic STRING, topic_id STRING, partition INT, first_offset BIGINT, last_offset BIGINT,
+        read BIGINT, applied BIGINT, superseded BIGINT, duplicate BIGINT, tombstone BIGINT, ignored BIGINT,
+        quarantined BIGINT, gaps ARRAY<STRUCT<first: BIGINT, last: BIGINT>>,
+        judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
+        run_id STRING, snapshot_at {COORDINATES}, segment STRUCT<{_SEGMENT}>,
+        epochs ARRAY<STRUCT<{_EPOCH}>>, cutoffs ARRAY<STRUCT<{_CUTOFF}>>,
+        suspended STRUCT<{_SUSPENDED}>, resumed BOOLEAN,
+        planned STRUCT<{_PLANNED}>, step STRUCT<{_STEP}>, taken STRUCT<{_TAKEN}>, written_at TIMESTAMP
+    """,
+    partition_by=("layer",),
+    properties={FORMAT_PROPERTY: str(FORMAT)},
+)
+
+# What a process reads when it starts is a row a batch: that costs by the file, not by the row.
+MOST_FILES = 50
+
+
+def batches(warehouse: Warehouse, layer: Layer) -> DataFrame:
+    """The rows of a layer. Raises TableError when there is no such table."""
+    return warehouse.read(BATCHES.name).where(F.col("layer") == layer)
+
+
+def append(
+    warehouse: Warehouse,
+    layer: Layer,
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    writer: str | None = None,
+    number: int = 0,
+) -> None:
+    """Append the rows, written now; those of a `writer` unless it has appended its write `number` already."""
+    of_layer = [{**row, "layer": layer} for row in rows]
+    found = small_table(warehouse.spark, of_layer, BATCHES.columns).withColumn("written_at", F.current_timestamp())
+    if writer is None:
+        warehouse.append(BATCHES.name, found)
+    else:
+        warehouse.append_once(BATCHES.name, found, writer=writer, number=number)
+
+
+def join_files(warehouse: Warehouse) -> None:
+    """Join the table's files where they are many: a process that ends after a batch leaves one, and joins none itself.
+
+    Nothing but their number changes. For a job that has the lease, before its sources begin.
+    """
+    if len(warehouse.read(BATCHES.name).inputFiles()) > MOST_FILES:
+        warehouse.delta(BATCHES.name).optimize().executeCompaction()
