@@ -64,7 +64,7 @@ class Work:
 class Outcome:
     """What came of the jobs: for each that ended well its numbers, and every failure in order."""
 
-    results: Mapping[str, Results]
+    results: Mapping[str, Any]
     failures: Sequence[LakehouseError]
 
 

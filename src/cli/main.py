@@ -146,6 +146,8 @@ def run(
 ) -> None:
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
+    When nothing has come, and no table has changed, since the last run that ended well, none of them begins.
+
     With --trigger continuous all of them again and again, until the process is ended or one of them fails: then with
     its exit code. A pass comes as soon as there are new records, and every minute without. The warehouse is free for
     maintenance and for people after a pass that leaves no news, and after the one in which a minute is over. Every job
@@ -194,8 +196,9 @@ def _run_jobs(
     broker = Broker(chosen.settings, chosen.contracts.topics, names)
     known = broker.known()
     steps = Steps(wide_console(stderr=True))
-    warehouse = opened(chosen, steps)
+    warehouse = opened(chosen, steps, is_lasting=trigger is Trigger.continuous)
     from cli.jobs import Work, run_jobs
+    from cli.settled import run_unless_settled
     from silver.batches import Memory
 
     turn: Lease | None = None
@@ -219,7 +222,11 @@ def _run_jobs(
             republish=republish,
             memories=memories,
         )
-        outcome = run_jobs(names, work, dry_run=dry_run, before_each=lease.check if lease else None)
+        before_each = lease.check if lease else None
+        if names == EVERY_JOB and trigger is Trigger.available_now and not (dry_run or accepted):
+            outcome = run_unless_settled(work, before_each=before_each)
+        else:
+            outcome = run_jobs(names, work, dry_run=dry_run, before_each=before_each)
         for failure in outcome.failures:
             say(failure)
         if chosen.as_json:

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from lakehouse.tables import Warehouse
 
 
-def opened(chosen: Chosen, steps: Steps) -> Warehouse:
-    """The warehouse, in a Spark session of its own. Raises TableError when it was written by a newer release."""
+def opened(chosen: Chosen, steps: Steps, *, is_lasting: bool = False) -> Warehouse:
+    """The warehouse, in a Spark session of its own; `is_lasting`: one that goes on for hours.
+
+    Raises TableError when it was written by a newer release.
+    """
     from lakehouse.marker import check_format
 
     with steps.step("session", "starting Spark") as note:
-        spark = spark_session(chosen.cluster)
+        spark = spark_session(chosen.cluster, is_lasting=is_lasting)
         master = elsewhere(spark)
         note(f"Spark {spark.version}{f' at {master}' if master else ''}")
     if threading.current_thread() is threading.main_thread():

@@ -27,6 +27,8 @@ from gold.gates import (
     PASSED_PUBLICATION,
     PASSED_TABLES,
     OrdersOfSilver,
+    columns_asked,
+    held_by,
     judge_publication,
     judge_tables,
     may_be_published,
@@ -34,16 +36,17 @@ from gold.gates import (
     passed_publication,
     passed_tables,
     passed_versions,
+    with_rows,
 )
 from gold.merge import merge_orders, replace_orders
 from gold.unify import deleted_orders, highest_feed_that_knows, orders_of_feed, with_source
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, GoldSource, GoldTables
-from lakehouse.held import held
+from lakehouse.held import held_or_fetched
 from lakehouse.merge_source import merge_source
 from lakehouse.progress import Known, Version, current, forget, record, taken_by_all
-from lakehouse.results import RESULTS
+from lakehouse.results import RESULTS, Result, result_rows
 from lakehouse.sizing import prepared_for, rows_in, rows_to_search
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
@@ -94,17 +97,24 @@ def run(
     # Without a place to go on from all rows are taken, else those that changed are looked for.
     is_whole = full_refresh or not already
     with prepared_for(spark, rows_in(size) if is_whole else rows_to_search(size)), ExitStack() as stack:
-        changed = ChangedKeys(warehouse, key=contracts.gold.key, stack=stack)
+        changed = ChangedKeys(warehouse, key=contracts.gold.key, stack=stack, columns=columns_asked(contracts))
         job = Job(warehouse, contracts, run_id, known, already, changed, stack, before.size_in_bytes)
+        stack.callback(job.write_results)
         passed = {} if full_refresh else known.get(passed_tables(contracts.gold_gate), {})
-        held_sources = judge_tables(
+        judged = judge_tables(
             warehouse, contracts, news, already=already, passed=passed, changed=changed, run_id=run_id
         )
+        job.results.extend(judged)
+        held_sources = held_by(judged)
         merged = {name: now for name, now in news.items() if name not in held_sources}
         desired = {name: _desired(job, name, now, full_refresh=full_refresh) for name, now in merged.items()}
         rows = _merge(job, desired, held_back=held_sources, full_refresh=full_refresh) if desired else 0
         now = current(warehouse, UNIFIED) if desired else before
-        versions = {version.table: version for of_feeds in merged.values() for version in of_feeds.values()}
+        versions = {
+            version.table: with_rows(version, contracts.gold_gate, judged, already.get(version.table))
+            for of_feeds in merged.values()
+            for version in of_feeds.values()
+        }
         unpublished, let_pass = _let_pass(
             job, desired, {**already, **versions}, before=before, now=now, held_back=held_sources
         )
@@ -112,6 +122,7 @@ def run(
         try:
             groups = marts.refresh(warehouse, contracts, now=now, known=known, taken=taken, whole=full_refresh)
         finally:
+            job.write_results()
             # In one commit: should this run die before it, the next one does the same again, and ends the same.
             record(warehouse, progress, taken)
     return Outcome(
@@ -130,7 +141,8 @@ class Job:
     """What the steps of one run share.
 
     `known`: what every consumer of changes had taken before this run; `already`: what this gold had, by table.
-    `stack` holds rows that several steps ask about. `size_in_bytes`: of gold before this run.
+    `stack` holds rows that several steps ask about. `size_in_bytes`: of gold before this run. `results`: of gate 2, not
+    written yet.
     """
 
     warehouse: Warehouse
@@ -141,6 +153,13 @@ class Job:
     changed: ChangedKeys
     stack: ExitStack
     size_in_bytes: int
+    results: list[Result] = field(default_factory=list)
+
+    def write_results(self) -> None:
+        """Append the verdicts of gate 2 to `quality.results`, once, in one commit."""
+        if self.results:
+            self.warehouse.append(RESULTS.name, result_rows(self.warehouse.spark, self.results))
+            self.results.clear()
 
 
 @dataclass(frozen=True)
@@ -157,7 +176,9 @@ def _desired(job: Job, name: str, now: Mapping[str, Version], *, full_refresh: b
     keys, why = _touched(job.changed, now, job.already, full_refresh=full_refresh)
     orders = desired_orders(job.changed, tables, tables.sources[name], now=now, touched=keys)
     # The MERGE takes them, and the gate of the publication asks about them.
-    return Desired(orders if keys is None else job.stack.enter_context(held(orders)), keys, why)
+    if keys is not None:
+        orders = job.stack.enter_context(held_or_fetched(orders, count=keys.count))
+    return Desired(orders, keys, why)
 
 
 def _touched(
@@ -214,16 +235,18 @@ def _let_pass(
         # Of a source that was held from the beginning gold has nothing that could be judged.
         if is_due and len(versions[name]) == len(source.feeds):
             orders[name] = _orders_of_silver(job, name, versions[name], desired.get(name), before=before, now=now)
-    held_sources = judge_publication(job.warehouse, job.contracts, orders, now=now, passed=passed, run_id=job.run_id)
+    judged = judge_publication(job.warehouse, job.contracts, orders, now=now, passed=passed, run_id=job.run_id)
+    job.results.extend(judged)
+    held_sources = held_by(judged)
     as_before = {name for name in sources if name not in desired and passed.get(name) == before}
     may_pass = {OTHERS, *as_before, *orders} - set(held_sources)
     let_pass = {may_be_published(name): [now] for name in may_pass if passed.get(name) != now}
     for name in may_pass - {OTHERS}:
-        judged = passed_publication(gate, name)
+        by_rules = passed_publication(gate, name)
         if name in orders:
-            let_pass[judged] = [now, *versions[name].values()]
-        elif now != before and job.known.get(judged, {}).get(UNIFIED) == before:
-            let_pass[judged] = [now]  # these rules would find what they found before
+            let_pass[by_rules] = [now, *versions[name].values()]
+        elif now != before and job.known.get(by_rules, {}).get(UNIFIED) == before:
+            let_pass[by_rules] = [now]  # these rules would find what they found before
     return held_sources, let_pass
 
 
@@ -250,7 +273,8 @@ def _orders_of_silver(
     keys = together([*(job.changed.since(last.get(table), version) for table, version in versions.items()), of_gold])
     if keys is None:
         return OrdersOfSilver(of_all)
-    return OrdersOfSilver(of_all, keys, _live(job.stack.enter_context(held(orders(touched=keys)))))
+    of_keys = job.stack.enter_context(held_or_fetched(orders(touched=keys), count=keys.count))
+    return OrdersOfSilver(of_all, keys, _live(of_keys))
 
 
 def _live(orders: DataFrame) -> DataFrame:
@@ -281,7 +305,7 @@ def waiting(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = 
     counts = dict.fromkeys(tables.sources, 0)
     news = sources_with_news(warehouse, tables, already={} if full_refresh else already)
     with ExitStack() as stack:
-        changed = ChangedKeys(warehouse, key=tables.key, stack=stack)
+        changed = ChangedKeys(warehouse, key=tables.key, stack=stack, columns=columns_asked(contracts))
         for name, now in news.items():
             keys, _why = _touched(changed, now, already, full_refresh=full_refresh)
             orders = desired_orders(changed, tables, tables.sources[name], now=now, touched=keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakehouse.change_feed import kept_changes
-from lakehouse.held import held
+from lakehouse.change_feed import Kept, kept_changes
+from lakehouse.held import held_or_fetched
 from lakehouse.progress import Version
 from lakehouse.sizing import sent_along
 from lakehouse.tables import Warehouse
@@ -36,9 +36,13 @@ class Keys:
 class ChangedKeys:
     """The keys of the rows that changed in a table, and the rows with such keys: read once, and held by `stack`."""
 
-    def __init__(self, warehouse: Warehouse, *, key: str, stack: ExitStack) -> None:
+    def __init__(
+        self, warehouse: Warehouse, *, key: str, stack: ExitStack, columns: Mapping[str, Collection[str]] | None = None
+    ) -> None:
+        """`columns`: of a table, by its name, those that are asked about; of others all."""
         self._warehouse = warehouse
         self._key = key
+        self._columns = columns or {}
         self._stack = stack
         self._known: dict[tuple[Version, Version], Keys | None] = {}
         self._rows: dict[tuple[Version, Keys], DataFrame] = {}
@@ -64,7 +68,10 @@ class ChangedKeys:
     def rows(self, version: Version, keys: Keys) -> DataFrame:
         """The table's rows that have one of these keys, as they are at this version; `rows_of`."""
         if (version, keys) not in self._rows:
-            self._rows[version, keys] = self._stack.enter_context(held(rows_of(self.table(version), keys)))
+            rows = rows_of(self.table(version), keys)
+            if version.table in self._columns:
+                rows = rows.select([name for name in rows.columns if name in self._columns[version.table]])
+            self._rows[version, keys] = self._stack.enter_context(held_or_fetched(rows, count=keys.count))
         return self._rows[version, keys]
 
     def _read(self, before: Version, now: Version, of: Column | None) -> Keys | None:
@@ -76,14 +83,25 @@ class ChangedKeys:
             feed = self._warehouse.changes(now.table, first=before.number + 1, last=now.number)
             return (feed if of is None else feed.where(of)).select(self._key).distinct()
 
-        key = F.col(self._key)
-        ends = F.min(key).alias("lowest"), F.max(key).alias("highest"), F.count_if(key.isNull()).alias("without")
-        kept = self._stack.enter_context(kept_changes(read, *ends))
+        kept = self._stack.enter_context(kept_changes(read, are_narrow=True))
         if kept is None:
             return None
-        lowest, highest = kept.told["lowest"], kept.told["highest"]
-        is_range = isinstance(lowest, int) and not isinstance(lowest, bool) and not kept.told["without"]
-        return Keys(sent_along(kept.rows, kept.count), kept.count, (lowest, highest) if is_range else None)
+        return Keys(sent_along(kept.rows, kept.count), kept.count, _ends(kept, self._key))
+
+
+def _ends(kept: Kept, key: str) -> tuple[int, int] | None:
+    """The lowest and the highest of keys that are whole numbers, all of them."""
+    if kept.table is not None:
+        keys = kept.table.column(key).to_pylist()
+        is_range = bool(keys) and all(isinstance(one, int) and not isinstance(one, bool) for one in keys)
+        return (min(keys), max(keys)) if is_range else None
+    column = F.col(key)
+    told = kept.rows.agg(
+        F.min(column).alias("lowest"), F.max(column).alias("highest"), F.count_if(column.isNull()).alias("without")
+    ).collect()[0]
+    lowest, highest = told["lowest"], told["highest"]
+    is_range = isinstance(lowest, int) and not isinstance(lowest, bool) and not told["without"]
+    return (lowest, highest) if is_range else None
 
 
 def rows_of(rows: DataFrame, keys: Keys) -> DataFrame:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -19,16 +20,18 @@ from gold.changes import ChangedKeys, Keys, rows_of
 from gold.columns import UNIFIED
 from lakehouse.checkpoint import Judged, Verdict, validate_tables
 from lakehouse.contracts import Contracts, Expectation, TableExpectation, TableGate
-from lakehouse.held import held
-from lakehouse.parameters import ROWS_BEFORE, expressions, needed
+from lakehouse.held import held, held_or_fetched
+from lakehouse.parameters import ROWS_BEFORE, looks_at_the_time, needed
 from lakehouse.progress import Known, Version
-from lakehouse.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
+from lakehouse.results import PUBLICATION, TABLES, Result
 from lakehouse.rule_arguments import SQL_RULE
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# Great Expectations tells the number of rows with its verdict.
+_ROW_COUNT = "expect_table_row_count_to_be_between"
 # The rows of gold whose source the contract does not name any more.
 OTHERS = "no source of the contract"
 ORDERS_OF_SILVER = "orders_of_silver"
@@ -45,14 +48,12 @@ def judge_tables(
     passed: Mapping[str, Version],
     changed: ChangedKeys,
     run_id: str,
-) -> tuple[str, ...]:
+) -> list[Result]:
     """Judge the live rows of the silver tables, as they are at the versions in `news` (source: feed: version).
 
     `already`: the versions that gold has taken. `passed`: those with which tables last passed, with these very rules:
-    a rule with `scope: changes` is asked about what has changed since. Returns the sources that do not pass.
+    a rule with `scope: changes` is asked about what has changed since.
     """
-    if not news:
-        return ()
     versions = {feed: version for feeds in news.values() for feed, version in feeds.items()}
     source_of = {feed: source for source, feeds in news.items() for feed in feeds}
     tables: dict[str, list[Judged]] = {}
@@ -72,18 +73,27 @@ def judge_tables(
             kept = changed.rows(version, keys).where(_is_live())
             parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
         if of_table:
-            before = already.get(version.table)
-            is_same_table = before is not None and before.created_ms == version.created_ms
-            parameters = _rows_before(of_table, _live(warehouse, feed, before) if is_same_table else None)
+            parameters = _rows_before(of_table, already.get(version.table), version, partial(_live, warehouse, feed))
             views = _live_views(warehouse, contracts, of_table, versions)
             parts.append(replace(judged, rules=of_table, parameters=parameters, views=views))
-    verdicts = validate_tables(tables)
-    results = [
+    return [
         _result(verdict, run_id=run_id, gate=TABLES, source=source_of[feed], feed=feed)
-        for feed, of_rules in verdicts.items()
+        for feed, of_rules in validate_tables(tables).items()
         for verdict in of_rules
     ]
-    return _stored(warehouse, results)
+
+
+def with_rows(version: Version, gate: TableGate, results: Iterable[Result], already: Version | None) -> Version:
+    """The version of a silver table with the number of its live rows, where a rule has just counted them, or before."""
+    counting = {rule.name for rule in gate.expectations if rule.type == _ROW_COUNT}
+    counted = [
+        int(result.observed)
+        for result in results
+        if result.table == version.table and result.rule in counting and result.observed is not None
+    ]
+    if counted:
+        return replace(version, rows=counted[0])
+    return already if already == version and already is not None else version
 
 
 @dataclass(frozen=True)
@@ -103,14 +113,14 @@ def judge_publication(
     now: Version,
     passed: Mapping[str, Version],
     run_id: str,
-) -> tuple[str, ...]:
+) -> list[Result]:
     """Judge gold's rows of these sources, as they are at version `now`, by what silver tells of their orders.
 
-    `passed`: with which versions of gold they passed last. Returns the sources that do not pass.
+    `passed`: with which versions of gold they passed last.
     """
     rules = contracts.gold_gate.publication
-    if not rules or not orders:
-        return ()
+    if not rules:
+        return []
     tables: dict[str, list[Judged]] = {}
     with ExitStack() as stack:
         for name, of_silver in orders.items():
@@ -121,12 +131,13 @@ def judge_publication(
             parts = tables.setdefault(name, [])
             if of_silver.keys is not None and of_silver.of_keys is not None and of_changes:
                 views = {ORDERS_OF_SILVER: of_silver.of_keys}
-                kept = stack.enter_context(held(rows_of(rows, of_silver.keys)))
+                kept = stack.enter_context(held_or_fetched(rows_of(rows, of_silver.keys), count=of_silver.keys.count))
                 parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
             if of_table:
-                before, earlier = passed.get(name), None
-                if before is not None and before.created_ms == now.created_ms:
-                    earlier = warehouse.read(UNIFIED, version=before.number).where(is_own)
+
+                def earlier(before: Version, is_own: Column = is_own) -> DataFrame:
+                    return warehouse.read(UNIFIED, version=before.number).where(is_own)
+
                 is_named = bool(_named(of_table, [ORDERS_OF_SILVER]))
                 # Every query on them would compute them again.
                 views = {ORDERS_OF_SILVER: stack.enter_context(held(of_silver.of_all()))} if is_named else {}
@@ -134,17 +145,16 @@ def judge_publication(
                     replace(
                         judged,
                         rules=of_table,
-                        parameters=_rows_before(of_table, earlier),
+                        parameters=_rows_before(of_table, passed.get(name), now, earlier),
                         views=views,
                     )
                 )
         verdicts = validate_tables(tables)
-    results = [
+    return [
         _result(verdict, run_id=run_id, gate=PUBLICATION, source=name, feed=None)
         for name, of_rules in verdicts.items()
         for verdict in of_rules
     ]
-    return _stored(warehouse, results)
 
 
 def _by_scope(
@@ -157,7 +167,7 @@ def _by_scope(
 
 def _looks_beyond(rule: TableExpectation) -> bool:
     """Whether the rule can come out otherwise about the same rows: by the time, or by other tables."""
-    return rule.scope == "table" and (rule.type == SQL_RULE or bool(expressions(rule)))
+    return rule.scope == "table" and (rule.type == SQL_RULE or looks_at_the_time(rule))
 
 
 def _live_views(
@@ -166,6 +176,20 @@ def _live_views(
     """The silver tables that the rules name in SQL, their live rows."""
     named = _named(rules, contracts.silver.tables)
     return {name: _live(warehouse, name, versions.get(name)) for name in named}
+
+
+def columns_asked(contracts: Contracts) -> dict[str, set[str]]:
+    """Of the silver tables, by name, the columns that gold takes and rules about changed rows name.
+
+    Not of a table that such a rule asks about in SQL, which may name any.
+    """
+    found = {}
+    for feed, table in contracts.silver.tables.items():
+        rules = [rule for rule in contracts.gold_gate.rules(feed) if rule.scope == "changes"]
+        if not any(rule.type == SQL_RULE for rule in rules):
+            words = {word for rule in rules for word in re.findall(r"\w+", str(rule.kwargs))}
+            found[f"silver.{feed}"] = {*contracts.gold.columns, contracts.gold.key, *table.keys, "_is_deleted", *words}
+    return found
 
 
 def of_source(contracts: Contracts, name: str) -> Column:
@@ -210,10 +234,14 @@ def _is_live() -> Column:
     return ~F.col("_is_deleted")
 
 
-def _rows_before(rules: Sequence[Expectation], earlier: DataFrame | None) -> Mapping[str, int]:
-    """The parameter, where a rule needs it and there is something to count."""
+def _rows_before(
+    rules: Sequence[Expectation], before: Version | None, now: Version, rows: Callable[[Version], DataFrame]
+) -> Mapping[str, int]:
+    """The parameter, where a rule needs it and the table is the one it was `before`. `rows`: the table's, to count."""
     is_needed = any(ROWS_BEFORE in needed(rule) for rule in rules)
-    return {ROWS_BEFORE: earlier.count()} if is_needed and earlier is not None else {}
+    if not is_needed or before is None or before.created_ms != now.created_ms:
+        return {}
+    return {ROWS_BEFORE: rows(before).count() if before.rows is None else before.rows}
 
 
 def _named(rules: Sequence[Expectation], names: Iterable[str]) -> list[str]:
@@ -240,8 +268,6 @@ def _result(verdict: Verdict, *, run_id: str, gate: str, source: str, feed: str 
     )
 
 
-def _stored(warehouse: Warehouse, results: Sequence[Result]) -> tuple[str, ...]:
-    """Store the results; the sources of those that hold."""
-    if results:
-        warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))
+def held_by(results: Iterable[Result]) -> tuple[str, ...]:
+    """The sources that do not pass."""
     return tuple(sorted({result.source for result in results if result.on_failure == "fail" and not result.passed}))

@@ -79,7 +79,7 @@ def _refresh(
         return made_by, _merge(warehouse, spec.name, orders, None, mart=mart)
     first = before.number + 1
     with kept_changes(
-        lambda: touched_groups(warehouse.changes(UNIFIED, first=first, last=now.number), mart=mart)
+        lambda: touched_groups(warehouse.changes(UNIFIED, first=first, last=now.number), mart=mart), are_narrow=True
     ) as touched:
         return made_by, _merge(warehouse, spec.name, orders, touched, mart=mart)
 

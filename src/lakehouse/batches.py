@@ -8,6 +8,7 @@ Every row has a `layer` and is of one kind, with what that kind has to say and n
             segment  a connector run in a topic-partition: what is known of it since this batch
             feed     epochs that have started, cutoffs that hold, what waits for a suspended table, and that it goes on
     gold    taken    up to which version of a table a consumer of its changes has come
+    run     settled  how a run of all jobs that ended well has left the topics and the tables (cli.settled)
 
 Rows are appended, never changed: where several tell of one thing, the one written last holds.
 """
@@ -24,7 +25,7 @@ from lakehouse.tables import OWN_PROPERTY, TableSpec, Warehouse, small_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Layer = Literal["bronze", "silver", "gold"]
+Layer = Literal["bronze", "silver", "gold", "run"]
 
 # What this code reads and writes. A new number is for a change that code of this one would read or write wrongly.
 # 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold.
@@ -51,8 +52,10 @@ _CUTOFF = """
     reason: STRING, topic: STRING, at_topic: STRING, at_partition: INT, at_offset: BIGINT, position: STRING
 """
 _SUSPENDED = "first_offset: BIGINT, last_offset: BIGINT, records: BIGINT, rule: STRING, why: STRING"
-# `version`: NULL where what the consumer had taken holds no more.
-_TAKEN = "consumer: STRING, table: STRING, table_created_ms: BIGINT, version: BIGINT"
+# `version`: NULL where what the consumer had taken holds no more. `rows`: that were judged, where a rule counts them.
+_TAKEN = "consumer: STRING, table: STRING, table_created_ms: BIGINT, version: BIGINT, rows: BIGINT"
+
+_SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRING>"
 
 # Audit rows: read = the sum of the outcomes (silver.order.state). `first_offset`, `last_offset` and `gaps` (offsets
 # between that no record has) stand once for a topic-partition, in the row of its first feed; of feeds that share it and
@@ -74,7 +77,8 @@ BATCHES = TableSpec(
         run_id STRING, snapshot_at {COORDINATES}, segment STRUCT<{_SEGMENT}>,
         epochs ARRAY<STRUCT<{_EPOCH}>>, cutoffs ARRAY<STRUCT<{_CUTOFF}>>,
         suspended STRUCT<{_SUSPENDED}>, resumed BOOLEAN,
-        planned STRUCT<{_PLANNED}>, step STRUCT<{_STEP}>, taken STRUCT<{_TAKEN}>, written_at TIMESTAMP
+        planned STRUCT<{_PLANNED}>, step STRUCT<{_STEP}>, taken STRUCT<{_TAKEN}>,
+        settled STRUCT<{_SETTLED}>, written_at TIMESTAMP
     """,
     partition_by=("layer",),
     properties={FORMAT_PROPERTY: str(FORMAT)},

@@ -7,17 +7,17 @@ set of columns end it. Then it has to be known before anything is built on it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from lakehouse.held import held
+from lakehouse.held import fetched, held
+from lakehouse.sizing import MOST_FETCHED
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 # Delta's and Spark's names of the errors of a feed, or of a version, that is not there any more.
 _GONE = re.compile(
@@ -29,33 +29,36 @@ _GONE = re.compile(
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows that were read and are held; how many there are; and what was `asked` of all of them."""
+    """Rows that were read, once, and how many there are; `table`: the same, where they were fetched."""
 
     rows: DataFrame
     count: int
-    told: Row
+    table: pa.Table | None = None
 
 
 @contextmanager
-def kept_changes(read: Callable[[], DataFrame], *asked: Column) -> Iterator[Kept | None]:
+def kept_changes(read: Callable[[], DataFrame], *, are_narrow: bool = False) -> Iterator[Kept | None]:
     """The rows that `read` makes of a change data feed or of an earlier version; None when they are gone.
 
-    They are read once, now: whether a file is there is known only when it is opened. Any other error is itself.
-    `asked`: further aggregates of the rows.
+    They are read now: whether a file is there is known only when it is opened. Any other error is itself. Rows that
+    `are_narrow` are fetched where they are few; many of them are read twice.
     """
     with ExitStack() as stack:
-        yield _read(read, asked, stack)
+        yield _read(read, are_narrow=are_narrow, stack=stack)
 
 
-def _read(read: Callable[[], DataFrame], asked: Sequence[Column], stack: ExitStack) -> Kept | None:
+def _read(read: Callable[[], DataFrame], *, are_narrow: bool, stack: ExitStack) -> Kept | None:
     try:
+        if are_narrow:
+            some = fetched(read().limit(MOST_FETCHED + 1))
+            if some.table.num_rows <= MOST_FETCHED:
+                return Kept(some.rows, some.table.num_rows, some.table)
         rows = stack.enter_context(held(read()))
-        (told,) = rows.agg(F.count(F.lit(1)).alias("count"), *asked).collect()  # on serverless nothing was read yet
+        return Kept(rows, rows.count())  # on serverless nothing was read before this
     except Exception as error:
         if not is_gone(error):
             raise
         return None
-    return Kept(rows, told["count"], told)
 
 
 def is_gone(error: BaseException) -> bool:

@@ -10,12 +10,16 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from lakehouse.sizing import MOST_FETCHED
+
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 # The folder that `held` writes rows to, where the compute keeps none itself: serverless. Also in processes of batches.
@@ -104,6 +108,33 @@ def held(rows: DataFrame) -> Iterator[DataFrame]:
         # Spark Connect lets go of its checkpoints itself; here it would wait for the garbage collector.
         if hasattr(kept, "_jdf"):
             kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Few rows that were computed once and are here, as a `table`; `rows` are the same as a part of Spark's plans.
+
+    So Spark knows how many they are, and what is asked of them alone reads nothing.
+    """
+
+    rows: DataFrame
+    table: pa.Table
+
+
+def fetched(rows: DataFrame) -> Fetched:
+    """The rows, computed now: for some MOST_FETCHED of them, and few columns."""
+    table = rows.toArrow()
+    return Fetched(rows.sparkSession.createDataFrame(table), table)
+
+
+@contextmanager
+def held_or_fetched(rows: DataFrame, *, count: int) -> Iterator[DataFrame]:
+    """The same rows, computed once for everything inside the block. `count`: how many there are at most."""
+    if count <= MOST_FETCHED:
+        yield fetched(rows).rows
+    else:
+        with held(rows) as kept:
+            yield kept
 
 
 @contextmanager

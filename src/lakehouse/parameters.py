@@ -37,6 +37,12 @@ def needed(rule: Expectation) -> frozenset[str]:
     return frozenset(names & set(PARAMETERS))
 
 
+def looks_at_the_time(rule: Expectation) -> bool:
+    """Whether the rule may come out otherwise later, about the same rows."""
+    trees = [ast.walk(ast.parse(text, mode="eval")) for text in expressions(rule).values()]
+    return any(isinstance(node, ast.Name) and node.id == "now" for tree in trees for node in tree)
+
+
 def parameter_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:
     """What is wrong with the parameters of a table rule: the key below it, and a sentence."""
     for name, value in rule.kwargs.items():

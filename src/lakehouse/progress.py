@@ -17,13 +17,15 @@ Known = Mapping[str, Mapping[str, "Version"]]
 class Version:
     """A commit of one table. `created_ms` tells a table from a later one of the same name.
 
-    `size_in_bytes` of its data, where it was looked at: it tells no version from another.
+    `size_in_bytes` of its data, and how many `rows` a gate has judged, where that was looked at: these tell no version
+    from another.
     """
 
     table: str
     created_ms: int
     number: int
     size_in_bytes: int = field(default=0, compare=False)
+    rows: int | None = field(default=None, compare=False)
 
     def goes_on_to(self, later: Version) -> bool:
         """Whether `later` is a later commit of this very table: not of one made anew, or restored to before this."""
@@ -57,7 +59,7 @@ def taken_by_all(warehouse: Warehouse) -> Progress:
     for row in rows:
         taken = row["taken"]
         if taken["version"] is not None:
-            version = Version(taken["table"], taken["table_created_ms"], taken["version"])
+            version = Version(taken["table"], taken["table_created_ms"], taken["version"], rows=taken["rows"])
             found.setdefault(taken["consumer"], {})[version.table] = version
     return Progress(found, max((row["sequence"] for row in rows), default=0))
 
@@ -68,14 +70,19 @@ def record(warehouse: Warehouse, before: Progress, taken: Mapping[str, Iterable[
     Nothing to write is no commit.
     """
     told = {consumer: {one.table: one for one in versions} for consumer, versions in taken.items()}
-    rows = [(consumer, one.table, one.created_ms, one.number) for consumer, of in told.items() for one in of.values()]
-    known = {**before.known, **{consumer: {**before.known.get(consumer, {}), **of} for consumer, of in told.items()}}
+    rows = [
+        (consumer, one.table, one.created_ms, one.number, one.rows)
+        for consumer, of_consumer in told.items()
+        for one in of_consumer.values()
+    ]
+    new = {consumer: {**before.known.get(consumer, {}), **of_consumer} for consumer, of_consumer in told.items()}
+    known = {**before.known, **new}
     return Progress(known, _write(warehouse, before, rows))
 
 
 def forget(warehouse: Warehouse, before: Progress, consumers: Collection[str]) -> Progress:
     """Take back what these consumers have taken; the progress after it. None of them is no commit."""
-    rows = [(consumer, table, None, None) for consumer in consumers for table in before.known.get(consumer, ())]
+    rows = [(consumer, table, None, None, None) for consumer in consumers for table in before.known.get(consumer, ())]
     known = {consumer: of for consumer, of in before.known.items() if consumer not in consumers}
     return Progress(known, _write(warehouse, before, rows))
 
@@ -84,6 +91,6 @@ def _write(warehouse: Warehouse, before: Progress, rows: Collection[tuple[object
     if not rows:
         return before.sequence
     sequence = before.sequence + 1
-    names = ("consumer", "table", "table_created_ms", "version")
+    names = ("consumer", "table", "table_created_ms", "version", "rows")
     append(warehouse, "gold", [{"sequence": sequence, "taken": dict(zip(names, row, strict=True))} for row in rows])
     return sequence

@@ -126,9 +126,15 @@ def elsewhere(spark: SparkSession) -> str | None:
 
 
 def spark_session(
-    asked: Cluster | None = None, *, extra: Mapping[str, str] | None = None, java_options: Sequence[str] = ()
+    asked: Cluster | None = None,
+    *,
+    is_lasting: bool = False,
+    extra: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = (),
 ) -> SparkSession:
     """The session that jobs run in, where `asked` says; `extra` settings and `java_options` are for tests.
+
+    `is_lasting`: it goes on for hours, so Java may compile twice what it runs often.
 
     Raises InstallationError when Java or one of the pinned jars is missing, LakehouseError when no master answers, and
     SettingsError as `session_settings` does. On Databricks it is the runtime's own, which is told UTC and ANSI mode.
@@ -149,7 +155,8 @@ def spark_session(
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         settings = session_settings(asked, submitted=_submitted())
     else:
-        settings = session_settings(asked, jars=_own_jars(), java_options=java_options)
+        compiler = [] if is_lasting else [_QUICK_COMPILER]
+        settings = session_settings(asked, jars=_own_jars(), java_options=[*compiler, *java_options])
         _prepare(settings["spark.master"])
         _start_java(settings)
     builder = SparkSession.builder
@@ -312,6 +319,9 @@ _OF_OUR_JAVA = {
     _JAVA_OPTIONS: f'-Dlog4j2.configurationFile="{_LOG_CONFIG}" -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=400m',
     "spark.driver.memory": "2g",
 }
+# Java's first compiler alone. Most of a command's time Java is cold, and its second compiler takes the cores away from
+# the queries: what it makes of them later does not pay for that in one run (docs/benchmarks.md).
+_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 # A Java that runs does not look at them any more.
 _TOO_LATE = (
     *(_JAVA_OPTIONS, "spark.driver.defaultJavaOptions", "spark.driver.memory", "spark.driver.memoryOverhead"),

@@ -6,17 +6,21 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import functions as F
 from rich.console import Console
 
 from bronze import ingest
 from bronze.events import events_table
 from bronze.ingest import append_batch
+from cli import settled
 from cli.jobs import JOBS, Outcome, Work, run_jobs
+from cli.settled import run_unless_settled
 from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import compacted_view, read_topic, topic_differences
 from demo.replay import replay
@@ -41,6 +45,7 @@ TABLES = (
     *("gold.unified_orders", "gold.orders_daily", "quality.quarantine", "quality.results"),
     *("ops.batches", "ops.outbox_events"),
 )
+JOBS_WITHOUT_NEWS = 0
 FIRST = 250  # records a partition that are there for the first run; as many come later
 
 
@@ -195,6 +200,56 @@ def test_news_reach_the_topic_once(flow: Flow, tmp_path: Path) -> None:
     assert flow.versions()["gold.unified_orders"] > versions["gold.unified_orders"]
     topic = flow.contracts.gold.publication.topic
     assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.kafka().bootstrap_servers, topic=topic) == []
+
+
+def test_a_run_begins_no_job_until_something_has_come_or_changed(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = count(1)
+
+    def began(contracts: Contracts = flow.contracts) -> bool:
+        """Whether a run began its jobs."""
+        known, begun = partitions(flow.chosen.kafka()), list[str]()
+        work = Work(
+            flow.warehouse.spark, flow.chosen, contracts, Steps(Console(quiet=True)), known, f"whole {next(numbers)}"
+        )
+        outcome = run_unless_settled(work, before_each=lambda: begun.append("a job"))
+        assert outcome.failures == []
+        assert outcome.results["nothing_new"] is not bool(begun)
+        return bool(begun)
+
+    assert began(), "no run has said yet how it left things"
+    versions, jobs = flow.versions(), last_job(flow.warehouse.spark)
+    assert not began()
+    assert last_job(flow.warehouse.spark) - jobs <= JOBS_WITHOUT_NEWS
+    assert flow.versions() == versions
+    # A record; a commit by hand; other contracts; a checkpoint that is another one.
+    send_again(flow)
+    assert began()
+    assert not began()
+    by_hand = flow.warehouse.sql_name("gold.orders_daily")
+    flow.warehouse.spark.sql(f"ALTER TABLE {by_hand} SET TBLPROPERTIES ('a' = 'b')")
+    assert began()
+    assert not began()
+    gate = flow.contracts.gold_gate.model_copy(update={"publication": flow.contracts.gold_gate.publication[:1]})
+    assert began(flow.contracts.model_copy(update={"gold_gate": gate}))
+    assert began(), "the contracts are the former ones again"
+    assert not began()
+    monkeypatch.setattr(settled, "checkpoint_of", lambda _warehouse, source: f"another one of {source}")
+    assert began()
+
+
+def send_again(flow: Flow) -> None:
+    """Send a copy of the last record of one of bronze's topics."""
+    servers = flow.chosen.kafka().bootstrap_servers
+    topic = flow.contracts.topics.sources["postgres"].topic_names[0]
+    key, value = list(read_topic(servers, topic))[-1]
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce(topic, key=key, value=value)
+    assert producer.flush(30) == 0
+
+
+def last_job(spark: SparkSession) -> int:
+    """How many jobs Spark has begun."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
 def _bytes(value: bytearray | None) -> bytes | None:
