@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         create_topics(servers, partitions=PARTITIONS)
         sent = send(servers, tables(seed=chosen.seed, keys=chosen.keys), events=chosen.events)
         print(json.dumps({"load": asdict(sent)}), flush=True)
-        spark = spark_session()
+        spark = spark_session(is_lasting=True)
         processes = stack.enter_context(ProcessPoolExecutor(len(TOPICS), mp_context=get_context("spawn")))
         list(processes.map(time.sleep, [1.0] * len(TOPICS)))  # they have started
         commands: dict[str, Command] = {

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     report.add_option(parser)
     chosen = parser.parse_args(argv)
-    spark = spark_session()
+    spark = spark_session(is_lasting=True)
     with TemporaryDirectory(prefix="chained-") as folder, embedded_broker() as servers, unified_topic(servers):
         warehouse = settings(warehouse=folder, bootstrap_servers=servers).address.opened(spark)
         for table in (BRONZE, SILVER, GOLD):

@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     report.add_option(parser)
     chosen = parser.parse_args(argv)
     contracts = contracts_of_load()
-    spark = spark_session()
+    spark = spark_session(is_lasting=True)
     found = []
     for rows in chosen.rows:
         with TemporaryDirectory(prefix=f"growth-{rows}-") as folder:

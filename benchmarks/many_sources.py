@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for table in range(chosen.tables)
     }
     shown = Shown("pass", "records", "seconds", "Java, MB", "all else, MB")
-    spark, memories = spark_session(), dict[str, Memory]()
+    spark, memories = spark_session(is_lasting=True), dict[str, Memory]()
     with TemporaryDirectory(prefix="many-sources-") as folder:
         own = settings(warehouse=folder, bootstrap_servers="")
         warehouse = own.address.opened(spark)

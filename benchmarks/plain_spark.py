@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in ("--bootstrap-servers", "--warehouse", "--topic"):
         parser.add_argument(name, required=True)
     chosen = parser.parse_args(argv)
-    spark = spark_session()
+    spark = spark_session(is_lasting=True)
     for kind, topic in TOPICS.items():
         to_bronze(spark, chosen.bootstrap_servers, topic, f"{chosen.warehouse}/bronze/{kind}")
         to_silver(spark, kind, chosen.warehouse)

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args(argv)
     console = wide_console()
-    spark = spark_session()
+    spark = spark_session(is_lasting=True)
     contracts = load_contracts()
     kinds = {"without rules": with_rules(contracts, ()), f"with {len(RULES)} rules": with_rules(contracts, RULES)}
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}

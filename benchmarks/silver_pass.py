@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     report.add_option(parser)
     chosen = parser.parse_args(argv)
-    spark, contracts = spark_session(), contracts_of_load()
+    spark, contracts = spark_session(is_lasting=True), contracts_of_load()
     with TemporaryDirectory(prefix="silver-pass-") as folder:
         own = settings(warehouse=folder, bootstrap_servers="")
         warehouse = own.address.opened(spark)

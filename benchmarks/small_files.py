@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     report.add_option(parser)
     chosen = parser.parse_args(argv)
-    spark = spark_session()
+    spark = spark_session(is_lasting=True)
     samples = []
     with TemporaryDirectory(prefix="small-files-") as folder:
         warehouse = settings(warehouse=folder, bootstrap_servers="").address.opened(spark)

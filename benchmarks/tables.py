@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     report.add_option(parser)
     chosen = parser.parse_args(argv)
     contracts = contracts_of_load()
-    spark = spark_session()
+    spark = spark_session(is_lasting=True)
     found = []
     for tables, changed in ((chosen.changed, chosen.changed), (chosen.tables, chosen.changed)):
         for batch in batches(spark, contracts, tables=tables, changed=changed, chosen=chosen):

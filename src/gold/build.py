@@ -38,12 +38,12 @@ from gold.gates import (
     passed_versions,
     with_rows,
 )
-from gold.merge import merge_orders, replace_orders
+from gold.merge import merge_orders, replace_orders, write_orders
 from gold.unify import deleted_orders, highest_feed_that_knows, orders_of_feed, with_source
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, GoldSource, GoldTables
-from lakehouse.held import held_or_fetched
+from lakehouse.held import held, held_or_fetched
 from lakehouse.merge_source import merge_source
 from lakehouse.progress import Known, Version, current, forget, record, taken_by_all
 from lakehouse.results import RESULTS, Result, result_rows
@@ -175,10 +175,9 @@ def _desired(job: Job, name: str, now: Mapping[str, Version], *, full_refresh: b
     tables = job.contracts.gold
     keys, why = _touched(job.changed, now, job.already, full_refresh=full_refresh)
     orders = desired_orders(job.changed, tables, tables.sources[name], now=now, touched=keys)
-    # The MERGE takes them, and the gate of the publication asks about them.
-    if keys is not None:
-        orders = job.stack.enter_context(held_or_fetched(orders, count=keys.count))
-    return Desired(orders, keys, why)
+    # Gold takes them, and the gate of the publication asks about them.
+    kept = held(orders) if keys is None else held_or_fetched(orders, count=keys.count)
+    return Desired(job.stack.enter_context(kept), keys, why)
 
 
 def _touched(
@@ -203,6 +202,8 @@ def _merge(job: Job, desired: Mapping[str, Desired], *, held_back: Sequence[str]
         kept = [tables.sources[name].name for name in held_back]
         return replace_orders(warehouse, unified_table(tables), orders, tables=tables, kept_sources=kept)
     whole = [name for name, one in desired.items() if one.why is not None]
+    if job.size_in_bytes == 0 and len(whole) == len(desired):
+        return write_orders(warehouse, orders)
     beyond = _not_of_others(tables, whole) if whole else None
     count = None if whole else sum(one.keys.count for one in desired.values() if one.keys is not None)
     with merge_source(orders, key="composite_key", count=count, size_in_bytes=job.size_in_bytes) as source:
@@ -259,10 +260,12 @@ def _orders_of_silver(
     orders = partial(desired_orders, job.changed, tables, tables.sources[name], now=by_feed)
 
     def of_all() -> DataFrame:
-        return _live(orders(touched=None))
+        return job.stack.enter_context(held(_live(orders(touched=None))))
 
-    is_asked = any(rule.scope == "changes" for rule in job.contracts.gold_gate.publication)
-    if not is_asked or (desired is not None and desired.keys is None):
+    if desired is not None and desired.keys is None:
+        held_orders = desired.orders
+        return OrdersOfSilver(lambda: _live(held_orders))
+    if not any(rule.scope == "changes" for rule in job.contracts.gold_gate.publication):
         return OrdersOfSilver(of_all)
     last = job.known.get(passed_publication(job.contracts.gold_gate, name), {})
     was_passed = last.get(UNIFIED) == before and all(last.get(table) == job.already.get(table) for table in versions)

@@ -20,7 +20,7 @@ from gold.changes import ChangedKeys, Keys, rows_of
 from gold.columns import UNIFIED
 from lakehouse.checkpoint import Judged, Verdict, validate_tables
 from lakehouse.contracts import Contracts, Expectation, TableExpectation, TableGate
-from lakehouse.held import held, held_or_fetched
+from lakehouse.held import held_or_fetched
 from lakehouse.parameters import ROWS_BEFORE, looks_at_the_time, needed
 from lakehouse.progress import Known, Version
 from lakehouse.results import PUBLICATION, TABLES, Result
@@ -98,7 +98,10 @@ def with_rows(version: Version, gate: TableGate, results: Iterable[Result], alre
 
 @dataclass(frozen=True)
 class OrdersOfSilver:
-    """What silver tells of a source's orders: of all; and of the `keys` that changed, where it is known which."""
+    """What silver tells of a source's orders: of all; and of the `keys` that changed, where it is known which.
+
+    They are held: every query would compute them again.
+    """
 
     of_all: Callable[[], DataFrame]
     keys: Keys | None = None
@@ -139,8 +142,7 @@ def judge_publication(
                     return warehouse.read(UNIFIED, version=before.number).where(is_own)
 
                 is_named = bool(_named(of_table, [ORDERS_OF_SILVER]))
-                # Every query on them would compute them again.
-                views = {ORDERS_OF_SILVER: stack.enter_context(held(of_silver.of_all()))} if is_named else {}
+                views = {ORDERS_OF_SILVER: of_silver.of_all()} if is_named else {}
                 parts.append(
                     replace(
                         judged,

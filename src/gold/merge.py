@@ -1,4 +1,4 @@
-"""How `gold.unified_orders` comes to hold what it must: changed keys merged, or everything replaced, in one commit.
+"""How `gold.unified_orders` comes to hold what it must: written at first, then changed keys merged, or all replaced.
 
 An order that stays as it is keeps its `processed_at`, the time when gold last changed the row.
 """
@@ -40,6 +40,13 @@ def merge_orders(table: DeltaTable, orders: DataFrame, *, tables: GoldTables, de
     if delete_beyond is not None:
         merge = merge.whenNotMatchedBySourceDelete(condition=delete_beyond)
     return int(merge.execute().collect()[0]["num_affected_rows"])
+
+
+def write_orders(warehouse: Warehouse, orders: DataFrame) -> int:
+    """Make a gold that has no rows yet hold these orders; how many there are."""
+    live = orders.where(~F.col("is_deleted")).drop("is_deleted")
+    warehouse.append(UNIFIED, live.withColumn("processed_at", F.current_timestamp()))
+    return warehouse.read(UNIFIED).count()
 
 
 def replace_orders(

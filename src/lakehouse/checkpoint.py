@@ -88,7 +88,8 @@ def validate_tables(tables: Mapping[str, Sequence[Judged]]) -> dict[str, list[Ve
                     outcomes = _outcomes(context, part_name, batch, part)
                 except SuiteParameterError as error:
                     raise _refused(name, error) from None
-                rows = part.rows.count() if any(rule.type == SQL_RULE for rule in part.rules) else 0
+                is_needed = any(rule.type == SQL_RULE for rule in part.rules)
+                rows = _number_of_rows(part, outcomes) if is_needed else 0
                 verdicts[name] += [
                     _verdict(rule, outcomes[rule.name], part, rows=rows) if rule.name in outcomes else _not_asked(rule)
                     for rule in part.rules
@@ -163,7 +164,7 @@ def _outcomes(
     asked = [rule for rule in table.rules if table.is_asked(rule)]
     if not asked:
         return {}
-    suite = gx.ExpectationSuite(name=name, expectations=[as_great_expectation(rule) for rule in asked])
+    suite = gx.ExpectationSuite(name=name, expectations=[_as_asked(rule) for rule in asked])
     validation = gx.ValidationDefinition(name=name, data=batch, suite=context.suites.add(suite))
     context.validation_definitions.add(validation)
     checkpoint = gx.Checkpoint(name=name, validation_definitions=[validation], result_format=_COUNTS_ONLY)
@@ -177,6 +178,25 @@ def _outcomes(
         for outcome in result.results
         if outcome.expectation_config is not None and outcome.expectation_config.meta is not None
     }
+
+
+def _as_asked(rule: Expectation) -> GreatExpectation:
+    """The rule as Great Expectations has it, so that it is asked for counts alone."""
+    own = as_great_expectation(rule)
+    if rule.type != SQL_RULE:
+        return own
+    from lakehouse.counted_rows import UnexpectedRowsCounted
+
+    return UnexpectedRowsCounted(**rule.kwargs, description=rule.description, meta={"rule": rule.name})
+
+
+def _number_of_rows(part: Judged, outcomes: Mapping[str, ExpectationValidationResult]) -> int:
+    """How many rows were judged: as a rule has counted them that was asked about all; else they are counted."""
+    for rule in part.rules:
+        counted = outcomes[rule.name].result.get("element_count") if rule.name in outcomes else None
+        if counted is not None and "row_condition" not in rule.kwargs:
+            return int(counted)
+    return part.rows.count()
 
 
 def _verdict(rule: Expectation, outcome: ExpectationValidationResult, table: Judged, *, rows: int) -> Verdict:
