@@ -45,7 +45,7 @@ TABLES = (
     *("gold.unified_orders", "gold.orders_daily", "quality.quarantine", "quality.results"),
     *("ops.batches", "ops.outbox_events"),
 )
-JOBS_WITHOUT_NEWS = 0
+JOBS_WITHOUT_NEWS = 14
 FIRST = 250  # records a partition that are there for the first run; as many come later
 
 
