@@ -85,7 +85,9 @@ def judge_tables(
 
 def with_rows(version: Version, gate: TableGate, results: Iterable[Result], already: Version | None) -> Version:
     """The version of a silver table with the number of its live rows, where a rule has just counted them, or before."""
-    counting = {rule.name for rule in gate.expectations if rule.type == _ROW_COUNT}
+    counting = {
+        rule.name for rule in gate.expectations if rule.type == _ROW_COUNT and "row_condition" not in rule.kwargs
+    }
     counted = [
         int(result.observed)
         for result in results

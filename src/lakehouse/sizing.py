@@ -33,7 +33,7 @@ MOST_BYTES_SENT_ALONG = 64_000_000
 # So many rows of a few columns are fetched into this process, and told to Spark as they are.
 MOST_FETCHED = 20_000
 # What a row of silver or gold takes in a file, about: enough to tell few from many.
-BYTES_OF_A_ROW = 30
+BYTES_OF_A_ROW = 13
 
 
 # So many rows of a table that is searched for a few cost what one costs that is read, judged and written.

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import cli.jobs
-from cli import continuous, main
+from cli import continuous, main, settled
 from cli.jobs import Outcome, Work
 from lakehouse.errors import BrokerGoneError, KafkaError
 from lakehouse.kafka_offsets import Partition
@@ -61,6 +61,10 @@ class World:
         self.now += PASS_SECONDS
         return Outcome({}, [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else [])
 
+    def run_unless_settled(self, work: Work, **_more: object) -> Outcome:
+        self.say("looks whether there is anything to do")
+        return self.run_jobs(main.EVERY_JOB, work)
+
     def client(self, _connection: object) -> SimpleNamespace:
         made = SimpleNamespace(number=self.clients_made)
         made.close = lambda: self.open_clients.remove(made)
@@ -89,9 +93,10 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(main, "opened", lambda *_given: SimpleNamespace(spark=None))
+    monkeypatch.setattr(main, "opened", lambda *_given, **_more: SimpleNamespace(spark=None))
     monkeypatch.setattr(main, "at_work", made.alone)
     monkeypatch.setattr(cli.jobs, "run_jobs", made.run_jobs)
+    monkeypatch.setattr(settled, "run_unless_settled", made.run_unless_settled)
     monkeypatch.setattr(continuous, "Admin", made.client)
     monkeypatch.setattr(continuous, "partitions", made.partitions)
     monkeypatch.setattr(continuous, "latest", made.latest)
@@ -119,7 +124,8 @@ def test_it_goes_on_until_a_pass_fails_and_ends_with_its_exit_code(world: World,
 
 def test_otherwise_there_is_one_pass(world: World) -> None:
     main.main(["run", *WHERE])
-    assert [what for _at, what in world.told] == ["takes the warehouse", "bronze silver gold publish", "lets it go"]
+    looks, all_jobs = "looks whether there is anything to do", "bronze silver gold publish"
+    assert [what for _at, what in world.told] == ["takes the warehouse", looks, all_jobs, "lets it go"]
 
 
 def test_with_news_passes_share_a_turn_of_a_minute(world: World) -> None:
