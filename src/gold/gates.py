@@ -54,6 +54,8 @@ def judge_tables(
     `already`: the versions that gold has taken. `passed`: those with which tables last passed, with these very rules:
     a rule with `scope: changes` is asked about what has changed since.
     """
+    if not news:
+        return []
     versions = {feed: version for feeds in news.values() for feed, version in feeds.items()}
     source_of = {feed: source for source, feeds in news.items() for feed in feeds}
     tables: dict[str, list[Judged]] = {}
@@ -124,7 +126,7 @@ def judge_publication(
     `passed`: with which versions of gold they passed last.
     """
     rules = contracts.gold_gate.publication
-    if not rules:
+    if not rules or not orders:
         return []
     tables: dict[str, list[Judged]] = {}
     with ExitStack() as stack:
