@@ -96,11 +96,11 @@ def _ends(kept: Kept, key: str) -> tuple[int, int] | None:
         is_range = bool(keys) and all(isinstance(one, int) and not isinstance(one, bool) for one in keys)
         return (min(keys), max(keys)) if is_range else None
     column = F.col(key)
-    told = kept.rows.agg(
+    ends = kept.rows.agg(
         F.min(column).alias("lowest"), F.max(column).alias("highest"), F.count_if(column.isNull()).alias("without")
     ).collect()[0]
-    lowest, highest = told["lowest"], told["highest"]
-    is_range = isinstance(lowest, int) and not isinstance(lowest, bool) and not told["without"]
+    lowest, highest = ends["lowest"], ends["highest"]
+    is_range = isinstance(lowest, int) and not isinstance(lowest, bool) and not ends["without"]
     return (lowest, highest) if is_range else None
 
 

@@ -30,7 +30,7 @@ FEW_ROWS = {
 # any width that have so many bytes together: the driver holds all of them.
 MOST_SENT_ALONG = 100_000
 MOST_BYTES_SENT_ALONG = 64_000_000
-# So many rows of a few columns are fetched into this process, and told to Spark as they are.
+# So many rows of a few columns are fetched into this process, and become a part of plans.
 MOST_FETCHED = 20_000
 # What a row of silver or gold takes in a file, about: enough to tell few from many.
 BYTES_OF_A_ROW = 13

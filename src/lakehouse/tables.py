@@ -292,10 +292,10 @@ class Warehouse:
             return int(self.delta(name).history(1).select("version").collect()[0]["version"])
 
     def last_commit(self, name: str) -> str:
-        """The number of the table's last commit and when it was made: a table made anew has another one."""
+        """The number of the table's last commit and when it was made: a rebuilt table has another one."""
         with self._table_errors(name):
-            told = self.delta(name).history(1).selectExpr("version", "unix_millis(timestamp) AS at_ms").collect()[0]
-        return f"{told['version']} {told['at_ms']}"
+            last = self.delta(name).history(1).selectExpr("version", "unix_millis(timestamp) AS at_ms").collect()[0]
+        return f"{last['version']} {last['at_ms']}"
 
     def written_bytes(self, name: str, *, after: int, to: int) -> int:
         """How many bytes of data the table's commits behind `after` have written, up to `to`, the last one."""

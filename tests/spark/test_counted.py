@@ -174,6 +174,8 @@ def test_gold_costs_what_it_did_for_a_few_changed_keys_of_both_sources(
         shown.append(build.run(spark, chosen, contracts_of_load, run_id=f"run {number}").changed_rows)
         costs.append(jobs(spark) - before)
     assert min(shown) > CHANGES / 2
+    (first,) = warehouse.delta("gold.unified_orders").history().where("version = 1").select("operation").collect()
+    assert first["operation"] == "WRITE", "there was nothing to merge with"
     # The first takes silver whole; the second loads what Delta then remembers.
     assert costs[-1] <= JOBS_OF_GOLD
 
