@@ -23,7 +23,7 @@ from lakehouse.batches import BATCHES
 from lakehouse.config import settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.contracts import Contracts
-from lakehouse.progress import Progress, current, record
+from lakehouse.progress import Consumed, current
 from lakehouse.session import spark_session
 from lakehouse.tables import Warehouse
 
@@ -69,7 +69,7 @@ def make_gold(warehouse: Warehouse, contracts: Contracts, size: int) -> None:
     )
     warehouse.overwrite(spec, orders)
     now = current(warehouse, UNIFIED)
-    record(warehouse, Progress({}), {may_be_published(name): [now] for name in (*contracts.gold.sources, OTHERS)})
+    Consumed().record(warehouse, {may_be_published(name): [now] for name in (*contracts.gold.sources, OTHERS)})
 
 
 def forget_peak() -> None:

@@ -65,10 +65,10 @@ def steps_of(warehouse: Warehouse, source: str) -> list[Step]:
     if not warehouse.exists(BATCHES.name):
         return []
     rows = steps_in(batches(warehouse, "bronze").where(F.col("source") == source))
-    last = rows.join(rows.agg(F.max("change").alias("change")), on="change", how="inner")
-    names = list(Step.__dataclass_fields__)
+    steps = [Step(**row.asDict()) for row in rows.select(*Step.__dataclass_fields__).collect()]
+    last = max((step.change for step in steps), default=0)
     # One row a partition: a partition that came later has its own, under the same change.
-    return [Step(**row.asDict()) for row in last.select(*names).orderBy("topic", "partition").collect()]
+    return sorted((step for step in steps if step.change == last), key=lambda step: (step.topic, step.partition))
 
 
 def steps_in(batches: DataFrame) -> DataFrame:

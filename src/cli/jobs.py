@@ -20,7 +20,8 @@ from lakehouse.contracts import Contracts
 from lakehouse.errors import GateHeldError, LakehouseError
 from lakehouse.failures import storage_errors
 from lakehouse.patience import Patience
-from lakehouse.results import PUBLICATION, RESULTS, TABLES, held_sources
+from lakehouse.progress import Consumed
+from lakehouse.results import PUBLICATION, TABLES
 from lakehouse.session import let_java_forget
 from lakehouse.steps import Steps
 from lakehouse.tables import Warehouse
@@ -41,6 +42,7 @@ class Work:
 
     `accepted`: the silver tables whose rejects wait in quarantine, however many they are. `full_refresh`: gold is
     computed whole. `republish`: every order is sent again. `memories`: what silver remembers of each source.
+    `consumed`: what gold and publish remember. Both hold while nobody else writes.
     """
 
     spark: SparkSession
@@ -53,6 +55,7 @@ class Work:
     full_refresh: bool = False
     republish: bool = False
     memories: dict[str, Memory] = field(default_factory=dict)
+    consumed: Consumed = field(default_factory=Consumed)
 
     @property
     def warehouse(self) -> Warehouse:
@@ -129,7 +132,12 @@ def _gold(work: Work) -> Results:
         doing = "gate 2, computing every order again, to replace gold.unified_orders and its marts"
     with work.steps.step("gold", doing) as note:
         outcome = build.run(
-            work.spark, work.settings, work.contracts, run_id=work.run_id, full_refresh=work.full_refresh
+            work.spark,
+            work.settings,
+            work.contracts,
+            run_id=work.run_id,
+            full_refresh=work.full_refresh,
+            consumed=work.consumed,
         )
         written, size = filesize.decimal(outcome.written_bytes), filesize.decimal(outcome.size_in_bytes)
         note(f"{outcome.changed_rows:,} orders changed, {written} written to a table of {size}")
@@ -161,13 +169,13 @@ def _publish(work: Work) -> Results:
             work.contracts,
             patience=Patience("publish", note.say),
             republish=work.republish,
+            consumed=work.consumed,
         )
         note(f"{outcome.sent:,} records sent")
         for source, why in outcome.whole.items():
             note(f"{source} was laid beside the topic: {why}")
-    held = held_sources(work.warehouse.read(RESULTS.name), work.contracts)
-    if held:
-        said = [f"{', '.join(sources)} back from {_HELD_FROM[gate]}" for gate, sources in held.items()]
+    if outcome.held:
+        said = [f"{', '.join(sources)} back from {_HELD_FROM[gate]}" for gate, sources in outcome.held.items()]
         raise GateHeldError(
             f"Gate 2 holds {' and '.join(said)}; everything else was published.",
             remedy="See the failed rules: lakehouse quality report. Mend the data or the rule, and run again.",

@@ -199,16 +199,18 @@ def _run_jobs(
     warehouse = opened(chosen, steps, is_lasting=trigger is Trigger.continuous)
     from cli.jobs import Work, run_jobs
     from cli.settled import run_unless_settled
+    from lakehouse.progress import Consumed
     from silver.batches import Memory
 
     turn: Lease | None = None
     memories: dict[str, Memory] = {}
+    consumed = Consumed()
 
     def one_pass(known: Known, lease: Lease | None) -> None:
         """All jobs once, as a run of its own, in a turn at the warehouse."""
-        nonlocal turn, memories
+        nonlocal turn, memories, consumed
         if lease is not turn:  # between two turns others may have written
-            turn, memories = lease, {}
+            turn, memories, consumed = lease, {}, Consumed()
         run_id = next(run_ids)
         work = Work(
             warehouse.spark,
@@ -221,6 +223,7 @@ def _run_jobs(
             full_refresh=full_refresh,
             republish=republish,
             memories=memories,
+            consumed=consumed,
         )
         before_each = lease.check if lease else None
         if names == EVERY_JOB and trigger is Trigger.available_now and not (dry_run or accepted):

@@ -28,6 +28,7 @@ from gold.gates import (
     PASSED_TABLES,
     OrdersOfSilver,
     columns_asked,
+    held_at,
     held_by,
     judge_publication,
     judge_tables,
@@ -45,8 +46,8 @@ from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, GoldSource, GoldTables
 from lakehouse.held import held, held_or_fetched
 from lakehouse.merge_source import merge_source
-from lakehouse.progress import Known, Version, current, forget, record, taken_by_all
-from lakehouse.results import RESULTS, Result, result_rows
+from lakehouse.progress import Consumed, Known, Version, current
+from lakehouse.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
 from lakehouse.sizing import prepared_for, rows_in, rows_to_search
 from lakehouse.tables import UPSERTED, TableSpec, Warehouse
 
@@ -75,22 +76,28 @@ class Outcome:
 
 
 def run(
-    spark: SparkSession, settings: Settings, contracts: Contracts, *, run_id: str, full_refresh: bool = False
+    spark: SparkSession,
+    settings: Settings,
+    contracts: Contracts,
+    *,
+    run_id: str,
+    full_refresh: bool = False,
+    consumed: Consumed | None = None,
 ) -> Outcome:
     """Bring gold up to the silver tables of every source that passes gate 2, and judge it in its turn.
 
     `full_refresh`: compute every order of these sources, and put them in the place of what gold has, in one commit;
-    orders that stay as they are keep their `processed_at`. Raises ContractError when Great Expectations refuses the
-    arguments of a rule.
+    orders that stay as they are keep their `processed_at`. `consumed`: for a process that runs again in the same turn
+    at the warehouse. Raises ContractError when Great Expectations refuses the arguments of a rule.
     """
     warehouse = settings.address.opened(spark)
     is_replaced = full_refresh and warehouse.exists(UNIFIED)
     warehouse.ensure_all([BATCHES, RESULTS, *([] if is_replaced else [unified_table(contracts.gold)])])
     before = current(warehouse, UNIFIED)
     made_by = consumer(contracts.gold, created_ms=before.created_ms)
-    progress = taken_by_all(warehouse)
-    progress = forget(warehouse, progress, _of_other_contracts(progress.known, contracts, made_by))
-    known = progress.known
+    consumed = Consumed() if consumed is None else consumed
+    others = _of_other_contracts(consumed.now(warehouse), contracts, made_by)
+    known = {who: of for who, of in consumed.now(warehouse).items() if who not in others}
     already = known.get(made_by, {})
     news = sources_with_news(warehouse, contracts.gold, already={} if full_refresh else already)
     size = sum(version.size_in_bytes for of_feeds in news.values() for version in of_feeds.values())
@@ -118,13 +125,20 @@ def run(
         unpublished, let_pass = _let_pass(
             job, desired, {**already, **versions}, before=before, now=now, held_back=held_sources
         )
-        taken = {**let_pass, made_by: [*versions.values()], passed_tables(contracts.gold_gate): [*versions.values()]}
+        published = [name for name in contracts.gold.sources if may_be_published(name) in let_pass]
+        holds = held_at(TABLES, held_sources) | held_at(PUBLICATION, unpublished)
+        lets_go = held_at(TABLES, merged) | held_at(PUBLICATION, published)
+        taken = {
+            **let_pass,
+            **{who: [now] for who in holds - known.keys()},
+            **{who: [*versions.values()] for who in (made_by, passed_tables(contracts.gold_gate))},
+        }
         try:
             groups = marts.refresh(warehouse, contracts, now=now, known=known, taken=taken, whole=full_refresh)
         finally:
             job.write_results()
             # In one commit: should this run die before it, the next one does the same again, and ends the same.
-            record(warehouse, progress, taken)
+            consumed.record(warehouse, taken, forgotten=[*others, *(lets_go & known.keys())])
     return Outcome(
         changed_rows=rows,
         held_sources=held_sources,
@@ -304,7 +318,7 @@ def waiting(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = 
     already: Mapping[str, Version] = {}
     if warehouse.exists(UNIFIED):
         made_by = consumer(tables, created_ms=warehouse.created_at_ms(UNIFIED))
-        already = taken_by_all(warehouse).known.get(made_by, {})
+        already = Consumed().now(warehouse).get(made_by, {})
     counts = dict.fromkeys(tables.sources, 0)
     news = sources_with_news(warehouse, tables, already={} if full_refresh else already)
     with ExitStack() as stack:

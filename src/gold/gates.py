@@ -211,6 +211,20 @@ def passed_versions(known: Known, sources: Iterable[str]) -> dict[str, Version]:
     return {name: version for name, version in found.items() if version is not None}
 
 
+def held_sources(known: Known, sources: Iterable[str]) -> dict[str, list[str]]:
+    """The sources that a gate holds, by the gate: TABLES holds them back from gold, PUBLICATION from the topic."""
+    held = {
+        gate: [name for name in sources if not held_at(gate, [name]).isdisjoint(known)]
+        for gate in (TABLES, PUBLICATION)
+    }
+    return {gate: names for gate, names in held.items() if names}
+
+
+def held_at(gate: str, sources: Iterable[str]) -> set[str]:
+    """Who has taken the versions of gold at which a gate began to hold these sources, in `ops.batches`."""
+    return {f"held at the gate of {gate}: {name}" for name in sources}
+
+
 def may_be_published(source: str) -> str:
     """Who has taken the version of gold up to which a source may be published, in `ops.batches`."""
     return f"publication gate: {source}"

@@ -12,26 +12,26 @@ gold does not have any more) the topic itself is read, and what differs from gol
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil
 from typing import TYPE_CHECKING
 
 from gold.columns import UNIFIED
-from gold.gates import OTHERS
+from gold.gates import OTHERS, held_sources
 from gold.marker import Marker, Place, read_marker, shape_of, standing
 from gold.unpublished import new_records, stretches
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, Publication
 from lakehouse.errors import KafkaError
-from lakehouse.held import held
+from lakehouse.held import in_arrow
 from lakehouse.kafka import GROUP_PREFIX, ensure_compacted_topic
 from lakehouse.kafka_offsets import topic_ids
 from lakehouse.kafka_producer import TransactionalProducer, transactional_producer
 from lakehouse.kafka_spark import source_errors
 from lakehouse.masking import MASK
 from lakehouse.patience import Patience
+from lakehouse.progress import Consumed
 from lakehouse.samples import MOST_KEYS
 from lakehouse.sizing import prepared_for, rows_in
 from lakehouse.tables import Warehouse
@@ -39,8 +39,7 @@ from lakehouse.tables import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What one process holds at a time; and what readers wait for at most before they see any of it.
-ROWS_AT_ONCE = 20_000
+# What readers wait for at most before they see any of it.
 MOST_IN_A_TRANSACTION = 1_000_000
 # What Kafka writes around key, value and headers of a record that goes alone: its lengths, and the head of its batch.
 FRAME_BYTES = 256
@@ -48,10 +47,14 @@ FRAME_BYTES = 256
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many records were sent, and the sources that were compared with the topic whole, with the reason."""
+    """How many records were sent, and the sources that were compared with the topic whole, with the reason.
+
+    `held`: the sources that gate 2 holds, back from gold (TABLES) or from the topic (PUBLICATION).
+    """
 
     sent: int
     whole: Mapping[str, str] = field(default_factory=dict)
+    held: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,17 +74,20 @@ def run(
     patience: Patience | None = None,
     republish: bool = False,
     most_in_a_transaction: int = MOST_IN_A_TRANSACTION,
+    consumed: Consumed | None = None,
 ) -> Outcome:
     """Publish what is new in gold and may be published. Creates the topic, and that of its progress, when absent.
 
     `republish`: send every order once more, and a delete for every key of the topic that gold does not have. A broker
-    that stops answering is waited for as `patience` says. Raises TableError when there is no gold table yet, KafkaError
-    when a topic is not kept as it must be or the broker does not take every record: the next run goes on. So it is
-    raised, when all others are sent, for records that are too large.
+    that stops answering is waited for as `patience` says. `consumed`: as `gold.build.run` has left it.
+
+    Raises TableError when there is no gold table yet, KafkaError when a topic is not kept as it must be or the broker
+    does not take every record: the next run goes on. So it is raised, when all others are sent, for records that are
+    too large.
     """
     connection, publication = settings.kafka(), contracts.gold.publication
     warehouse = settings.address.opened(spark)
-    _created, size = warehouse.created_and_size(UNIFIED)
+    created_ms, size = warehouse.created_and_size(UNIFIED)
     largest = publication.max_message_bytes
     ensure = partial(ensure_compacted_topic, connection, replication_factor=publication.replication_factor)
     ensure(publication.topic, partitions=publication.partitions, max_message_bytes=largest)
@@ -95,7 +101,8 @@ def run(
     with source_errors(connection, job="publish"), producing as producer:
         # Only now: what another run had begun is taken back, or committed.
         marker = read_marker(connection, publication.progress_topic)
-        for stretch in stretches(warehouse, contracts, marker, shape=shape, republish=republish):
+        known = (consumed or Consumed()).now(warehouse)
+        for stretch in stretches(known, contracts, marker, created_ms=created_ms, shape=shape, republish=republish):
             # Without changes to go on from, all of gold and of the topic is compared.
             with (
                 prepared_for(spark, 0 if stretch.before else rows_in(size)),
@@ -110,7 +117,8 @@ def run(
                 whole.update(dict.fromkeys(stretch.sources, why) if why else {})
     if too_large:
         raise _not_sent(contracts, too_large)
-    return Outcome(sent, {name: why for name, why in whole.items() if name != OTHERS})
+    compared = {name: why for name, why in whole.items() if name != OTHERS}
+    return Outcome(sent, compared, held_sources(known, contracts.gold.sources))
 
 
 def waiting(warehouse: Warehouse, settings: Settings, contracts: Contracts, *, republish: bool = False) -> int:
@@ -119,7 +127,8 @@ def waiting(warehouse: Warehouse, settings: Settings, contracts: Contracts, *, r
     marker, shape = standing(connection, contracts)
     count = 0
     with source_errors(connection, job="publish"):
-        for stretch in stretches(warehouse, contracts, marker, shape=shape, republish=republish):
+        known, created_ms = Consumed().now(warehouse), warehouse.created_at_ms(UNIFIED)
+        for stretch in stretches(known, contracts, marker, created_ms=created_ms, shape=shape, republish=republish):
             with new_records(warehouse, connection, contracts, stretch, marker) as (rows, _why, _generation):
                 count += rows.count()
     return count
@@ -140,22 +149,26 @@ def _send(
     """
     publication = contracts.gold.publication
     sent, too_large = 0, dict[bytes, int]()
-    with held(rows) as kept:
-        parts = max(1, ceil(kept.count() / ROWS_AT_ONCE))
-        for row in kept.repartition(parts).toLocalIterator():
-            if sent and sent % most == 0:
-                _commit(producer, publication, after.without(sources))
-            headers = {"change_type": row["change_type"], "change_sequence": row["change_sequence"]}
-            key, value = bytes(row["key"]), None if row["value"] is None else bytes(row["value"])
-            size = _size(key, value, headers)
-            if value is not None and size > publication.max_message_bytes:
-                too_large[key] = size
-                continue
-            producer.send(publication.topic, key=key, value=value, headers=headers)
-            sent += 1
+    for key, value, headers in _fetched(rows):
+        if sent and sent % most == 0:
+            _commit(producer, publication, after.without(sources))
+        size = _size(key, value, headers)
+        if value is not None and size > publication.max_message_bytes:
+            too_large[key] = size
+            continue
+        producer.send(publication.topic, key=key, value=value, headers=headers)
+        sent += 1
     marker = after.without(sources) if too_large else after
     _commit(producer, publication, marker)
     return _Sent(sent, marker, too_large)
+
+
+def _fetched(rows: DataFrame) -> Iterator[tuple[bytes, bytes | None, dict[str, str]]]:
+    """The records, a partition of them at a time: key, value and headers."""
+    headers = ("change_type", "change_sequence")
+    for packed in in_arrow(rows.select("key", "value", *headers)):
+        for key, value, *of_headers in zip(*(column.to_pylist() for column in packed.columns), strict=True):
+            yield key, value, dict(zip(headers, of_headers, strict=True))
 
 
 def _size(key: bytes, value: bytes | None, headers: Mapping[str, str]) -> int:

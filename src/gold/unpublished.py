@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from gold.bigquery import change_sequence, records
 from gold.changes import net_changes
-from gold.columns import UNIFIED, unified
+from gold.columns import unified
 from gold.gates import OTHERS, of_source, passed_versions
 from gold.marker import Marker, Place
 from gold.topic import beside, compacted, composite_key_of
@@ -27,7 +27,7 @@ from lakehouse.contracts import Contracts
 from lakehouse.kafka import partitions
 from lakehouse.kafka_client import KafkaConnection
 from lakehouse.kafka_spark import committed_topic
-from lakehouse.progress import Version, taken_by_all
+from lakehouse.progress import Known, Version
 from lakehouse.tables import Warehouse, small_table
 
 if TYPE_CHECKING:
@@ -51,15 +51,15 @@ class Stretch:
 
 
 def stretches(
-    warehouse: Warehouse, contracts: Contracts, marker: Marker, *, shape: str, republish: bool = False
+    known: Known, contracts: Contracts, marker: Marker, *, created_ms: int, shape: str, republish: bool = False
 ) -> list[Stretch]:
     """What is to be published: of each source all that passed the gate and was not published yet.
 
-    One in the normal case: sources that stand at the same place go together.
+    One in the normal case: sources that stand at the same place go together. `known`: what all consumers have taken.
+    `created_ms`: when gold was made.
     """
-    created_ms = warehouse.created_at_ms(UNIFIED)
     together: dict[tuple[Version | None, str | None, Version], list[str]] = {}
-    for name, now in passed_versions(taken_by_all(warehouse).known, contracts.gold.sources).items():
+    for name, now in passed_versions(known, contracts.gold.sources).items():
         before, why = _before(marker.places.get(name), now, shape=shape, republish=republish)
         if now.created_ms == created_ms and before != now:
             together.setdefault((before, why, now), []).append(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -125,6 +125,28 @@ def fetched(rows: DataFrame) -> Fetched:
     """The rows, computed now: for some MOST_FETCHED of them, and few columns."""
     table = rows.toArrow()
     return Fetched(rows.sparkSession.createDataFrame(table), table)
+
+
+def in_arrow(rows: DataFrame) -> Iterator[pa.Table]:
+    """All the rows, some thousands at a time: the next partition is fetched while the last one is used.
+
+    Nothing of Spark's own fetches Arrow a part at a time: each batch is packed into one value, which costs nothing.
+    """
+    import pyarrow as pa
+
+    for row in rows.mapInArrow(_packed, "packed BINARY").toLocalIterator(prefetchPartitions=True):
+        with pa.ipc.open_stream(row["packed"]) as packed:
+            yield packed.read_all()
+
+
+def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_pydict({"packed": [sink.getvalue().to_pybytes()]})
 
 
 @contextmanager

@@ -32,22 +32,58 @@ class Version:
         return self.created_ms == later.created_ms and self.number <= later.number
 
 
-@dataclass(frozen=True)
-class Progress:
-    """The last commit of each table that each consumer has taken (`known`: consumer, table), as of write `sequence`."""
-
-    known: Known
-    sequence: int = 0
-
-
 def current(warehouse: Warehouse, table: str) -> Version:
     """The table's last commit."""
     created_ms, size_in_bytes = warehouse.created_and_size(table)
     return Version(table, created_ms, warehouse.version(table), size_in_bytes)
 
 
-def taken_by_all(warehouse: Warehouse) -> Progress:
-    """What all consumers have taken: some rows a consumer."""
+class Consumed:
+    """Which commits all consumers have taken: read when it is first asked for, then remembered.
+
+    For a process while it has the lease, and nobody else writes.
+    """
+
+    def __init__(self) -> None:
+        self._known: Known | None = None
+        self._sequence = 0
+
+    def now(self, warehouse: Warehouse) -> Known:
+        """The last commit of each table that each consumer has taken: consumer, table."""
+        if self._known is None:
+            self._known, self._sequence = _read(warehouse)
+        return self._known
+
+    def record(
+        self, warehouse: Warehouse, taken: Mapping[str, Iterable[Version]], *, forgotten: Collection[str] = ()
+    ) -> None:
+        """Write down, in one commit, which commits consumers have taken, and take back all that others had.
+
+        Nothing to write is no commit.
+        """
+        known = {consumer: of for consumer, of in self.now(warehouse).items() if consumer not in forgotten}
+        new = {consumer: {one.table: one for one in versions} for consumer, versions in taken.items()}
+        rows: list[tuple[object, ...]] = [
+            (consumer, table, None, None, None)
+            for consumer in forgotten
+            for table in self.now(warehouse).get(consumer, ())
+        ]
+        rows += [
+            (consumer, one.table, one.created_ms, one.number, one.rows)
+            for consumer, of_consumer in new.items()
+            for one in of_consumer.values()
+        ]
+        if not rows:
+            return
+        names = ("consumer", "table", "table_created_ms", "version", "rows")
+        sequence = self._sequence + 1
+        append(warehouse, "gold", [{"sequence": sequence, "taken": dict(zip(names, row, strict=True))} for row in rows])
+        merged = {consumer: {**known.get(consumer, {}), **of_consumer} for consumer, of_consumer in new.items()}
+        self._known, self._sequence = {**known, **merged}, sequence
+
+
+def _read(warehouse: Warehouse) -> tuple[Known, int]:
+    """What all consumers have taken, and the number of the last write."""
     rows = (
         batches(warehouse, "gold")
         .where("taken IS NOT NULL")
@@ -61,36 +97,4 @@ def taken_by_all(warehouse: Warehouse) -> Progress:
         if taken["version"] is not None:
             version = Version(taken["table"], taken["table_created_ms"], taken["version"], rows=taken["rows"])
             found.setdefault(taken["consumer"], {})[version.table] = version
-    return Progress(found, max((row["sequence"] for row in rows), default=0))
-
-
-def record(warehouse: Warehouse, before: Progress, taken: Mapping[str, Iterable[Version]]) -> Progress:
-    """Write down, in one commit, which commits each consumer has taken; the progress after it.
-
-    Nothing to write is no commit.
-    """
-    told = {consumer: {one.table: one for one in versions} for consumer, versions in taken.items()}
-    rows = [
-        (consumer, one.table, one.created_ms, one.number, one.rows)
-        for consumer, of_consumer in told.items()
-        for one in of_consumer.values()
-    ]
-    new = {consumer: {**before.known.get(consumer, {}), **of_consumer} for consumer, of_consumer in told.items()}
-    known = {**before.known, **new}
-    return Progress(known, _write(warehouse, before, rows))
-
-
-def forget(warehouse: Warehouse, before: Progress, consumers: Collection[str]) -> Progress:
-    """Take back what these consumers have taken; the progress after it. None of them is no commit."""
-    rows = [(consumer, table, None, None, None) for consumer in consumers for table in before.known.get(consumer, ())]
-    known = {consumer: of for consumer, of in before.known.items() if consumer not in consumers}
-    return Progress(known, _write(warehouse, before, rows))
-
-
-def _write(warehouse: Warehouse, before: Progress, rows: Collection[tuple[object, ...]]) -> int:
-    if not rows:
-        return before.sequence
-    sequence = before.sequence + 1
-    names = ("consumer", "table", "table_created_ms", "version", "rows")
-    append(warehouse, "gold", [{"sequence": sequence, "taken": dict(zip(names, row, strict=True))} for row in rows])
-    return sequence
+    return found, max((row["sequence"] for row in rows), default=0)

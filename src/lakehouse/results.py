@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -142,25 +142,3 @@ def _outcomes(rows: DataFrame, contracts: Contracts) -> list[Outcome]:
     return sorted(
         outcomes, key=lambda one: (order.index(one.result.gate), one.result.table, one.result.source, one.result.rule)
     )
-
-
-def held_sources(results: DataFrame, contracts: Contracts) -> Mapping[str, Collection[str]]:
-    """The sources that a gate holds, by the gate: the last verdict on one of its `fail` rules was that it is not met.
-
-    `gold`: held back from gold. `publication`: in gold, held back from the topic.
-    """
-    gate = contracts.gold_gate
-    holding = {TABLES: gate.expectations, PUBLICATION: gate.publication}
-    last = (
-        results.where(F.col("source").isin(*contracts.gold.sources))
-        .groupBy("gate", "source", "feed", "rule")
-        .agg(F.max_by("passed", "evaluated_at").alias("passed"))
-        .where(~F.col("passed"))
-    )
-    held: dict[str, set[str]] = {}
-    for name, rules in holding.items():
-        fatal = [rule.name for rule in rules if rule.on_failure == "fail"]
-        rows = last.where((F.col("gate") == name) & F.col("rule").isin(fatal)).select("source").distinct().collect()
-        if rows:
-            held[name] = {row["source"] for row in rows}
-    return {name: sorted(sources) for name, sources in held.items()}

@@ -15,8 +15,8 @@ from lakehouse import checkpoint
 from lakehouse.config import settings
 from lakehouse.contracts import Contracts, OnFailure, TableExpectation
 from lakehouse.kafka_client import KafkaConnection
-from lakehouse.progress import current
-from lakehouse.results import RESULTS, held_sources
+from lakehouse.progress import Consumed, current
+from lakehouse.results import RESULTS
 from lakehouse.tables import Warehouse
 from tests.support.gold import Shop
 
@@ -56,10 +56,21 @@ def results(shop: Shop, run: str, gate: str) -> Mapping[tuple[str, str], Row]:
     return {(row["source"], row["rule"]): row for row in rows}
 
 
+def stretches(shop: Shop, contracts: Contracts, marker: Marker) -> list[unpublished.Stretch]:
+    """What is to be published, when the topic has what the marker says."""
+    known, created_ms = Consumed().now(shop.warehouse), shop.warehouse.created_at_ms(UNIFIED)
+    return unpublished.stretches(known, contracts, marker, created_ms=created_ms, shape="of this test")
+
+
+def held(shop: Shop) -> dict[str, list[str]]:
+    """The sources that are held, by the gate."""
+    return gates.held_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources)
+
+
 def waiting(shop: Shop) -> Mapping[str, int]:
     """How many orders of each source the first publication would send."""
     counts: dict[str, int] = {}
-    for stretch in unpublished.stretches(shop.warehouse, shop.contracts, Marker(), shape="of this test"):
+    for stretch in stretches(shop, shop.contracts, Marker()):
         orders = shop.warehouse.read(UNIFIED, version=stretch.now.number)
         own = orders.where(unpublished.of_sources(shop.contracts, stretch.sources))
         for row in own.groupBy("source_database").count().collect():
@@ -72,7 +83,7 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     shop.write("mysql_orders", {"order_id": 1})
     assert shop.run("first").unpublished_sources == ()
     assert waiting(shop) == {"postgresql": 3, "mysql": 1}
-    (together,) = unpublished.stretches(shop.warehouse, shop.contracts, Marker(), shape="of this test")
+    (together,) = stretches(shop, shop.contracts, Marker())
     assert set(together.sources) == {"postgres", "mysql", gates.OTHERS}
 
     gold = shop.warehouse.delta(UNIFIED)
@@ -93,7 +104,7 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     # Of the two keys that changed in gold one is not there.
     assert (lost["sample_keys"], lost["failed"], lost["evaluated"], lost["share"]) == (["PG-2"], 1, 1, 1.0)
     assert (changed["sample_keys"], changed["failed"]) == (["PG-3"], 1)
-    assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts) == {"publication": ["postgres"]}
+    assert held(shop) == {"publication": ["postgres"]}
     assert waiting(shop) == {"postgresql": 3, "mysql": 2}
 
     # Without news it is asked again, and it alone.
@@ -102,7 +113,7 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
 
     shop.warehouse.delta("ops.batches").delete(f"taken.consumer LIKE '{UNIFIED} %'")
     assert shop.run("taken whole again").unpublished_sources == ()
-    assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts) == {}
+    assert held(shop) == {}
     assert waiting(shop) == {"postgresql": 3, "mysql": 2}
     version = shop.warehouse.version("ops.batches")
     shop.run("nothing new")
@@ -245,11 +256,11 @@ def test_rows_of_a_source_that_left_the_contract_are_published_as_deleted(shop: 
     now = current(shop.warehouse, UNIFIED)
     place = Place(created_ms=now.created_ms, version=now.number, shape="of this test")
     marker = Marker(places=dict.fromkeys((*shop.contracts.gold.sources, gates.OTHERS), place))
-    assert unpublished.stretches(shop.warehouse, shop.contracts, marker, shape="of this test") == []
+    assert stretches(shop, shop.contracts, marker) == []
     sources = {"postgres": shop.contracts.gold.sources["postgres"]}
     alone = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"sources": sources})})
     shop.run("one source less", alone)
-    (stretch,) = unpublished.stretches(shop.warehouse, alone, marker, shape="of this test")
+    (stretch,) = stretches(shop, alone, marker)
     kafka = KafkaConnection(bootstrap_servers="127.0.0.1:1")
     with unpublished.new_records(shop.warehouse, kafka, alone, stretch, marker) as (rows, why, _generation):
         assert why is None

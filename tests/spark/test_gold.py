@@ -11,10 +11,12 @@ import pytest
 
 from gold.columns import order_columns
 from gold.enrich import with_fulfillment
+from gold.gates import held_sources
 from gold.unify import highest_feed_that_knows, orders_of_feed
 from lakehouse.config import settings
 from lakehouse.contracts import Contracts
-from lakehouse.results import RESULTS, held_sources
+from lakehouse.progress import Consumed
+from lakehouse.results import RESULTS
 from lakehouse.tables import Warehouse
 from tests.support.gold import Shop, silver, ungated
 
@@ -178,14 +180,14 @@ def test_gate_2_holds_one_source_and_lets_the_other_go_on(shop: Shop, contracts:
     assert outcome.held_sources == ("mysql",)
     assert set(shop.gold()) == {"PG-1"}
     results = shop.warehouse.read(RESULTS.name)
-    assert held_sources(results, shop.contracts) == {"gold": ["mysql"]}
+    assert held_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources) == {"gold": ["mysql"]}
     (verdict,) = results.where("NOT passed AND feed = 'mysql_orders'").collect()
     assert (verdict["rule"], verdict["evaluated"], verdict["failed"]) == ("amount_plausible", 1, 1)
 
     shop.write("mysql_orders", {"order_id": 1, "total_amount": "1.00"})
     assert shop.run("mended").held_sources == ()
     assert set(shop.gold()) == {"PG-1", "MY-1"}
-    assert held_sources(shop.warehouse.read(RESULTS.name), shop.contracts) == {}
+    assert held_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources) == {}
 
 
 def _without_time(row: Mapping[str, Any]) -> dict[str, Any]:
