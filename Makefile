@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-floor bench bench-large bench-quick bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
@@ -74,7 +74,7 @@ benchmark-tables: setup ## A job of twenty tables of which two change, beside on
 	$(BIN)/python -m benchmarks.tables --write-docs
 	$(BIN)/python -m benchmarks.many_sources --write-docs
 
-benchmark-bronze: setup ## Bronze beside a bare consumer that stores the same bytes (ten minutes)
+benchmark-bronze: setup ## Bronze beside a bare consumer that stores the same bytes (four minutes)
 	$(BIN)/python -m benchmarks.bare_consumer --write-docs
 
 benchmark-steady: setup ## Freshness, memory and files with 1,000 changes a second for five minutes
@@ -86,19 +86,18 @@ benchmark-soak: setup ## The same for half an hour
 benchmark-files: setup ## How many files tables have after a thousand batches (half an hour)
 	$(BIN)/python -m benchmarks.small_files --write-docs
 
-benchmark-floor: setup ## What a batch costs that is only written, the floor under freshness; and silver's own pass (four minutes)
-	$(BIN)/python -m benchmarks.chained_commits --write-docs
-	$(BIN)/python -m benchmarks.silver_pass --write-docs
+benchmark-pass: setup ## A warm pass of 1,000 changes of each source, beside its commits alone: seconds and jobs (five minutes)
+	$(BIN)/python -m benchmarks.warm_pass --write-docs
 
-bench: bench-setup ## A million changes through this project, plain Spark and Flink SQL, three times, and where its seconds go (an hour)
+benchmark-backlog: bench-setup ## A million changes, and 40,000, through this project, plain Spark and Flink SQL; where its seconds go (ten minutes)
 	$(BIN)/python -m benchmarks.backlog --profile --write-docs
+	$(BIN)/python -m benchmarks.backlog --events 20000 --keys 5000 --place "small backlog" --write-docs
+
+bench: benchmark-backlog benchmark-bronze benchmark-pass benchmark-steady ## All that docs/benchmarks.md promises, one after the other (25 minutes)
 
 bench-large: setup ## Ten million changes through this project alone, with the default heap: seconds, memory (half an hour)
-	$(BIN)/python -m benchmarks.backlog --events 5000000 --keys 500000 --turns 1 --only "this project" \
+	$(BIN)/python -m benchmarks.backlog --events 5000000 --keys 500000 --only "this project" \
 		--place "large backlog" --write-docs
-
-bench-quick: bench-setup ## The same with 20,000 changes a source, once (three minutes)
-	$(BIN)/python -m benchmarks.backlog --events 20000 --keys 5000 --turns 1
 
 bench-setup: setup $(FLINK)/.venv/.set-up ## Flink for the benchmarks, in an environment of its own
 	@$(BIN)/python -m lakehouse.jars $(FLINK)/jars.yaml

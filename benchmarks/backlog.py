@@ -1,6 +1,6 @@
 """A backlog of both sources through everything: this project, plain Spark and Flink SQL, on the same topics.
 
-python -m benchmarks.backlog [--events 500000] [--keys 150000] [--turns 3] [--seed 1] [--profile]
+python -m benchmarks.backlog [--events 500000] [--keys 150000] [--turns 1] [--seed 1] [--profile]
 
 Each is a command of its own that begins with Java; their order is drawn anew in every turn. What a run leaves on its
 topic is compared with the truth, so a fast wrong answer is said to be wrong. Prints a line of JSON for every run, and a
@@ -53,7 +53,8 @@ LIMIT_SECONDS = 1800
 class Run:
     """One run of one contender: `wrong` is the number of keys whose last record on the topic is not the truth.
 
-    `java_mb`: the most resident memory that its Java had.
+    `java_mb`: the most resident memory that its Java had. `again`: of this project, the stages of the same command once
+    more, which finds nothing new, and its `command`, all of it.
     """
 
     contender: str
@@ -64,6 +65,7 @@ class Run:
     bytes_on_disk: int
     java_mb: float
     stages: Mapping[str, float]
+    again: Mapping[str, float]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.backlog", description=__doc__)
     parser.add_argument("--events", type=int, default=500_000, help="records of each source, tombstones included")
     parser.add_argument("--keys", type=int, default=150_000, help="orders of each source at the beginning")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=COMMANDS, default=list(COMMANDS))
     parser.add_argument("--place", default="backlog", help="where in docs/benchmarks.md the table stands")
@@ -94,10 +96,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         profiled = profile_of_this_project(servers, Path(folder) / "profile") if chosen.profile else {}
     shown = summary(runs)
     records = f"{sent.records:,} records of {sent.bytes:,} bytes"
-    for table in (shown, *profiled.values()):
+    nothing_new = summary_without_news(runs) if any(run.again for run in runs) else None
+    for table in (shown, *([nothing_new] if nothing_new else []), *profiled.values()):
         wide_console().print(table)
     if chosen.write_docs:
         report.write(chosen.place, shown, plots(runs), asked=f"{records}, {chosen.turns} turns")
+        if nothing_new:
+            report.write(f"{chosen.place} without news", nothing_new, [], asked=f"after {records}")
         for place, table in profiled.items():
             report.write(place, table, [], asked=f"{records}, a run with Spark's event log")
     if any(run.wrong for run in runs):
@@ -109,22 +114,28 @@ def one_run(contender: str, turn: int, servers: str, folder: Path, truth: Mappin
     folder.mkdir()
     with unified_topic(servers):
         command = COMMANDS[contender](servers, folder)
-        begun = time.monotonic()
-        returncode, said, java_mb = ended(command)
-        seconds = time.monotonic() - begun
-        if returncode:
-            raise RuntimeError(f"{contender} ended with {returncode}: {said[-2000:]}")
+        seconds, said, java_mb = ended(command)
         found, records = last_values(servers)
+        again = {}
+        if contender == OURS:
+            of_command, said_again, _java_mb = ended(command)
+            again = {"command": round(of_command, 1), **stages(said_again)}
     wrong = sum(found.get(key) != row for key, row in comparable(truth).items()) + len(found.keys() - truth.keys())
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Run(contender, turn, round(seconds, 1), wrong, records, size, java_mb, stages(said))
+    return Run(contender, turn, round(seconds, 1), wrong, records, size, java_mb, stages(said), again)
 
 
-def ended(command: Sequence[str]) -> tuple[int, str, float]:
-    """The command, run to its end: its exit code, what it said on standard error, and the most memory its Java had."""
+def ended(command: Sequence[str]) -> tuple[float, str, float]:
+    """The command, run to its end: its seconds, what it said on standard error, and the most memory its Java had.
+
+    Raises RuntimeError when it fails.
+    """
+    begun = time.monotonic()
     with started(command) as process, most_of_java(process.pid) as most:
         _nothing, said = process.communicate(timeout=LIMIT_SECONDS)
-    return process.returncode, said, most()
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command[:4])} ended with {process.returncode}: {said[-2000:]}")
+    return time.monotonic() - begun, said, most()
 
 
 @contextmanager
@@ -187,7 +198,7 @@ def stages(said: str) -> dict[str, float]:
     found = {}
     for line in said.splitlines():
         name, _, rest = line.strip().removeprefix("✓ ").partition(" ")
-        if name in {"session", "bronze", "silver", "gold", "publish"} and rest.endswith(" s)"):
+        if name in {"session", "news", "bronze", "silver", "gold", "publish"} and rest.endswith(" s)"):
             found[name] = float(rest.rsplit("(", 1)[1].removesuffix(" s)"))
     return found
 
@@ -259,6 +270,17 @@ def summary(runs: Sequence[Run]) -> Table:
         every = ", ".join(f"{run.seconds:.1f}" for run in its)
         most = f"{max(run.java_mb for run in its):,.0f}"
         table.add_row(contender, f"{middle:.1f}", every, ratio, most, str(max(run.wrong for run in its)))
+    return table
+
+
+def summary_without_news(runs: Sequence[Run]) -> Table:
+    """The same command once more: the medians, and how many times the start of Spark it takes."""
+    table = Table("what", "seconds", "of the session's start")
+    again = [run.again for run in runs if run.again]
+    start = median(one["session"] for one in again)
+    for stage in again[0]:
+        seconds = median(one[stage] for one in again)
+        table.add_row(stage, f"{seconds:.1f}", f"{seconds / start:.1f}")
     return table
 
 

@@ -1,6 +1,6 @@
 """Bronze beside a bare consumer: a process a topic that reads Kafka and stores the same bytes, and does nothing else.
 
-python -m benchmarks.bare_consumer [--events 500000] [--keys 150000] [--turns 3] [--seed 1]
+python -m benchmarks.bare_consumer [--events 500000] [--keys 150000] [--turns 1] [--seed 1]
 
 Both read the load of `make bench` from an embedded broker, in an order that is drawn anew in every turn. Bronze is the
 job in a warm process: each turn has a warehouse of its own, and the first one, which warms up, does not count. Every
@@ -66,7 +66,7 @@ class Run:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the benchmark. Raises RuntimeError when a contender has not stored every record."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bare_consumer", description=__doc__)
-    for name, default in (("events", 500_000), ("keys", 150_000), ("turns", 3), ("seed", 1)):
+    for name, default in (("events", 500_000), ("keys", 150_000), ("turns", 1), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     report.add_option(parser)
     chosen = parser.parse_args(argv)
