@@ -1,11 +1,13 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup soak generated dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
 IN_TWO := -n 2 --dist loadfile
+# A table of them at the end.
+SLOWEST := --durations=20 --durations-min=1
 SET_UP := .venv/.set-up
 DBX := tools/dbx
 DATABRICKS := tools/databricks
@@ -38,13 +40,13 @@ playground: setup ## A broker with recorded topics to try things on, until Ctrl-
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.playground
 
 test: lint bundle-check ## Lint and the bundle's fields, then all tests but the slow ones
-	$(BIN)/pytest $(IN_TWO) -m "not slow and not whole and not live and not cluster"
+	$(BIN)/pytest $(IN_TWO) $(SLOWEST) -m "not slow and not whole and not live and not cluster"
 
 test-unit: setup ## The tests without Spark and Kafka: seconds
 	$(BIN)/pytest tests/unit
 
 test-slow: setup ## The tests that take minutes; CI runs both
-	$(BIN)/pytest $(IN_TWO) -m slow
+	$(BIN)/pytest $(IN_TWO) $(SLOWEST) -m slow
 
 clusters: setup ## The tests that start Spark processes of their own: a cluster, Spark Connect, a process a task (half an hour)
 	$(BIN)/pytest -m cluster
@@ -102,8 +104,8 @@ bench-large: setup ## Ten million changes through this project alone, with the d
 bench-setup: setup $(FLINK)/.venv/.set-up ## Flink for the benchmarks, in an environment of its own
 	@$(BIN)/python -m lakehouse.jars $(FLINK)/jars.yaml
 
-soak: setup ## Thousands of random histories, until Ctrl-C; a failure prints the seed that tells them again
-	@while HISTORIES=1000 HISTORIES_SEED=random $(BIN)/pytest -q tests/spark/test_changelog.py; do :; done
+fuzz: setup ## Random histories told to the fold in plain Python, until Ctrl-C; one that ends otherwise is named
+	@$(BIN)/python -m tests.fuzz
 
 generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations
 	$(BIN)/python -m tools.generated

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,20 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakehouse.tables import Warehouse
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """With TESTS_UNTIL, a time in seconds since 1970, no test begins after it.
-
-    What was left out is in the summary, and by name in the file TESTS_LEFT_OUT, to which several processes may write.
-    """
-    until = os.environ.get("TESTS_UNTIL")
-    if until and time.time() > float(until):
-        if left_out := os.environ.get("TESTS_LEFT_OUT"):
-            with Path(left_out).open("a", encoding="utf-8") as names:
-                names.write(f"{item.nodeid}\n")
-        pytest.skip("out of time: `make test` and `make test-slow` without TESTS_UNTIL run it")
 
 
 @pytest.fixture(scope="session")
@@ -52,10 +36,10 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _tables_are_forgotten() -> Iterator[None]:
+def _tables_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
     """Delta remembers every table for an hour, with the expressions that read it: hundreds of them fill the memory."""
     yield
-    if "pyspark" in sys.modules:
+    if "pyspark" in sys.modules and request.node.get_closest_marker("spark") is not None:
         from pyspark.sql import SparkSession
 
         session = SparkSession.getActiveSession()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 CAPTURES = Path(__file__).parent.parent / "captures"
-BATCHES = 40
+BATCHES = 6
 PER_PARTITION = 833  # of three partitions and two sources: 5,000 records
 OF_SOURCE = {
     "postgres": ("pg_big_20k", "outbox_pg_envelope"),
@@ -59,7 +59,7 @@ def test_histories_that_break_simpler_orders_end_as_their_source(
     assert silver_differences(warehouse, data=CAPTURES, truth={f"silver.{source}_orders": capture}) == []
 
 
-def test_forty_batches_end_as_one(empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path) -> None:
+def test_six_batches_end_as_one(empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path) -> None:
     one, many, contracts = empty_silver(), empty_silver(), contracts_of_recordings(contracts)
     recordings = {}
     for names in OF_SOURCE.values():
@@ -79,13 +79,13 @@ def is_outbox() -> Column:
 
 
 def in_offset_order(batches: int) -> Cut:
-    """Each batch with its share of every partition; the few outbox events in every eighth batch."""
+    """Each batch with its share of every partition; the few outbox events in every second batch."""
 
     def cut(records: DataFrame) -> DataFrame:
         of_partition = Window.partitionBy("topic", "partition")
         number = F.row_number().over(of_partition.orderBy("offset")) - 1
         share = F.floor(number * batches / F.count(F.lit(1)).over(of_partition))
-        share = F.when(is_outbox(), F.floor(share / 8) * 8).otherwise(share)
+        share = F.when(is_outbox(), F.floor(share / 2) * 2).otherwise(share)
         return records.withColumn("share", share)
 
     return cut

@@ -31,6 +31,7 @@ class World:
     now: float = 0.0
     told: list[tuple[float, str]] = field(default_factory=list)
     run_ids: list[str] = field(default_factory=list)
+    remembered: list[tuple[object, object]] = field(default_factory=list)
     arrivals: Sequence[float] = ()
     last_pass: int = 3
     gone: tuple[float, float] = (0.0, 0.0)
@@ -58,6 +59,7 @@ class World:
         self.say(" ".join(names))
         assert work.known == ({} if {"bronze", "publish"}.isdisjoint(names) else self.topics())
         self.run_ids.append(work.run_id)
+        self.remembered.append((work.memories, work.consumed))
         self.now += PASS_SECONDS
         return Outcome({}, [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else [])
 
@@ -142,6 +144,15 @@ def test_with_news_passes_share_a_turn_of_a_minute(world: World) -> None:
         (80.0, passes),
         (105.0, passes),
     ]
+
+
+def test_what_is_known_of_tables_is_remembered_within_a_turn_alone(world: World) -> None:
+    """Between two turns others may have written."""
+    world.arrivals, world.last_pass = range(1000), 4
+    run_until_it_fails("run")
+    first, second, third, of_next_turn = world.remembered
+    for at in (0, 1):
+        assert first[at] is second[at] is third[at] is not of_next_turn[at]
 
 
 @pytest.mark.parametrize("command", ["bronze", "silver", "gold", "publish"])

@@ -89,7 +89,14 @@ class Source(Told):
         return found
 
 
-@pytest.mark.parametrize(("keys", "sharded"), [(("id",), True), (tuple(NAMES), False)], ids=["columns, shards", "keys"])
+@pytest.mark.parametrize(
+    ("keys", "sharded"),
+    [
+        pytest.param(("id",), True, id="columns, shards"),
+        # A MERGE by a hundred keys takes more than a minute.
+        pytest.param(tuple(NAMES), False, id="keys", marks=pytest.mark.slow),
+    ],
+)
 def test_names_of_ours_as_columns_and_keys(
     empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path, keys: tuple[str, ...], sharded: bool
 ) -> None:

@@ -21,7 +21,7 @@ from lakehouse.parameters import expressions, needed
 from tests.support.shared import CUSTOMERS, ORDERS, TOPIC, sharing
 from tools.generated import schemas
 
-SOURCES = Path(__file__).parent.parent.parent / "src"
+SOURCES = Path(__file__).parents[3] / "src"
 TABLES, TOPICS, GOLD = "silver/tables.yaml", "bronze/topics.yaml", "gold/tables.yaml"
 ROW_GATE, TABLE_GATE = "silver/gate.yaml", "gold/gate.yaml"
 

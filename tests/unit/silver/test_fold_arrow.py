@@ -14,10 +14,10 @@ from silver.decode.arrays import UTC, array_of
 from silver.fold_arrow import fold_table
 from silver.order.fold import PlacedEvent
 from silver.position import MYSQL, POSTGRES
+from tests.support.histories import FEEDS, KINDS, told
 from tests.support.model.batches import in_one
 from tests.support.model.stories import random_history
 from tests.support.pure import PureSilver, Read
-from tests.unit.order.test_fold import FEEDS, KINDS, told
 
 HISTORIES = 40
 _TEXT = ("topic", "topic_id", "key_text", "run_id", "kind", "op", "event_id", "old_key")

@@ -15,9 +15,9 @@ from lakehouse.connect.cluster import change_of, left_behind, settled, state_of
 from lakehouse.connect.connectors import Connector
 from lakehouse.connect.rest import worker_at
 from lakehouse.connect.topics import KeptTopic
-from tests.unit.connect_stand_in import ConnectStandIn, at_once, no_pause
+from tests.unit.lakehouse.connect.stand_in import ConnectStandIn, at_once, no_pause
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 BUNDLE = ["--bundle", str(ROOT / "bundle.yaml"), "--var", "bootstrap_servers=b:9092"]
 OUTBOX = "postgres-outbox-connector"
 POSTGRES = {

@@ -12,7 +12,7 @@ from lakehouse import jars
 from lakehouse.errors import ContractError, InstallationError
 from lakehouse.jars import Jar, fetch, jar_paths, load_manifest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def a_jar(name: str, content: bytes = b"right") -> Jar:

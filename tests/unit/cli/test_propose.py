@@ -20,7 +20,7 @@ from lakehouse.errors import SettingsError
 from silver.decode.message import Record
 from tests.support.recordings import read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CAPTURES, DEMO = ROOT / "tests" / "captures", ROOT / "demo" / "data"
 
 TOPICS = {

@@ -22,7 +22,7 @@ from tests.support.model.stories import random_history
 
 KINDS = cast(Sequence[SourceKind], ("postgresql", "mysql", "mariadb"))
 SEEDS = range(10)
-RECORDINGS = Path(__file__).parents[2] / "demo" / "data"
+RECORDINGS = Path(__file__).parents[3] / "demo" / "data"
 # With these, the last record of a key is its last word. PostgreSQL's large notes are left out of this.
 LAST_OFFSET_DECIDES = (
     "compacted",

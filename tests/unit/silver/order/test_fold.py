@@ -7,39 +7,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from random import Random
-from typing import Any
 
 import pytest
 
 from lakehouse.contracts import Contracts, SourceKind
 from silver.order.fold import Folded
-from silver.order.position import FULL_SNAPSHOT
-from tests.support.events import mysql_image, postgres_image
-from tests.support.model.batches import WAYS, Batches, Way, batches_with_lagging_partitions, in_one, sent_again
+from tests.support.histories import FEEDS, KINDS, differing, told
+from tests.support.model.batches import WAYS, Way, batches_with_lagging_partitions, in_one, sent_again
 from tests.support.model.history import History
-from tests.support.model.reader import rows_of
 from tests.support.model.stories import random_history
-from tests.support.pure import PureSilver, expected
 
-FEEDS: Mapping[SourceKind, str] = {
-    "postgresql": "postgres_orders",
-    "mysql": "mysql_orders",
-    "mariadb": "mysql_orders",
-}
-KINDS = tuple(FEEDS)
 # Of each kind. With 3,400 one differs, "mysql 1620", of a compacted topic: docs/ordering.md, "What is not told apart".
 HISTORIES = int(os.environ.get("HISTORIES", "250"))
-
-
-def told(
-    contracts: Contracts, history: History, batches: Batches, *, waiting: Collection[tuple[int, int]] = ()
-) -> PureSilver:
-    silver = PureSilver(contracts.feeds[FEEDS[history.kind]], waiting=waiting)
-    for batch in batches:
-        silver.tell(batch)
-    return silver
 
 
 def histories(contracts: Contracts, kind: SourceKind, *, part: slice) -> Iterator[tuple[str, History, Random]]:
@@ -47,29 +28,6 @@ def histories(contracts: Contracts, kind: SourceKind, *, part: slice) -> Iterato
     for number in range(HISTORIES)[part]:
         random = Random(seed := f"{kind} {number}")  # noqa: S311
         yield seed, random_history(kind, random, topic=topic, features=None), random
-
-
-def differing(silver: PureSilver, history: History) -> dict[Any, Any]:
-    """The keys whose row is another than the history's.
-
-    But for those of which a full snapshot's row waits, and that are gone until it may pass; and those that the reader
-    of the whole topic (tests/support/model/reader) does not end with either: compaction has removed what states them.
-    """
-    rows, ends = silver.rows(), expected(history.rows)
-    waits = {
-        silver.key_of(one)
-        for one in silver.read
-        if one.event.kind == "quarantined" and one.event.source and one.event.source.snapshot in FULL_SNAPSHOT
-    }
-    found = {key: (rows.get(key), row) for key, row in ends.items() if rows.get(key) != row}
-    assert not rows.keys() - ends.keys(), "no row stands for nothing"
-    found = {key: both for key, both in found.items() if not (key in waits and both[0] is None)}
-    if not found:
-        return found
-    image = postgres_image if history.kind == "postgresql" else mysql_image
-    read = rows_of(history.records)
-    stated = {(key,) for key, row in history.rows.items() if read[key] == (None if row is None else image(row))}
-    return {key: both for key, both in found.items() if key in stated}
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)

@@ -22,7 +22,7 @@ from silver.decode.message import FieldSchema, message_schema
 from tests.support.conversions import came_to, conversion
 from tests.support.events import EPOCH
 from tests.support.feeds import feed
-from tests.unit.decode.test_values import base64_json, few_large_examples
+from tests.unit.silver.decode.test_values import base64_json, few_large_examples
 
 Schema = Mapping[str, Any]
 TABLE, OUTBOX = feed(), feed(envelope="outbox")

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from lakehouse.errors import ConnectError, ConnectGoneError, ConnectorMissingError, SettingsError
-from tests.unit.connect_stand_in import HIDDEN, ConnectStandIn, at_once
+from tests.unit.lakehouse.connect.stand_in import HIDDEN, ConnectStandIn, at_once
 
 
 @pytest.mark.parametrize(
