@@ -104,7 +104,7 @@ bench-large: setup ## Ten million changes through this project alone, with the d
 bench-setup: setup $(FLINK)/.venv/.set-up ## Flink for the benchmarks, in an environment of its own
 	@$(BIN)/python -m lakehouse.jars $(FLINK)/jars.yaml
 
-fuzz: setup ## Random histories told to the fold in plain Python, until Ctrl-C; one that ends otherwise is named
+fuzz: setup ## Random histories folded in plain Python, until Ctrl-C; one that does not end as its source is named
 	@$(BIN)/python -m tests.fuzz
 
 generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations

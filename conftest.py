@@ -36,10 +36,10 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _tables_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
+def _tables_are_forgotten() -> Iterator[None]:
     """Delta remembers every table for an hour, with the expressions that read it: hundreds of them fill the memory."""
     yield
-    if "pyspark" in sys.modules and request.node.get_closest_marker("spark") is not None:
+    if "pyspark" in sys.modules:
         from pyspark.sql import SparkSession
 
         session = SparkSession.getActiveSession()

@@ -23,8 +23,7 @@ from rich.table import Table as Shown
 
 from benchmarks import report
 from benchmarks.chained_commits import BRONZE, GOLD, SILVER, chain, orders
-from benchmarks.load import TIMEOUT_SECONDS, Table, contracts_of_load, create_topics, send
-from benchmarks.load import tables as tables_of_load
+from benchmarks.load import TIMEOUT_SECONDS, contracts_of_load, create_topics, send, tables
 from benchmarks.tables import jobs
 from cli.jobs import JOBS, Work, run_jobs
 from demo.broker import embedded_broker
@@ -102,7 +101,7 @@ def passes(chosen: argparse.Namespace, folder: str, servers: str) -> list[dict[s
         floor.ensure(table)
     for table in (SILVER, GOLD):
         floor.append(table.name, orders(floor, chosen.keys, chosen.keys, seed=0))
-    sources: list[Table] = tables_of_load(seed=chosen.seed, keys=chosen.keys)
+    sources = tables(seed=chosen.seed, keys=chosen.keys)
     send(servers, sources, events=chosen.keys)
     pipeline.run()
     producer = Producer({"bootstrap.servers": servers, "transactional.id": "the floor"})

@@ -41,7 +41,10 @@ def empty_silver(
 
 
 def _give_an_id_of_its_own(commit: Path) -> None:
-    """What Delta remembers by a table's id, such as how many small files it has, is not what it remembers of a copy."""
+    """What Delta remembers by a table's id, such as how many small files it has, is not what it remembers of a copy.
+
+    The checksums beside the commits have the id too; Delta does without them.
+    """
     actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
     for action in actions:
         if "metaData" in action:

@@ -65,6 +65,7 @@ def steps_of(warehouse: Warehouse, source: str) -> list[Step]:
     if not warehouse.exists(BATCHES.name):
         return []
     rows = steps_in(batches(warehouse, "bronze").where(F.col("source") == source))
+    # Few: a row a partition, and one more for each time that it was moved by command.
     steps = [Step(**row.asDict()) for row in rows.select(*Step.__dataclass_fields__).collect()]
     last = max((step.change for step in steps), default=0)
     # One row a partition: a partition that came later has its own, under the same change.

@@ -7,7 +7,7 @@ Every row has a `layer` and is of one kind, with what that kind has to say and n
     silver  audit    a feed in a topic-partition: what was read, and what became of it
             segment  a connector run in a topic-partition: what is known of it since this batch
             feed     epochs that have started, cutoffs that hold, what waits for a suspended table, and that it goes on
-    gold    taken    up to which version of a table a consumer of its changes has come; or which a gate holds back
+    gold    taken    up to which version of a table a consumer of its changes has come, or at which a gate began to hold
     run     settled  how a run of all jobs that ended well has left the topics and the tables (cli.settled)
 
 Rows are appended, never changed: where several tell of one thing, the one written last holds.

@@ -130,7 +130,7 @@ def fetched(rows: DataFrame) -> Fetched:
 def in_arrow(rows: DataFrame) -> Iterator[pa.Table]:
     """All the rows, some thousands at a time: the next partition is fetched while the last one is used.
 
-    Nothing of Spark's own fetches Arrow a part at a time: each batch is packed into one value, which costs nothing.
+    Spark fetches Arrow only whole (toArrow), or rows one by one: so each Arrow batch travels as the value of one row.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Random histories told to silver in plain Python (tests/support/pure), and where its rows are not the history's."""
+"""Random histories through silver in plain Python (tests/support/pure), and where its rows are not the history's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def told(
 
 
 def differing(silver: PureSilver, history: History) -> dict[Any, Any]:
-    """The keys whose row is another than the history's.
+    """The keys whose row is another than the history's, or that the history does not have.
 
     But for those of which a full snapshot's row waits, and that are gone until it may pass; and those that the reader
     of the whole topic (tests/support/model/reader) does not end with either: compaction has removed what states them.
@@ -42,12 +42,12 @@ def differing(silver: PureSilver, history: History) -> dict[Any, Any]:
         for one in silver.read
         if one.event.kind == "quarantined" and one.event.source and one.event.source.snapshot in FULL_SNAPSHOT
     }
+    beyond = {key: (rows[key], None) for key in rows.keys() - ends.keys()}
     found = {key: (rows.get(key), row) for key, row in ends.items() if rows.get(key) != row}
-    assert not rows.keys() - ends.keys(), "no row stands for nothing"
     found = {key: both for key, both in found.items() if not (key in waits and both[0] is None)}
     if not found:
-        return found
+        return beyond
     image = postgres_image if history.kind == "postgresql" else mysql_image
     read = rows_of(history.records)
     stated = {(key,) for key, row in history.rows.items() if read[key] == (None if row is None else image(row))}
-    return {key: both for key, both in found.items() if key in stated}
+    return beyond | {key: both for key, both in found.items() if key in stated}

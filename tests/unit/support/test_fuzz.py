@@ -1,9 +1,10 @@
-"""`make fuzz`: what it says of histories that end as they should, and of one that is known not to."""
+"""`make fuzz`: of histories that end as they should, of one that is known not to, and of one that raises."""
 
 from __future__ import annotations
 
 import pytest
 
+from lakehouse.contracts import Contracts
 from tests import fuzz
 
 
@@ -11,13 +12,30 @@ def test_histories_that_end_as_their_source_are_counted(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as ended:
         fuzz.main(["--first", "7", "--histories", "2"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("6 histories, 0 differ, ")
+    assert capsys.readouterr().out.startswith("6 histories, 0 failed, ")
 
 
-def test_one_that_ends_otherwise_is_named_with_the_way_to_tell_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_ends_otherwise_is_named_with_the_way_to_repeat_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         fuzz.main(["--kind", "mysql", "--first", "1619", "--histories", "3"])
     assert ended.value.code == 1
-    told, counted = capsys.readouterr().out.splitlines()
-    assert told == "mysql 1620 differs: python -m tests.fuzz --kind mysql --first 1620 --histories 1"
-    assert counted.startswith("3 histories, 1 differ, ")
+    named, counted = capsys.readouterr().out.splitlines()
+    assert named == "mysql 1620 differs: python -m tests.fuzz --kind mysql --first 1620 --histories 1"
+    assert counted.startswith("3 histories, 1 failed, ")
+
+
+def test_one_that_raises_is_named_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, contracts: Contracts) -> None:
+    def broken(*_given: object) -> None:
+        raise ValueError("no place")
+
+    assert fuzz.failure(contracts, "mysql", 1) is None
+    monkeypatch.setattr(fuzz, "told", broken)
+    first, second = fuzz.failing("mysql", range(1, 3))
+    assert first == "mysql 1 raises ValueError('no place'): python -m tests.fuzz --kind mysql --first 1 --histories 1"
+    assert second.startswith("mysql 2 raises ")
+
+
+def test_without_a_number_there_is_no_last_round() -> None:
+    rounds = fuzz.rounds(5, None)
+    assert [next(rounds), next(rounds)] == [(5, 205), (205, 405)]
+    assert [*fuzz.rounds(5, 201)] == [(5, 205), (205, 206)]
