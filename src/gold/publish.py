@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from gold.columns import UNIFIED
 from gold.gates import OTHERS, held_sources
 from gold.marker import Marker, Place, read_marker, shape_of, standing
-from gold.unpublished import new_records, stretches
+from gold.unpublished import NewRecords, new_records, stretches
 from lakehouse.config import Settings
 from lakehouse.contracts import Contracts, Publication
 from lakehouse.errors import KafkaError
@@ -37,7 +37,7 @@ from lakehouse.sizing import prepared_for, rows_in
 from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 # What readers wait for at most before they see any of it.
 MOST_IN_A_TRANSACTION = 1_000_000
@@ -106,15 +106,15 @@ def run(
             # Without changes to go on from, all of gold and of the topic is compared.
             with (
                 prepared_for(spark, 0 if stretch.before else rows_in(size)),
-                new_records(warehouse, connection, contracts, stretch, marker) as (rows, why, generation),
+                new_records(warehouse, connection, contracts, stretch, marker) as new,
             ):
                 place = Place(created_ms=stretch.now.created_ms, version=stretch.now.number, shape=shape)
-                marker = Marker(generation=generation, places=marker.places)
+                marker = Marker(generation=new.generation, places=marker.places)
                 after = marker.at(stretch.sources, place)
-                done = _send(producer, rows, contracts, stretch.sources, after, most=most_in_a_transaction)
+                done = _send(producer, new, contracts, stretch.sources, after, most=most_in_a_transaction)
                 sent, marker = sent + done.number, done.marker
                 too_large.update(done.too_large)
-                whole.update(dict.fromkeys(stretch.sources, why) if why else {})
+                whole.update(dict.fromkeys(stretch.sources, new.why) if new.why else {})
     if too_large:
         raise _not_sent(contracts, too_large)
     compared = {name: why for name, why in whole.items() if name != OTHERS}
@@ -129,14 +129,14 @@ def waiting(warehouse: Warehouse, settings: Settings, contracts: Contracts, *, r
     with source_errors(connection, job="publish"):
         known, created_ms = Consumed().now(warehouse), warehouse.created_at_ms(UNIFIED)
         for stretch in stretches(known, contracts, marker, created_ms=created_ms, shape=shape, republish=republish):
-            with new_records(warehouse, connection, contracts, stretch, marker) as (rows, _why, _generation):
-                count += rows.count()
+            with new_records(warehouse, connection, contracts, stretch, marker) as new:
+                count += new.count
     return count
 
 
 def _send(
     producer: TransactionalProducer,
-    rows: DataFrame,
+    new: NewRecords,
     contracts: Contracts,
     sources: tuple[str, ...],
     after: Marker,
@@ -149,7 +149,7 @@ def _send(
     """
     publication = contracts.gold.publication
     sent, too_large = 0, dict[bytes, int]()
-    for key, value, headers in _fetched(rows):
+    for key, value, headers in _fetched(new):
         if sent and sent % most == 0:
             _commit(producer, publication, after.without(sources))
         size = _size(key, value, headers)
@@ -163,10 +163,10 @@ def _send(
     return _Sent(sent, marker, too_large)
 
 
-def _fetched(rows: DataFrame) -> Iterator[tuple[bytes, bytes | None, dict[str, str]]]:
+def _fetched(new: NewRecords) -> Iterator[tuple[bytes, bytes | None, dict[str, str]]]:
     """The records, a partition of them at a time: key, value and headers."""
     headers = ("change_type", "change_sequence")
-    for packed in in_arrow(rows.select("key", "value", *headers)):
+    for packed in in_arrow(new.rows.select("key", "value", *headers), count=new.count):
         for key, value, *of_headers in zip(*(column.to_pylist() for column in packed.columns), strict=True):
             yield key, value, dict(zip(headers, of_headers, strict=True))
 

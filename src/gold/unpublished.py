@@ -24,6 +24,7 @@ from gold.marker import Marker, Place
 from gold.topic import beside, compacted, composite_key_of
 from lakehouse.change_feed import kept_changes
 from lakehouse.contracts import Contracts
+from lakehouse.held import held
 from lakehouse.kafka import partitions
 from lakehouse.kafka_client import KafkaConnection
 from lakehouse.kafka_spark import committed_topic
@@ -80,23 +81,35 @@ def _before(place: Place | None, now: Version, *, shape: str, republish: bool) -
     return before, None
 
 
+@dataclass(frozen=True)
+class NewRecords:
+    """The records of a stretch, at most one a key: `key`, `value`, `change_type`, `change_sequence`; so many, computed.
+
+    `why` its sources were compared with the topic, None where gold's changes were enough. `generation`: of the records.
+    """
+
+    rows: DataFrame
+    count: int
+    why: str | None
+    generation: int
+
+
 @contextmanager
 def new_records(
     warehouse: Warehouse, connection: KafkaConnection, contracts: Contracts, new: Stretch, marker: Marker
-) -> Iterator[tuple[DataFrame, str | None, int]]:
-    """The records of a stretch, at most one a key: `key`, `value`, `change_type`, `change_sequence`.
-
-    And why its sources were compared with the topic, None where gold's changes were enough; and their generation.
-    """
+) -> Iterator[NewRecords]:
+    """What there is to send of a stretch, inside the block."""
     before = new.before
     if before is not None:
         with kept_changes(lambda: _changed(warehouse, contracts, new, first=before.number + 1)) as changed:
             if changed is not None:
-                yield records_of(changed.rows, contracts, generation=marker.generation), None, marker.generation
+                rows = records_of(changed.rows, contracts, generation=marker.generation)
+                yield NewRecords(rows, changed.count, None, marker.generation)
                 return
     # Whatever was published before: its numbers are lower.
     generation = max(time.time_ns() // 1_000_000, marker.generation + 1)
-    yield _differing(warehouse, connection, contracts, new, generation=generation), new.why or _GONE, generation
+    with held(_differing(warehouse, connection, contracts, new, generation=generation)) as differing:
+        yield NewRecords(differing, differing.count(), new.why or _GONE, generation)
 
 
 def _changed(warehouse: Warehouse, contracts: Contracts, new: Stretch, *, first: int) -> DataFrame:

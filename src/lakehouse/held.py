@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # The folder that `held` writes rows to, where the compute keeps none itself: serverless. Also in processes of batches.
 HELD_ROWS = "LAKEHOUSE_HELD_ROWS"
+# What one process fetches at a time.
+ROWS_AT_ONCE = 20_000
 # What a run wrote so long ago is of a run that died.
 _OLD = timedelta(days=1)
 
@@ -127,13 +130,17 @@ def fetched(rows: DataFrame) -> Fetched:
     return Fetched(rows.sparkSession.createDataFrame(table), table)
 
 
-def in_arrow(rows: DataFrame) -> Iterator[pa.Table]:
-    """All the rows, some thousands at a time: the next partition is fetched while the last one is used.
+def in_arrow(rows: DataFrame, *, count: int) -> Iterator[pa.Table]:
+    """All the rows, of which there are `count`, some thousands at a time.
 
-    Spark fetches Arrow only whole (toArrow), or rows one by one: so each Arrow batch travels as the value of one row.
+    A partition is fetched whole, through the memory of Spark's driver, while the one before it is used: so none has
+    more than about ROWS_AT_ONCE. Spark fetches Arrow only of all rows together (toArrow), or rows one by one: so each
+    Arrow batch travels as the value of one row.
     """
     import pyarrow as pa
 
+    parts = ceil(count / ROWS_AT_ONCE)
+    rows = rows if parts < 2 else rows.repartition(parts)
     for row in rows.mapInArrow(_packed, "packed BINARY").toLocalIterator(prefetchPartitions=True):
         with pa.ipc.open_stream(row["packed"]) as packed:
             yield packed.read_all()

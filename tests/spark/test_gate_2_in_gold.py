@@ -262,7 +262,7 @@ def test_rows_of_a_source_that_left_the_contract_are_published_as_deleted(shop: 
     shop.run("one source less", alone)
     (stretch,) = stretches(shop, alone, marker)
     kafka = KafkaConnection(bootstrap_servers="127.0.0.1:1")
-    with unpublished.new_records(shop.warehouse, kafka, alone, stretch, marker) as (rows, why, _generation):
-        assert why is None
-        records = [(bytes(row["key"]), row["value"], row["change_type"]) for row in rows.collect()]
+    with unpublished.new_records(shop.warehouse, kafka, alone, stretch, marker) as new:
+        assert (new.count, new.why) == (1, None)
+        records = [(bytes(row["key"]), row["value"], row["change_type"]) for row in new.rows.collect()]
     assert records == [(b'{"composite_key":"MY-1"}', None, "DELETE")]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.held import HELD_ROWS, forget_held_rows, held, hold_rows_in
+from lakehouse import held as held_rows
+from lakehouse.held import HELD_ROWS, forget_held_rows, held, hold_rows_in, in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -86,3 +87,13 @@ def test_at_a_uri_what_a_dead_run_left_goes_after_a_day(spark: SparkSession, tmp
 def rows_in_files(spark: SparkSession, folder: Path) -> int:
     files = [str(file) for file in folder.rglob("*.parquet")]
     return spark.read.parquet(*files).count() if files else 0
+
+
+def test_rows_are_fetched_in_parts_that_the_driver_can_hold(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are in one partition: what a task returns goes through the driver's memory whole."""
+    monkeypatch.setattr(held_rows, "ROWS_AT_ONCE", 10)
+    parts = [table.column("id").to_pylist() for table in in_arrow(spark.range(0, 95, 1, numPartitions=1), count=95)]
+    assert sorted(number for part in parts for number in part) == [*range(95)]
+    assert max(map(len, parts)) <= 10

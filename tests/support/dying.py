@@ -18,6 +18,7 @@ from gold import build, publish
 from lakehouse.config import settings
 from lakehouse.contract_files import load_contracts
 from lakehouse.kafka_producer import TransactionalProducer
+from lakehouse.progress import Consumed
 from lakehouse.session import spark_session
 from tests.support.gold import ungated
 
@@ -32,7 +33,7 @@ def die() -> NoReturn:
 
 def before_gold_is_recorded() -> None:
     """Gold has its commit, and does not know yet that it was made."""
-    PATCH.setattr(build, "record", _dying)
+    PATCH.setattr(Consumed, "record", _dying)
 
 
 def in_the_middle() -> None:
