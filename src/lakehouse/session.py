@@ -150,6 +150,9 @@ def spark_session(
     # They would write every error of a query to standard error, with the value that raised it.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    # A connection to Java that is lost in the middle of a call is said once, with what to do (`failures`), not in a
+    # trace as well. py4j writes its own to the root logger.
+    logging.getLogger().addFilter(_is_no_lost_call)
     asked = asked or Cluster()
     asked = Cluster(asked.master, {**asked.settings, **(extra or {})})
     if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -172,6 +175,10 @@ def let_java_forget() -> None:
     That counts Python's objects: a few thousand of them, behind which Java holds hundreds of megabytes.
     """
     gc.collect()
+
+
+def _is_no_lost_call(record: logging.LogRecord) -> bool:
+    return record.msg != "Exception while sending command."
 
 
 def _options_of_our_java(more: Sequence[str]) -> str:

@@ -12,7 +12,8 @@ import pytest
 
 pytestmark = pytest.mark.spark
 
-# The command, whose own Java is killed when silver has the warehouse: between two calls, or in the middle of a job.
+# The command, whose own Java is killed when silver has the warehouse: between two calls, in the middle of a job, or so
+# that the connection is reset, not closed, under a call.
 KILLED = """
 import sys, threading
 from cli.main import main
@@ -27,16 +28,33 @@ def between(warehouse, contracts):
     java.wait()
     ensure_tables(warehouse, contracts)
 
+def reset(warehouse, contracts):
+    # What the kernel does when Java ends with something of ours unread: not to be had on demand by a kill.
+    from py4j.clientserver import ClientServerConnection
+    from py4j.protocol import ERROR_ON_RECEIVE, Py4JNetworkError
+
+    java = SparkContext._gateway.proc
+    send_command = ClientServerConnection.send_command
+
+    def lost(connection, command):
+        ClientServerConnection.send_command = send_command
+        java.kill()
+        java.wait()
+        raise Py4JNetworkError("Error while sending or receiving", ConnectionResetError(104, "reset"), ERROR_ON_RECEIVE)
+
+    ClientServerConnection.send_command = lost
+    ensure_tables(warehouse, contracts)
+
 def during(warehouse, contracts):
     threading.Timer(3, SparkContext._gateway.proc.kill).start()
     warehouse.spark.range(10**15).selectExpr("sum(id % 7)").collect()
 
-apply.ensure_tables = {"between": between, "during": during}[sys.argv[1]]
+apply.ensure_tables = {"between": between, "during": during, "reset": reset}[sys.argv[1]]
 main(sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("when", ["between", "during"])
+@pytest.mark.parametrize("when", ["between", "during", "reset"])
 def test_it_is_named_and_the_remedy_too(tmp_path: Path, when: str) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LAKEHOUSE_", "PYTEST_"))}
     # Where the jars are is no setting of the product.
