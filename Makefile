@@ -13,14 +13,14 @@ DBX := tools/dbx
 DATABRICKS := tools/databricks
 FLINK := benchmarks/flink
 LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/servers.yaml
-MANIFESTS := src/lakehouse/jars.yaml demo/jars.yaml tests/jars.yaml
+MANIFESTS := src/lakehouse/spark/jars.yaml demo/jars.yaml tests/jars.yaml
 DELETED := .venv tools/dbx/.venv tools/databricks/.venv benchmarks/flink/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: $(SET_UP) ## Packages, Java and jars, all pinned (first time: about a minute, then nothing)
-	@$(BIN)/python -m lakehouse.jars $(MANIFESTS)
+	@$(BIN)/python -m lakehouse.spark.jars $(MANIFESTS)
 
 $(SET_UP): uv.lock pyproject.toml tools/setup.sh tools/uv.txt
 	@tools/setup.sh
@@ -31,7 +31,7 @@ demo: setup ## Both databases' recorded changes through the whole pipeline, on a
 
 setup-live: setup ## PostgreSQL, MySQL, MariaDB, Kafka Connect and Debezium (first time: about a minute)
 	@tools/setup_live.sh
-	@$(BIN)/python -m lakehouse.jars $(LIVE_MANIFESTS)
+	@$(BIN)/python -m lakehouse.spark.jars $(LIVE_MANIFESTS)
 
 demo-live: setup-live ## Orders written to real databases arrive in gold and in the topic: the seconds of each stage
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.live
@@ -102,7 +102,7 @@ bench-large: setup ## Ten million changes through this project alone, with the d
 		--place "large backlog" --write-docs
 
 bench-setup: setup $(FLINK)/.venv/.set-up ## Flink for the benchmarks, in an environment of its own
-	@$(BIN)/python -m lakehouse.jars $(FLINK)/jars.yaml
+	@$(BIN)/python -m lakehouse.spark.jars $(FLINK)/jars.yaml
 
 fuzz: setup ## Random histories folded in plain Python, until Ctrl-C; one that does not end as its source is named
 	@$(BIN)/python -m tests.fuzz

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from demo.broker import embedded_broker
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts
-from lakehouse.session import MANY_PLANS, let_java_forget, spark_session
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.session import MANY_PLANS, let_java_forget, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +57,6 @@ def contracts() -> Contracts:
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     """An empty warehouse."""
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
     return Warehouse(spark, str(tmp_path / "warehouse"), str(tmp_path / "checkpoints"))

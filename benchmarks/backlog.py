@@ -35,11 +35,11 @@ from benchmarks import profile, report
 from benchmarks.load import Row, create_topics, send, tables, write_contracts
 from benchmarks.memory import most_of_java
 from demo.broker import embedded_broker
-from lakehouse.contract_files import load_contracts
-from lakehouse.jars import jar_paths, load_manifest
-from lakehouse.kafka import partitions
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.kafka_log import committed_records
+from lakehouse.contracts.files import load_contracts
+from lakehouse.kafka.broker import partitions
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.log import committed_records
+from lakehouse.spark.jars import jar_paths, load_manifest
 from lakehouse.steps import wide_console
 
 HERE = Path(__file__).parent

@@ -34,10 +34,10 @@ from bronze import ingest
 from bronze.events import events_table
 from demo.broker import embedded_broker
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
-from lakehouse.kafka import partitions
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.session import spark_session
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.broker import partitions
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.spark.session import spark_session
 from lakehouse.steps import wide_console
 
 if TYPE_CHECKING:

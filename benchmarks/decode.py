@@ -21,7 +21,7 @@ from rich.table import Table as Result
 
 from benchmarks.load import TOPICS, Table, contracts_of_load
 from benchmarks.report import add_option, write
-from lakehouse.contracts import Feed
+from lakehouse.contracts.models import Feed
 from lakehouse.steps import wide_console
 from silver.decode import arrow
 

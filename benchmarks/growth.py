@@ -30,14 +30,14 @@ from benchmarks.records import bronze_rows
 from bronze.events import events_table
 from gold import build
 from lakehouse.config import Settings, settings
-from lakehouse.contracts import Contracts
-from lakehouse.session import spark_session
-from lakehouse.sizing import prepared_for
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.sizing import prepared_for
+from lakehouse.spark.tables import Warehouse, declared
 from lakehouse.steps import wide_console
-from lakehouse.tables import Warehouse, declared
 from silver import apply
-from silver.merge import silver_table
-from silver.position import position_type
+from silver.batch.merge import silver_table
+from silver.batch.position import position_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts
 
 TOPICS: Mapping[str, str] = {
     "postgresql": "postgres_prod_tables.public.orders",

@@ -24,11 +24,11 @@ from benchmarks.memory import resident_mb
 from benchmarks.records import bronze_rows
 from bronze.events import events_table
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
-from lakehouse.session import spark_session
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.session import spark_session
 from lakehouse.steps import wide_console
 from silver import apply
-from silver.batches import Memory
+from silver.audit import Memory
 
 
 def main(argv: Sequence[str] | None = None) -> None:

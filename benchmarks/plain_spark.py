@@ -17,7 +17,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from benchmarks.load import FULFILLMENT, PREFIXES, TOPICS
-from lakehouse.session import spark_session
+from lakehouse.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,15 +17,15 @@ from pyspark.sql import functions as F
 from demo.broker import embedded_broker
 from gold import publish
 from gold.build import unified_table
-from gold.columns import UNIFIED
-from gold.gates import OTHERS, may_be_published
+from gold.gate import OTHERS, may_be_published
+from gold.unify import UNIFIED
 from lakehouse.batches import BATCHES
 from lakehouse.config import settings
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts
-from lakehouse.progress import Consumed, current
-from lakehouse.session import spark_session
-from lakehouse.tables import Warehouse
+from lakehouse.consumed import Consumed, current
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.tables import Warehouse
 
 SIZES = (100_000, 1_000_000)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts, Expectation
-from lakehouse.session import spark_session
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts, Expectation
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import wide_console
-from lakehouse.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

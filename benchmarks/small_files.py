@@ -22,10 +22,10 @@ from rich.table import Table as Shown
 from benchmarks import report
 from benchmarks.chained_commits import BRONZE, SILVER, merge, orders
 from lakehouse.config import settings
-from lakehouse.held import held
-from lakehouse.session import spark_session
+from lakehouse.spark.materialized import held
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import wide_console
-from lakehouse.tables import Warehouse
 
 SAMPLE_EVERY = 10
 POINTS = 20

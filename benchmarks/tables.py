@@ -26,8 +26,8 @@ from benchmarks.load import TOPICS, Event, Table, contracts_of_load
 from benchmarks.records import bronze_rows
 from bronze.events import events_table
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
-from lakehouse.session import spark_session
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.session import spark_session
 from lakehouse.steps import wide_console
 from silver import apply
 

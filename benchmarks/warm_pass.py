@@ -28,13 +28,13 @@ from benchmarks.tables import jobs
 from cli.jobs import JOBS, Work, run_jobs
 from demo.broker import embedded_broker
 from lakehouse.config import Settings, settings
-from lakehouse.contracts import Contracts
-from lakehouse.held import held
-from lakehouse.kafka import partitions
-from lakehouse.progress import Consumed
-from lakehouse.session import spark_session
+from lakehouse.consumed import Consumed
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.broker import partitions
+from lakehouse.spark.materialized import held
+from lakehouse.spark.session import spark_session
 from lakehouse.steps import Steps, wide_console
-from silver.batches import Memory
+from silver.audit import Memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

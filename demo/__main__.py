@@ -27,14 +27,14 @@ from demo.check import compacted_view, silver_differences, topic_differences
 from demo.replay import replay
 from lakehouse import report
 from lakehouse.config import Settings, settings
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts
-from lakehouse.data_docs import DATA_DOCS, write_data_docs
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import LakehouseError
-from lakehouse.kafka import partitions
-from lakehouse.session import spark_session
+from lakehouse.kafka.broker import partitions
+from lakehouse.quality.data_docs import DATA_DOCS, write_data_docs
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps, wide_console
-from lakehouse.tables import Warehouse
 
 # Recording: its topics, and the topics of our contracts that they stand for.
 RECORDINGS = {

@@ -29,9 +29,9 @@ from confluent_kafka.admin import AdminClient
 
 from demo.processes import HOST, Server, free_ports, last_lines, text_of
 from lakehouse.errors import KafkaError
-from lakehouse.jars import jar_paths, java, load_manifest
-from lakehouse.kafka import client_config
-from lakehouse.kafka_client import KafkaConnection
+from lakehouse.kafka.broker import client_config
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.spark.jars import jar_paths, java, load_manifest
 
 HERE = Path(__file__).parent
 START_SECONDS = 60.0

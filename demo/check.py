@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.kafka_log import committed_records
-from lakehouse.tables import Warehouse
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.log import committed_records
+from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -31,12 +31,12 @@ from demo.stack.stack import Stack, live_stack
 from demo.stack.topics import wait_for
 from lakehouse import report
 from lakehouse.config import settings
-from lakehouse.contract_files import load_contracts
+from lakehouse.contracts.files import load_contracts
 from lakehouse.errors import LakehouseError
-from lakehouse.kafka import partitions
-from lakehouse.session import spark_session
+from lakehouse.kafka.broker import partitions
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps, wide_console
-from lakehouse.tables import Warehouse
 
 ROOT = Path(__file__).parent.parent
 WAREHOUSE = ROOT / "warehouse" / "demo-live"

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lakehouse.errors import KafkaError, SettingsError
-from lakehouse.kafka import client_config
-from lakehouse.kafka_client import KafkaConnection
+from lakehouse.kafka.broker import client_config
+from lakehouse.kafka.connection import KafkaConnection
 
 DELIVERY_SECONDS = 60
 

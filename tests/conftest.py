@@ -11,12 +11,12 @@ from uuid import uuid4
 
 import pytest
 
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def empty_silver(
     spark: SparkSession, contracts: Contracts, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[], Warehouse]:
     """Makes a warehouse with every table that silver writes, empty: a copy, since creating tables takes seconds."""
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
     from silver.apply import ensure_tables
 
     original = tmp_path_factory.mktemp("empty")

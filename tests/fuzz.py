@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from random import Random
 
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts, SourceKind
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts, SourceKind
 from tests.support.histories import FEEDS, KINDS, differing, told
 from tests.support.model.batches import WAYS
 from tests.support.model.stories import random_history

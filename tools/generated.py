@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from lakehouse.checkpoint import gallery
-from lakehouse.contract_files import SCHEMAS
+from lakehouse.contracts.files import SCHEMAS
+from lakehouse.quality.table_rules import gallery
 from tools.bundle import ROOT
 from tools.targets import PASSED, differences
 
@@ -23,14 +23,14 @@ PACKAGE = Path(__file__).parent.parent / "src" / "lakehouse"
 def schemas() -> Mapping[Path, str]:
     """The JSON Schema of every kind of contract: what editors complete and check the YAML by."""
     return {
-        PACKAGE / "schemas" / name: _text({"$schema": DIALECT, **model.model_json_schema()})
+        PACKAGE / "contracts" / "schemas" / name: _text({"$schema": DIALECT, **model.model_json_schema()})
         for name, model in SCHEMAS.items()
     }
 
 
 def expectations() -> Mapping[Path, str]:
     """The expectations of the installed Great Expectations, with their arguments."""
-    return {PACKAGE / "gallery.json": _text(gallery())}
+    return {PACKAGE / "quality" / "gallery.json": _text(gallery())}
 
 
 def targets() -> Mapping[Path, str]:

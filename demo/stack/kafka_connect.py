@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from connectors.rest import Worker, worker_at
 from demo.processes import HOST, Server, free_ports, last_lines, text_of
 from demo.stack.unpacked import plugin_folders
-from lakehouse.connect.rest import Worker, worker_at
 from lakehouse.errors import ConnectError, InstallationError
-from lakehouse.jars import jar_paths, java, load_manifest
+from lakehouse.spark.jars import jar_paths, java, load_manifest
 
 HERE = Path(__file__).parent
 START_SECONDS = 90.0

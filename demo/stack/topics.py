@@ -10,8 +10,8 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from lakehouse.errors import KafkaError
-from lakehouse.kafka import client_config
-from lakehouse.kafka_client import KafkaConnection
+from lakehouse.kafka.broker import client_config
+from lakehouse.kafka.connection import KafkaConnection
 
 PATIENCE_SECONDS = 120.0
 

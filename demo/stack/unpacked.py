@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
-from lakehouse.jars import Jar, cache_dir, jar_paths, load_manifest
+from lakehouse.spark.jars import Jar, cache_dir, jar_paths, load_manifest
 
 SERVERS = Path(__file__).with_name("servers.yaml")
 MYSQL = "mysql-Linux-amd64.tar.gz"

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.batches import append
-from lakehouse.kafka_offsets import Partition
-from lakehouse.ranges import PLACE
-from lakehouse.tables import Warehouse
+from lakehouse.kafka.offsets import Partition
+from lakehouse.kafka.ranges import PLACE
+from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

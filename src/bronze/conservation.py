@@ -1,7 +1,7 @@
 """Does bronze hold every record that was read, once; and was every offset read that nobody skipped?
 
-The findings come from ranges laid over one another (`lakehouse.ranges.overlaid`), of four kinds: `asked` (what the
-batches were to read), `stored` (what bronze holds), `counted` (what silver has read), `skipped` (by command).
+The findings come from ranges laid over one another (`lakehouse.kafka.ranges.overlaid`), of four kinds: `asked` (what
+the batches were to read), `stored` (what bronze holds), `counted` (what silver has read), `skipped` (by command).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.findings import finding
-from lakehouse.ranges import PLACE, contiguous, length, overlap
+from lakehouse.kafka.ranges import PLACE, contiguous, length, overlap
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING
 
 from bronze.batches import planned_ranges, write_down_batch
 from bronze.events import events, events_table, not_yet_stored
-from bronze.offsets import require_no_gap, write_down
-from bronze.standing import Known, Standing, standing_of
+from bronze.offsets import Known, Standing, require_no_gap, standing_of, write_down
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
-from lakehouse.contracts import Topics
+from lakehouse.contracts.models import Topics
 from lakehouse.errors import LakehouseError, RetentionGapError
 from lakehouse.failures import storage_error, storage_errors, stream_stopped
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.kafka_offsets import Partition
-from lakehouse.kafka_spark import explained, source_options
-from lakehouse.patience import Patience
-from lakehouse.sizing import prepared_for
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.offsets import Partition
+from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.spark import explained, source_options
+from lakehouse.spark.sizing import prepared_for
+from lakehouse.spark.streams import run_until_done
+from lakehouse.spark.tables import Address, Warehouse
 from lakehouse.steps import Note
-from lakehouse.streams import run_until_done
-from lakehouse.tables import Address, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bronze.events import events_table
-from bronze.offsets import Step, at_time, stored, within, write_down
-from bronze.standing import Known, Standing, standing_of
+from bronze.offsets import Known, Standing, Step, at_time, standing_of, stored, within, write_down
 from lakehouse.batches import BATCHES
-from lakehouse.contracts import Source
+from lakehouse.contracts.models import Source
 from lakehouse.errors import SettingsError
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.kafka_offsets import Partition
-from lakehouse.tables import Warehouse
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.offsets import Partition
+from lakehouse.spark.tables import Warehouse
 
 
 @dataclass(frozen=True)

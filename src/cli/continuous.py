@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from lakehouse.config import Settings
-from lakehouse.contracts import Topics
+from lakehouse.contracts.models import Topics
 from lakehouse.errors import BrokerGoneError, KafkaError
-from lakehouse.kafka import Admin, partitions
-from lakehouse.kafka_offsets import Partition, latest
-from lakehouse.patience import Patience
+from lakehouse.kafka.broker import Admin, partitions
+from lakehouse.kafka.offsets import Partition, latest
+from lakehouse.kafka.retry import Patience
 
 if TYPE_CHECKING:
-    from lakehouse.lease import Lease
+    from lakehouse.spark.lease import Lease
 
 # Passes of all jobs share a turn at the warehouse, and begin in so many seconds of it: to take it is a commit, and to
 # let it go another.

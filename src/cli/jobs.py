@@ -10,23 +10,23 @@ from pyspark.sql import functions as F
 from rich import filesize
 
 from bronze import ingest
-from cli.accounts import audit_now
+from cli.tables.accounts import audit_now
 from gold import build, publish
-from gold.columns import UNIFIED
+from gold.unify import UNIFIED
 from lakehouse.batches import batches
-from lakehouse.checkpoint import load_beforehand
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts
+from lakehouse.consumed import Consumed
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import GateHeldError, LakehouseError
 from lakehouse.failures import storage_errors
-from lakehouse.patience import Patience
-from lakehouse.progress import Consumed
-from lakehouse.results import PUBLICATION, TABLES
-from lakehouse.session import let_java_forget
+from lakehouse.kafka.retry import Patience
+from lakehouse.quality.results import PUBLICATION, TABLES
+from lakehouse.quality.table_rules import load_beforehand
+from lakehouse.spark.session import let_java_forget
+from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps
-from lakehouse.tables import Warehouse
 from silver import apply
-from silver.batches import Memory
+from silver.audit import Memory
 from silver.conservation import COUNTED
 from silver.order.state import OUTCOMES
 

@@ -17,7 +17,8 @@ from uuid import uuid4
 
 import typer
 
-from cli import collect, connect, maintain, offsets, own_contracts, quality, quarantine, verify
+from cli import contracts
+from cli.connect import commands as connect
 from cli.continuous import TURN_SECONDS, Broker, Known, go_on
 from cli.opening import at_work, opened
 from cli.options import (
@@ -32,13 +33,14 @@ from cli.options import (
     with_job_options,
 )
 from cli.output import answer, say
+from cli.tables import offsets, optimize, purge, quality, quarantine, verify
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.failures import unexpected
-from lakehouse.patience import Patience
+from lakehouse.kafka.retry import Patience
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
-    from lakehouse.lease import Lease
+    from lakehouse.spark.lease import Lease
 
 Paths = Annotated[bool, typer.Option("--paths", help="Print where they are, as spark-submit --jars takes it.")]
 EVERY_JOB = ("bronze", "silver", "gold", "publish")
@@ -53,9 +55,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-own_contracts.add_to(app)
-collect.add_to(app)
-maintain.add_to(app)
+contracts.add_to(app)
+purge.add_to(app)
+optimize.add_to(app)
 app.add_typer(offsets.app)
 app.add_typer(quarantine.app)
 verify.add_to(app)
@@ -166,7 +168,7 @@ def jars(paths: Paths = False, dry_run: DryRun = False, as_json: AsJson = False)
 
     Example: lakehouse jars
     """
-    from lakehouse.jars import SPARK_MANIFEST, cache_dir, fetch, load_manifest, missing, spark_jars
+    from lakehouse.spark.jars import SPARK_MANIFEST, cache_dir, fetch, load_manifest, missing, spark_jars
 
     wanted = load_manifest(SPARK_MANIFEST)
     with Steps(wide_console(stderr=True)).step("jars", "fetching what is missing") as note:
@@ -199,8 +201,8 @@ def _run_jobs(
     warehouse = opened(chosen, steps, is_lasting=trigger is Trigger.continuous)
     from cli.jobs import Work, run_jobs
     from cli.settled import run_unless_settled
-    from lakehouse.progress import Consumed
-    from silver.batches import Memory
+    from lakehouse.consumed import Consumed
+    from silver.audit import Memory
 
     turn: Lease | None = None
     memories: dict[str, Memory] = {}

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cli.options import Chosen
-from lakehouse.held import hold_rows_in
-from lakehouse.session import elsewhere, spark_session
+from lakehouse.spark.materialized import hold_rows_in
+from lakehouse.spark.session import elsewhere, spark_session
 from lakehouse.steps import Steps
 
 if TYPE_CHECKING:
-    from lakehouse.lease import Lease
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.lease import Lease
+    from lakehouse.spark.tables import Warehouse
 
 
 def opened(chosen: Chosen, steps: Steps, *, is_lasting: bool = False) -> Warehouse:
@@ -23,7 +23,7 @@ def opened(chosen: Chosen, steps: Steps, *, is_lasting: bool = False) -> Warehou
 
     Raises TableError when it was written by a newer release.
     """
-    from lakehouse.marker import check_format
+    from lakehouse.batches import check_format
 
     with steps.step("session", "starting Spark") as note:
         spark = spark_session(chosen.cluster, is_lasting=is_lasting)
@@ -45,9 +45,9 @@ def at_work(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Iterator[Leas
 
     Raises WarehouseBusyError when another one does and has not ended after `--wait`.
     """
+    from lakehouse.batches import mark_format
     from lakehouse.failures import storage_errors
-    from lakehouse.lease import held_lease, this_process
-    from lakehouse.marker import mark_format
+    from lakehouse.spark.lease import held_lease, this_process
 
     holder = this_process(run_id=chosen.run_id, command=f"lakehouse {chosen.command}")
     places = (warehouse.location, warehouse.checkpoints)

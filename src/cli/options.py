@@ -14,11 +14,11 @@ from uuid import uuid4
 import typer
 
 from lakehouse.config import TARGETS, Settings, settings
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import SettingsError
-from lakehouse.session import Cluster, cluster
-from lakehouse.tables import SCHEMAS
+from lakehouse.spark.session import Cluster, cluster
+from lakehouse.spark.tables import SCHEMAS
 
 ContractsFolder = Annotated[
     Path | None,

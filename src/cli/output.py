@@ -1,13 +1,15 @@
-"""How a command answers: sentences and tables for people on standard error and output, or one JSON object."""
+"""How a command answers, in sentences and tables for people or as one JSON object; and how it asks before a change."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import typer
 
-from lakehouse.errors import ContractError, LakehouseError
+from lakehouse.errors import ContractError, LakehouseError, SettingsError
 from lakehouse.steps import wide_console
 
 
@@ -44,3 +46,16 @@ def say(error: LakehouseError) -> None:
     console = wide_console(stderr=True)
     console.print("[red]Error:[/]", end=" ")
     console.print(str(error), highlight=False, soft_wrap=True, markup=False)
+
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def ask() -> None:
+    """Ask whether to go on. Raises SettingsError when the answer is no, and where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise SettingsError(
+            "Nothing was changed: nobody can be asked here.", remedy="Pass --yes, or --dry-run to look."
+        )
+    if not typer.confirm("Go on?", default=False, err=True):
+        raise SettingsError("Nothing was changed.", remedy="Run it again when you are sure.")

@@ -18,17 +18,16 @@ from pyspark.sql import functions as F
 
 from bronze.events import events_table
 from cli.jobs import JOBS, Outcome, Work, run_jobs
-from gold.columns import UNIFIED
-from lakehouse.batches import BATCHES, append, batches
+from gold.unify import UNIFIED
+from lakehouse.batches import BATCHES, append, batches, release
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import TableError
 from lakehouse.failures import storage_errors
-from lakehouse.kafka import partitions
-from lakehouse.kafka_offsets import Partition, latest, topic_ids
-from lakehouse.marker import release
-from lakehouse.tables import AT_A_TIME, Warehouse
-from silver.batches import checkpoint_of
+from lakehouse.kafka.broker import partitions
+from lakehouse.kafka.offsets import Partition, latest, topic_ids
+from lakehouse.spark.tables import AT_A_TIME, Warehouse
+from silver.audit import checkpoint_of
 from silver.quarantine import QUARANTINE
 
 if TYPE_CHECKING:

@@ -20,9 +20,7 @@ from pyspark.sql import functions as F
 
 from gold import marts
 from gold.changes import ChangedKeys, Keys, together
-from gold.columns import UNIFIED, order_columns, unified
-from gold.enrich import with_fulfillment
-from gold.gates import (
+from gold.gate import (
     OTHERS,
     PASSED_PUBLICATION,
     PASSED_TABLES,
@@ -40,16 +38,24 @@ from gold.gates import (
     with_rows,
 )
 from gold.merge import merge_orders, replace_orders, write_orders
-from gold.unify import deleted_orders, highest_feed_that_knows, orders_of_feed, with_source
+from gold.unify import (
+    UNIFIED,
+    deleted_orders,
+    highest_feed_that_knows,
+    order_columns,
+    orders_of_feed,
+    unified,
+    with_fulfillment,
+    with_source,
+)
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts, GoldSource, GoldTables
-from lakehouse.held import held, held_or_fetched
-from lakehouse.merge_source import merge_source
-from lakehouse.progress import Consumed, Known, Version, current
-from lakehouse.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
-from lakehouse.sizing import prepared_for, rows_in, rows_to_search
-from lakehouse.tables import UPSERTED, TableSpec, Warehouse
+from lakehouse.consumed import Consumed, Known, Version, current
+from lakehouse.contracts.models import Contracts, GoldSource, GoldTables
+from lakehouse.quality.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
+from lakehouse.spark.materialized import held, held_or_fetched, merge_source
+from lakehouse.spark.sizing import prepared_for, rows_in, rows_to_search
+from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

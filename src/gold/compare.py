@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold.columns import UNIFIED
-from gold.gates import OTHERS
-from gold.marker import Place, standing
-from gold.topic import beside, composite_key_of
-from gold.unpublished import of_sources, records_of, topic_of_sources
-from lakehouse.change_feed import kept_changes
+from gold.changes import kept_changes
+from gold.gate import OTHERS
+from gold.unify import UNIFIED
+from gold.unpublished import Place, beside, composite_key_of, of_sources, records_of, standing, topic_of_sources
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts
-from lakehouse.held import held
-from lakehouse.kafka_spark import source_errors
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.spark import source_errors
+from lakehouse.spark.materialized import held
+from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

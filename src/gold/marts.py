@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold.columns import UNIFIED, unified
-from lakehouse.change_feed import Kept, kept_changes
-from lakehouse.column_types import DecimalType
-from lakehouse.contracts import Contracts, GoldTables, Mart
-from lakehouse.progress import Known, Version
-from lakehouse.sizing import sent_along
-from lakehouse.tables import UPSERTED, TableSpec, Warehouse
+from gold.changes import Kept, kept_changes
+from gold.unify import UNIFIED, unified
+from lakehouse.consumed import Known, Version
+from lakehouse.contracts.column_types import DecimalType
+from lakehouse.contracts.models import Contracts, GoldTables, Mart
+from lakehouse.spark.sizing import sent_along
+from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -125,7 +125,7 @@ def touched_groups(feed: DataFrame, *, mart: Mart) -> DataFrame:
 
 def _grouped(mart: Mart) -> list[Column]:
     """The group columns, of rows of gold."""
-    # The session's time zone is UTC: see lakehouse/session.py.
+    # The session's time zone is UTC: see lakehouse/spark/session.py.
     day = [F.to_date(mart.day).alias("day")] if mart.day else []
     return [*day, *[F.col(column) for column in mart.by]]
 

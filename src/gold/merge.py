@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold.columns import UNIFIED, compared, unified
-from lakehouse.contracts import GoldTables
-from lakehouse.held import held
-from lakehouse.tables import TableSpec, Warehouse
+from gold.unify import UNIFIED, compared, unified
+from lakehouse.contracts.models import GoldTables
+from lakehouse.spark.materialized import held
+from lakehouse.spark.tables import TableSpec, Warehouse
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable

@@ -17,24 +17,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gold.columns import UNIFIED
-from gold.gates import OTHERS, held_sources
-from gold.marker import Marker, Place, read_marker, shape_of, standing
-from gold.unpublished import NewRecords, new_records, stretches
+from gold.gate import OTHERS, held_sources
+from gold.unify import UNIFIED
+from gold.unpublished import Marker, NewRecords, Place, new_records, read_marker, shape_of, standing, stretches
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts, Publication
+from lakehouse.consumed import Consumed
+from lakehouse.contracts.models import Contracts, Publication
 from lakehouse.errors import KafkaError
-from lakehouse.held import in_arrow
-from lakehouse.kafka import GROUP_PREFIX, ensure_compacted_topic
-from lakehouse.kafka_offsets import topic_ids
-from lakehouse.kafka_producer import TransactionalProducer, transactional_producer
-from lakehouse.kafka_spark import source_errors
-from lakehouse.masking import MASK
-from lakehouse.patience import Patience
-from lakehouse.progress import Consumed
-from lakehouse.samples import MOST_KEYS
-from lakehouse.sizing import prepared_for, rows_in
-from lakehouse.tables import Warehouse
+from lakehouse.kafka.broker import GROUP_PREFIX, ensure_compacted_topic
+from lakehouse.kafka.offsets import topic_ids
+from lakehouse.kafka.producer import TransactionalProducer, transactional_producer
+from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.spark import source_errors
+from lakehouse.quality.masking import MASK
+from lakehouse.quality.table_rules import MOST_KEYS
+from lakehouse.spark.materialized import in_arrow
+from lakehouse.spark.sizing import prepared_for, rows_in
+from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

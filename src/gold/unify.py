@@ -1,4 +1,4 @@
-"""One table of orders out of the silver tables of all sources: per key the highest feed that knows it."""
+"""One table of orders from the silver tables of all sources: per key the highest feed that knows it, enriched."""
 
 from __future__ import annotations
 
@@ -8,11 +8,46 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import GoldSource
-from lakehouse.sizing import sent_along
+from lakehouse.contracts.models import Fulfillment, GoldSource, GoldTables
+from lakehouse.spark.sizing import sent_along
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+UNIFIED = "gold.unified_orders"
+_ADDED = {
+    "source_database": "STRING",
+    "fulfillment_status": "STRING",
+    "composite_key": "STRING",
+    "processed_at": "TIMESTAMP",
+}
+
+
+def order_columns(tables: GoldTables) -> Mapping[str, str]:
+    """What gold takes from a feed, with its Spark type."""
+    return {name: declared.ddl for name, declared in tables.columns.items()}
+
+
+def unified(tables: GoldTables) -> Mapping[str, str]:
+    """Every column of gold with its Spark type, in the table's order."""
+    return {**order_columns(tables), **_ADDED}
+
+
+def compared(tables: GoldTables) -> tuple[str, ...]:
+    """What a change of an order is: any of these, not the time of the refresh; the keys never change."""
+    return tuple(name for name in unified(tables) if name not in {tables.key, "composite_key", "processed_at"})
+
+
+def with_fulfillment(orders: DataFrame, rule: Fulfillment | None) -> DataFrame:
+    """The orders with `fulfillment_status`, by the rule; NULL where the contract has none."""
+    if rule is None:
+        return orders.withColumn("fulfillment_status", F.lit(None).cast("string"))
+    value = F.col(rule.column)
+    looked_up = F.lit(rule.otherwise)
+    for known, fulfillment in rule.values.items():
+        looked_up = F.when(value == known, fulfillment).otherwise(looked_up)
+    return orders.withColumn("fulfillment_status", looked_up)
 
 
 def orders_of_feed(silver: DataFrame, *, columns: Mapping[str, str]) -> DataFrame:

@@ -1,7 +1,9 @@
-"""What is to be published: of every source the records that readers of the topic do not have yet.
+"""What is pending for the topic: of every source the records that readers of the topic do not have yet.
 
-Told by gold's change data feed since the place where the source stands; or, where that cannot be gone on from, by the
-topic itself, laid beside gold.
+They come from gold's change data feed since the source's publish position; or, where that cannot be gone on from, from
+the topic itself, the last value of every key compared with gold. The publish position is a record on the progress
+topic, written in the same transaction as the orders: so it states what readers of committed records have, whatever
+died when. A topic that is deleted takes nothing along: the position names the topic by its id, and its format.
 """
 
 from __future__ import annotations
@@ -11,28 +13,123 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from hashlib import sha256
 from operator import or_
 from typing import TYPE_CHECKING
 
+from pydantic import Field, ValidationError
 from pyspark.sql import functions as F
 
-from gold.bigquery import change_sequence, records
-from gold.changes import net_changes
-from gold.columns import unified
-from gold.gates import OTHERS, of_source, passed_versions
-from gold.marker import Marker, Place
-from gold.topic import beside, compacted, composite_key_of
-from lakehouse.change_feed import kept_changes
-from lakehouse.contracts import Contracts
-from lakehouse.held import held
-from lakehouse.kafka import partitions
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.kafka_spark import committed_topic
-from lakehouse.progress import Known, Version
-from lakehouse.tables import Warehouse, small_table
+from gold.changes import kept_changes, net_changes
+from gold.formats import change_sequence, records
+from gold.gate import OTHERS, of_source, passed_versions
+from gold.unify import unified
+from lakehouse.consumed import Known, Version
+from lakehouse.contracts.models import Contracts, Model
+from lakehouse.errors import KafkaError
+from lakehouse.kafka.broker import partitions
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.log import committed_records
+from lakehouse.kafka.offsets import topic_ids
+from lakehouse.kafka.spark import committed_topic
+from lakehouse.spark.materialized import held
+from lakehouse.spark.tables import Warehouse, small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+def compacted(records: DataFrame) -> DataFrame:
+    """`key`, and its last `value` on the topic (NULL: deleted): one row a key. A key's records are in one partition."""
+    return records.groupBy("key").agg(F.max_by("value", F.struct("offset", "partition")).alias("value"))
+
+
+def beside(expected: DataFrame, on_topic: DataFrame) -> DataFrame:
+    """Every key of either: `key`, all columns of `expected`, `is_expected`, `is_there` (with a value), `is_same`.
+
+    `expected` has `key` and `value` as bytes, and no key that is deleted; `on_topic` is `compacted`.
+    """
+    there = on_topic.select(F.col("key").alias("there_key"), F.col("value").alias("there_value"))
+    wanted = expected.withColumn("is_expected", F.lit(True))
+    both = wanted.join(there, on=F.col("key") == F.col("there_key"), how="full")
+    return both.select(
+        F.coalesce("key", "there_key").alias("key"),
+        *[name for name in expected.columns if name != "key"],
+        F.coalesce("is_expected", F.lit(False)).alias("is_expected"),
+        F.col("there_value").isNotNull().alias("is_there"),
+        F.col("value").eqNullSafe(F.col("there_value")).alias("is_same"),
+    )
+
+
+def composite_key_of(key: Column) -> Column:
+    """The `composite_key` in a record's key, whichever format it is in; NULL for a key that is not ours."""
+    text = key.cast("string")
+    flat, in_connect = F.get_json_object(text, "$.composite_key"), F.get_json_object(text, "$.payload.composite_key")
+    return F.coalesce(flat, in_connect)
+
+
+class Place(Model):
+    """A source's place: the topic has it as it is in commit `version` of the gold table made at `created_ms`."""
+
+    created_ms: int
+    version: int
+    shape: str
+    """Which topic, and what its records look like: see `shape_of`."""
+
+
+class Marker(Model):
+    """The generation of the newest records, and the place of each source; none while it is published in parts."""
+
+    generation: int = 0
+    places: dict[str, Place] = Field(default_factory=dict)
+
+    def without(self, sources: tuple[str, ...]) -> Marker:
+        """The marker without a place of these sources."""
+        left = {name: place for name, place in self.places.items() if name not in sources}
+        return Marker(generation=self.generation, places=left)
+
+    def at(self, sources: tuple[str, ...], place: Place) -> Marker:
+        """The marker with these sources in that place."""
+        return Marker(generation=self.generation, places={**self.places, **dict.fromkeys(sources, place)})
+
+
+def shape_of(contracts: Contracts, *, topic_id: str) -> str:
+    """The topic's id, the format and the columns: other records are published whole."""
+    publication = contracts.gold.publication
+    columns = sha256(str(list(unified(contracts.gold).items())).encode()).hexdigest()[:16]
+    return f"{topic_id} {publication.format} {columns}"
+
+
+def standing(connection: KafkaConnection, contracts: Contracts) -> tuple[Marker, str]:
+    """The marker, and the shape of records for the topic as it is now; both empty where there is no topic."""
+    publication = contracts.gold.publication
+    known, marker, topic_id = partitions(connection), Marker(), ""
+    if publication.topic in known:
+        topic_id = topic_ids(connection, [publication.topic])[publication.topic]
+    if publication.progress_topic in known:
+        marker = read_marker(connection, publication.progress_topic)
+    return marker, shape_of(contracts, topic_id=topic_id)
+
+
+def read_marker(connection: KafkaConnection, topic: str) -> Marker:
+    """The last marker on the progress topic; an empty one where there is none.
+
+    Raises KafkaError when it cannot be read: another release wrote it.
+    """
+    last = None
+    for record in committed_records(connection, topic):
+        last = record.value
+    if last is None:
+        return Marker()
+    try:
+        return Marker.model_validate_json(last)
+    except ValidationError:
+        raise KafkaError(
+            f"Topic {topic} does not say how far the publication has come in a way that this release can read.",
+            remedy="Run the release that wrote it. Or delete that topic: the next run compares the published one with "
+            "gold, and sends what differs.",
+        ) from None
+
 
 _GONE = "gold does not have the changes since the last publication any more"
 

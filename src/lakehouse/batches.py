@@ -6,24 +6,30 @@ Every row has a `layer` and is of one kind, with what that kind has to say and n
             step     a topic-partition at a start, or a move by command: where it stood, where it goes on, and why
     silver  audit    a feed in a topic-partition: what was read, and what became of it
             segment  a connector run in a topic-partition: what is known of it since this batch
-            feed     epochs that have started, cutoffs that hold, what waits for a suspended table, and that it goes on
+            feed     epochs that have started, cutoffs that hold, what is pending for a suspended table, and that it
+                     goes on
     gold    taken    up to which version of a table a consumer of its changes has come, or at which a gate began to hold
     run     settled  how a run of all jobs that ended well has left the topics and the tables (cli.settled)
 
-Rows are appended, never changed: where several tell of one thing, the one written last holds.
+Rows are appended, never changed: where several state one thing, the one written last holds. The format of the
+warehouse's tables is a property of this one, so that older code leaves it alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F
 
-from lakehouse.tables import OWN_PROPERTY, TableSpec, Warehouse, small_table
+from lakehouse.errors import TableError
+from lakehouse.spark.tables import OWN_PROPERTY, TableSpec, Warehouse, small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
 
 Layer = Literal["bronze", "silver", "gold", "run"]
 
@@ -117,3 +123,47 @@ def join_files(warehouse: Warehouse) -> None:
     """
     if len(warehouse.read(BATCHES.name).inputFiles()) > MOST_FILES:
         warehouse.delta(BATCHES.name).optimize().executeCompaction()
+
+
+RELEASE_PROPERTY = "orders-lakehouse-release"
+# Tables of earlier formats that this one has not.
+_OF_EARLIER_FORMATS = ("ops.warehouse", "ops.ledger")
+
+
+def check_format(warehouse: Warehouse) -> None:
+    """Look whether this code may touch the warehouse: one without tables, or of its own format. Reads only.
+
+    Raises TableError when the format is newer than this code knows, or an older one.
+    """
+    if warehouse.exists(BATCHES.name):
+        properties = warehouse.properties(BATCHES.name)
+        found, creator = int(properties.get(FORMAT_PROPERTY, 0)), properties.get(RELEASE_PROPERTY)
+    elif any(map(warehouse.exists, _OF_EARLIER_FORMATS)):
+        found, creator = 0, None
+    else:
+        return
+    if found == FORMAT:
+        return
+    kept_in = f"format {found}" if found else "an earlier format"
+    by = f"orders-lakehouse {creator}" if creator else "another release of orders-lakehouse"
+    written = f"The warehouse {warehouse.location} was written by {by}"
+    if found > FORMAT:
+        raise TableError(
+            f"{written} ({kept_in}); this is {release()} and knows formats up to {FORMAT}.",
+            remedy="Upgrade, or use another warehouse.",
+        )
+    raise TableError(
+        f"{written} ({kept_in}); this is {release()}, which reads format {FORMAT} alone.",
+        remedy="Build it anew from the topics: run with another, empty --warehouse. The old one stays as it is.",
+    )
+
+
+def mark_format(warehouse: Warehouse) -> None:
+    """Make `ops.batches` when it is not there, with the format and this release as its properties."""
+    if not warehouse.exists(BATCHES.name):
+        warehouse.ensure(replace(BATCHES, properties={**BATCHES.properties, RELEASE_PROPERTY: release()}))
+
+
+def release() -> str:
+    """The release of this code."""
+    return version("orders-lakehouse")

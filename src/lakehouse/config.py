@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakehouse.errors import SettingsError
-from lakehouse.kafka_client import KafkaConnection, load_connection
-from lakehouse.tables import SCHEMAS, Address
+from lakehouse.kafka.connection import KafkaConnection, load_connection
+from lakehouse.spark.tables import SCHEMAS, Address
 
 TARGETS = ("local", "dev", "staging", "prod")
 

@@ -71,7 +71,7 @@ _NO_PACKAGE = re.compile(r"^(?:[\w.]+: )?ModuleNotFoundError: No module named '(
 # What py4j says of a call whose connection was lost: of an error of Java's there would be more.
 _UNANSWERED = re.compile(r"An error occurred while calling \S+")
 _CODE = Path(__file__).parent.parent
-_PACKAGES = ("bronze", "silver", "gold", "lakehouse")
+_PACKAGES = ("bronze", "silver", "gold", "connectors", "lakehouse")
 # A disk with less is full: a folder cannot be created there.
 _LEAST_ROOM = 100_000
 
@@ -118,7 +118,7 @@ def storage_errors(*, job: str, places: Sequence[str]) -> Iterator[None]:
 
 
 def place_in_code(error: BaseException) -> str | None:
-    """The last line of this code in the trace that the exception quotes: `silver/merge.py, line 88`; None without one.
+    """The last line of this code in the trace that the exception quotes (`silver/batch/merge.py, line 88`), or None.
 
     It names files that are there, and nothing else of the text, which can quote rows.
     """

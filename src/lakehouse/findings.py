@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from lakehouse.ranges import PLACE, length
+from lakehouse.kafka.ranges import PLACE, length
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from rich.markup import escape
 from rich.table import Table
 
-from lakehouse.contracts import Contracts
-from lakehouse.results import GATES, PUBLICATION, RESULTS, Result
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts
+from lakehouse.quality.results import GATES, PUBLICATION, RESULTS, Result
+from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,7 +1,7 @@
 """The silver job: what is new in bronze, read, judged, folded to one change a key, and merged into one table a feed.
 
 One stream a source. Before it reads on, it carries out what people have asked of the quarantine (silver.requeue), and
-tries the tables that are stopped (silver.stops).
+tries the tables that are stopped (silver.suspended).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakehouse.batches import BATCHES, batches, join_files
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.failures import (
     noted_error,
@@ -23,18 +23,18 @@ from lakehouse.failures import (
     storage_errors,
     stream_stopped,
 )
-from lakehouse.held import HELD_ROWS, in_batch
-from lakehouse.results import RESULTS, Result, result_rows
-from lakehouse.session import let_java_forget
+from lakehouse.quality.results import RESULTS, Result, result_rows
+from lakehouse.spark.materialized import HELD_ROWS, in_batch
+from lakehouse.spark.session import let_java_forget
+from lakehouse.spark.streams import run_until_done
+from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Note
-from lakehouse.streams import run_until_done
-from lakehouse.tables import Warehouse
-from silver import requeue, stops
-from silver.batches import OUTBOX_EVENTS, Memory, checkpoint_of, rule_counts
-from silver.merge import silver_table
+from silver import requeue, suspended
+from silver.audit import OUTBOX_EVENTS, Memory, checkpoint_of, rule_counts
+from silver.batch.merge import silver_table
+from silver.gate import require_rules
 from silver.micro_batch import Job, apply_batch, resume
 from silver.quarantine import QUARANTINE
-from silver.row_rules import require_rules
 from silver.views import ensure_views
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts, memories: Mapp
         known = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source)).suspended
         reasons |= {feed: why for feed, why in known.items() if feed in contracts.feeds}
     if reasons:
-        raise stops.stopped_error(reasons)
+        raise suspended.stopped_error(reasons)
 
 
 def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:

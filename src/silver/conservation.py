@@ -1,8 +1,8 @@
 """Has silver counted every record of bronze, once; and does every row of the batch audit add up?
 
-The findings come from ranges laid over one another (`lakehouse.ranges.overlaid`), of which these kinds matter here:
-`stored` (what bronze holds), `counted` (what silver has read, by its audit) and `held` (what waits for tables that are
-stopped).
+The findings come from ranges laid over one another (`lakehouse.kafka.ranges.overlaid`), of which these kinds matter
+here: `stored` (what bronze holds), `counted` (what silver has read, by its audit) and `held` (what waits for tables
+that are suspended).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.findings import finding
-from lakehouse.ranges import PLACE, length, overlap
+from lakehouse.kafka.ranges import PLACE, length, overlap
 from silver.order.state import OUTCOMES
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """One micro-batch of a source: its records through gate 1, and each of its feeds applied to its table.
 
-A table whose records are too bad to go on with is stopped (silver.stops), and the others go on. Every step can be
+A table whose records are too bad to go on with is stopped (silver.suspended), and the others go on. Every step can be
 repeated: the MERGE is guarded by position, rejects by their Kafka coordinates, `ops.batches` by the batch.
 """
 
@@ -15,23 +15,31 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Contracts, Expectation, Feed
-from lakehouse.held import held
-from lakehouse.results import RESULTS, Result, result_rows
-from lakehouse.sizing import prepared_for, rows_to_search
-from lakehouse.tables import Address, Warehouse
-from silver import quarantine, stops
-from silver.batch import FeedBatch, Outcome, covering, decisions_about, entries, judged_of_feed, judged_records, learned
-from silver.batches import Memory, append, read_state
-from silver.events import of_feed
-from silver.facts import counts, ignored_counts, offset_gaps
-from silver.feed_batch import apply_feed
-from silver.from_bronze import in_ranges
+from lakehouse.contracts.models import Contracts, Expectation, Feed
+from lakehouse.quality.results import RESULTS, Result, result_rows
+from lakehouse.spark.materialized import held
+from lakehouse.spark.sizing import prepared_for, rows_to_search
+from lakehouse.spark.tables import Address, Warehouse
+from silver import quarantine
+from silver.audit import Memory, append, read_state
+from silver.batch.apply_feed import apply_feed
+from silver.batch.earlier_records import in_ranges
+from silver.batch.events import counts, ignored_counts, of_feed, offset_gaps
+from silver.batch.outcome import (
+    FeedBatch,
+    Outcome,
+    covering,
+    decisions_about,
+    entries,
+    judged_of_feed,
+    judged_records,
+    learned,
+)
+from silver.gate import require_fields
 from silver.order.runs import TopicPartition
 from silver.order.state import Extent, OfFeed, State, audit_rows, extents, feed_row, job_name, segment_rows, writer_of
 from silver.quarantine import Standing
-from silver.required_fields import require_fields
-from silver.stops import Reach, Stop
+from silver.suspended import Reach, Stop, held_back, suspension_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -147,7 +155,7 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
         judged = _judged(arrived, going_on, standing, stack)
         left = [feed for name, feed in feeds.items() if name in {*suspended, *judged.stopped}]
         _store_stops(warehouse, judged.stopped, job)
-        waiting = stops.held_back(reaches, left, judged.stopped)
+        waiting = held_back(reaches, left, judged.stopped)
         job.memory.state = _apply(arrived, judged, number, sizes, state=state, others=waiting)
 
 
@@ -223,7 +231,7 @@ def _judged(arrived: Arrived, feeds: Sequence[Feed], standing: Standing, stack: 
     records = {feed.name: of_feed(told, feed) for feed in feeds if told is not None and feed.name not in stopped}
     rows = _counted(arrived, records)
     for name in records:
-        stop = stops.found(job.feeds[name], job.rules(name), [row for row in rows if row["feed"] == name])
+        stop = suspension_of(job.feeds[name], job.rules(name), [row for row in rows if row["feed"] == name])
         if stop is not None and name not in job.accepted:
             stopped[name] = stop
     going_on = {name: told for name, told in records.items() if name not in stopped}

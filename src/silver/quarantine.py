@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Expectation, Feed
-from lakehouse.tables import TableSpec, Warehouse, small_table
+from lakehouse.contracts.models import Expectation, Feed
+from lakehouse.spark.tables import TableSpec, Warehouse, small_table
 from silver.order.runs import TopicPartition
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """What people ask of records in quarantine, carried out by silver's own path: judged again, placed, folded and merged.
 
 A request is written down first (state and request id) and carried out afterwards, by the command or by the next run of
-silver: so a crash in between loses nothing. The keys of the records are derived anew (silver.rederive), since a
+silver: so a crash in between loses nothing. The keys of the records are derived anew (silver.batch.rederive), since a
 tombstone behind a record may have meant it. The batch audit moves what passes from quarantined to what became of it.
 """
 
@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Contracts, Feed
-from lakehouse.held import held
-from lakehouse.ranges import PLACE
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.kafka.ranges import PLACE
+from lakehouse.spark.materialized import held
+from lakehouse.spark.tables import Warehouse
 from silver import quarantine
-from silver.batch import (
+from silver.audit import append, read_state
+from silver.batch.apply_feed import apply_feed
+from silver.batch.events import counts
+from silver.batch.outcome import (
     FeedBatch,
     Outcome,
     entries,
     judged_of_feed,
     learned,
 )
-from silver.batches import append, read_state
-from silver.facts import counts
-from silver.feed_batch import apply_feed
 from silver.micro_batch import Job
 from silver.order.runs import TopicPartition
 from silver.order.state import OUTCOMES, moved_row, segment_rows, writer_of

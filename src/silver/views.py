@@ -5,8 +5,8 @@ Views stand in a catalog only: a folder of tables has none.
 
 from __future__ import annotations
 
-from lakehouse.contracts import Contracts, Feed
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.spark.tables import Warehouse
 
 
 def ensure_views(warehouse: Warehouse, contracts: Contracts) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gold.columns import unified
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts
+from gold.unify import unified
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts
 
 ROOT = Path(__file__).parents[2]
 SINK = json.loads((ROOT / "resources/connect/bigquery-sink.json").read_text())

@@ -10,12 +10,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lakehouse.connect.connectors import Connector
-from lakehouse.connect.files import read_file
-from lakehouse.connect.render import VARIABLES_OF_COMMANDS, chosen_files, own_server_ids, rendered, resource_files
-from lakehouse.connect.together import all_findings
-from lakehouse.connect.variables import OF_CONNECTORS, Variables, load_bundle, variables_of
-from lakehouse.contract_files import load_contracts
+from connectors.connectors import Connector
+from connectors.files import read_file
+from connectors.together import all_findings
+from connectors.variables import (
+    OF_CONNECTORS,
+    VARIABLES_OF_COMMANDS,
+    Variables,
+    chosen_files,
+    load_bundle,
+    own_server_ids,
+    rendered,
+    resource_files,
+    variables_of,
+)
+from lakehouse.contracts.files import load_contracts
 from tools.bundle import read_bundle
 
 ROOT = Path(__file__).parents[2]

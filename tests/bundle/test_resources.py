@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.batches import BATCHES
-from lakehouse.kafka_client import load_connection
-from lakehouse.lease import LEASE, held_lease, this_process
-from lakehouse.results import RESULTS
-from lakehouse.tables import SCHEMAS
+from lakehouse.kafka.connection import load_connection
+from lakehouse.quality.results import RESULTS
+from lakehouse.spark.lease import LEASE, held_lease, this_process
+from lakehouse.spark.tables import SCHEMAS
 from tests.support.deployment import RESOLVED
 from tools.bundle import ROOT
 from tools.targets import BUNDLE, PASSED, TARGETS
@@ -21,7 +21,7 @@ from tools.targets import BUNDLE, PASSED, TARGETS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.tables import TableSpec, Warehouse
+    from lakehouse.spark.tables import TableSpec, Warehouse
 
 WRITTEN = BUNDLE.resources
 

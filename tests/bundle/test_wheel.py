@@ -17,14 +17,14 @@ from tests.support.wheel import build
 from tools.bundle import ROOT
 from tools.targets import BUNDLE
 
-PACKAGES = ("bronze", "silver", "gold", "lakehouse", "cli", "orders_lakehouse")
+PACKAGES = ("bronze", "silver", "gold", "connectors", "lakehouse", "cli", "orders_lakehouse")
 CONTRACTS = (
     "bronze/topics.yaml",
     "silver/tables.yaml",
     "silver/gate.yaml",
     "gold/tables.yaml",
     "gold/gate.yaml",
-    "lakehouse/jars.yaml",
+    "lakehouse/spark/jars.yaml",
 )
 
 
@@ -90,7 +90,7 @@ for name in names:
     assert callable(script.load()), name
     assert sys.modules[script.module].__file__.startswith(folder), sys.modules[script.module].__file__
 
-from lakehouse.contract_files import load_contracts
+from lakehouse.contracts.files import load_contracts
 
 load_contracts()
 assert "pyspark" not in sys.modules

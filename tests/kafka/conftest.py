@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.config import settings
-from lakehouse.contracts import Source
-from lakehouse.kafka import partitions
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Source
+from lakehouse.kafka.broker import partitions
+from lakehouse.spark.tables import Warehouse
 from tests.support.brokers import SecuredBroker, secured_broker
 from tests.support.shop import OTHER, TOPIC, Shop, create, delete
 

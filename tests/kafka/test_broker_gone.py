@@ -15,17 +15,17 @@ from demo.__main__ import RECORDINGS
 from demo.broker import Broker, restartable_broker
 from demo.check import read_topic
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import BrokerGoneError
-from lakehouse.kafka import partitions
-from lakehouse.kafka_producer import TransactionalProducer, transactional_producer
-from lakehouse.patience import Patience
+from lakehouse.kafka.broker import partitions
+from lakehouse.kafka.producer import TransactionalProducer, transactional_producer
+from lakehouse.kafka.retry import Patience
 from tests.support.brokers import plain_config
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

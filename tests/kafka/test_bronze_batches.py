@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.batches import planned_of
-from cli.accounts import account_of
+from cli.tables.accounts import account_of
 from lakehouse.batches import batches as batches_of
 from tests.support.shop import TOPIC, Shop, delete_records
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

@@ -10,16 +10,16 @@ import pytest
 from rich.console import Console
 
 from cli.jobs import JOBS, Outcome, Work, run_jobs
-from cli.maintain import tables_of
+from cli.tables.optimize import tables_of
 from demo.__main__ import contracts_of_recordings
 from demo.broker import embedded_broker
 from demo.check import topic_differences
 from lakehouse.config import Settings, settings
-from lakehouse.contracts import Contracts
-from lakehouse.kafka import partitions
-from lakehouse.maintenance import carried_out, maintainable, planned
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.broker import partitions
+from lakehouse.spark.optimize import carried_out, maintainable, planned
+from lakehouse.spark.tables import SCHEMAS, Warehouse
 from lakehouse.steps import Steps
-from lakehouse.tables import SCHEMAS, Warehouse
 from tests.kafka.test_run import produce
 
 if TYPE_CHECKING:

@@ -70,8 +70,8 @@ def test_help_lists_every_job_with_an_example() -> None:
 
 MAKE_A_TABLE = """
 import sys
-from lakehouse.session import spark_session
-from lakehouse.tables import Address
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.tables import Address
 from silver.quarantine import QUARANTINE
 
 Address(sys.argv[1], f"{sys.argv[1]}/_checkpoints").opened(spark_session()).ensure(QUARANTINE)

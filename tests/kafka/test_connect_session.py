@@ -22,10 +22,10 @@ from demo.__main__ import DATA, RECORDINGS, TABLES_OF_MYSQL
 from demo.check import topic_differences
 from demo.processes import HOST, Server, free_ports, last_lines, text_of
 from demo.replay import replay
-from lakehouse.contracts import Contracts
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.kafka_log import committed_records
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.log import committed_records
+from lakehouse.spark.tables import Warehouse
 from silver.order.state import OUTCOMES
 from tests.support.recordings import per_partition, read, write
 

@@ -12,10 +12,10 @@ import pytest
 
 from cli import continuous
 from cli.continuous import Broker, Known, go_on
-from lakehouse.contracts import Topics
-from lakehouse.kafka_offsets import Partition
-from lakehouse.lease import Lease, held_lease, this_process
-from lakehouse.patience import Patience
+from lakehouse.contracts.models import Topics
+from lakehouse.kafka.offsets import Partition
+from lakehouse.kafka.retry import Patience
+from lakehouse.spark.lease import Lease, held_lease, this_process
 from tests.support.shop import OTHER, TOPIC, Shop, create
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -54,7 +54,7 @@ def test_a_pass_comes_with_news_and_the_warehouse_is_free_before_it(
         shop.produce("a-2", partition=1)
 
     turn = partial(held_lease, shop.warehouse, holder=this_process(run_id="one", command="run"), say=lambda _said: None)
-    monkeypatch.setattr("lakehouse.lease.LOOK_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("lakehouse.spark.lease.LOOK_EVERY_SECONDS", 0.1)
     free_after: list[int] = []
     shop.produce("a-0")
     other = threading.Thread(target=somebody)

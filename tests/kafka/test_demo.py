@@ -17,7 +17,7 @@ import pytest
 
 from demo.__main__ import DATA
 from demo.check import final_rows, silver_differences
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from silver.apply import ensure_tables
 from tests.support.bronze import bronze_rows
 from tests.support.processes import descendants, left_after
@@ -25,7 +25,7 @@ from tests.support.recordings import read, with_last_value_changed, write
 from tests.support.silver import apply
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.kafka
 

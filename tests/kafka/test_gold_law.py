@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from demo.check import as_text, topic_text
-from gold.columns import UNIFIED
-from lakehouse.contracts import Contracts
-from lakehouse.kafka_log import Record
+from gold.unify import UNIFIED
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.log import Record
 from tests.support.gold import Gold
 from tests.support.loaders import Table, change_data_capture, sink
 from tests.support.published import PublishedShop, published_shop, sequences
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

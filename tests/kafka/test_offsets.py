@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from bronze import ingest
 from bronze.move import carry_out, forgotten
-from bronze.standing import standing_of
-from lakehouse.contracts import Source, StartAtOffsets, StartAtTimestamp, Topics
+from bronze.offsets import standing_of
+from lakehouse.contracts.models import Source, StartAtOffsets, StartAtTimestamp, Topics
 from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError, TopicMissingError
-from lakehouse.kafka import client_config, partitions
+from lakehouse.kafka.broker import client_config, partitions
 from tests.support.shop import OTHER, TOPIC, Shop, create, delete, delete_records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]

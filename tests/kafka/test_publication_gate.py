@@ -12,17 +12,17 @@ from rich.console import Console
 
 from cli.jobs import Work, run_jobs
 from demo.check import read_topic, topic_differences
-from gold.columns import UNIFIED
+from gold.unify import UNIFIED
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import GateHeldError
-from lakehouse.kafka import partitions
+from lakehouse.kafka.broker import partitions
 from lakehouse.steps import Steps
 from tests.support.gold import Shop
 from tests.support.shop import delete
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

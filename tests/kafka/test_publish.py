@@ -24,19 +24,19 @@ from confluent_kafka.admin import (
 )
 
 from benchmarks.tables import jobs
-from cli import verify
-from gold.columns import UNIFIED
+from cli.tables import verify
 from gold.compare import Comparison, compare
-from gold.marker import read_marker
-from lakehouse.contracts import Contracts
+from gold.unify import UNIFIED
+from gold.unpublished import read_marker
+from lakehouse.consumed import Consumed
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import KafkaError
-from lakehouse.progress import Consumed
 from tests.support.brokers import plain_config
 from tests.support.published import PublishedShop, published_shop, sequences
 from tests.support.shop import delete
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 JQ = shutil.which("jq")
 # Of Spark, to publish some changes: counted, with no room.

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from tests.support.dying import MOMENTS
 from tests.support.published import PublishedShop, published_shop, sequences
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

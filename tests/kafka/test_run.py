@@ -26,11 +26,11 @@ from demo.check import compacted_view, read_topic, topic_differences
 from demo.replay import replay
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings, settings
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import TopicMissingError
-from lakehouse.kafka import partitions
+from lakehouse.kafka.broker import partitions
+from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps
-from lakehouse.tables import Warehouse
 from silver.order.state import OUTCOMES
 from tests.support.recordings import per_partition, read, write
 

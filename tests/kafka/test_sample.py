@@ -15,8 +15,8 @@ from cli.proposal.propose import propose
 from cli.proposal.sample import sample
 from demo.replay import replay
 from lakehouse.errors import KafkaError, TopicMissingError
-from lakehouse.kafka import client_config
-from lakehouse.kafka_client import KafkaConnection
+from lakehouse.kafka.broker import client_config
+from lakehouse.kafka.connection import KafkaConnection
 from silver.decode.message import Record
 
 pytestmark = pytest.mark.kafka
@@ -156,7 +156,7 @@ def test_records_that_do_not_come_in_time_are_an_error(kafka: KafkaConnection, t
 
 
 def test_a_broker_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakehouse.kafka.FIRST_LOOK_SECONDS", 0.2)
-    monkeypatch.setattr("lakehouse.kafka.TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr("lakehouse.kafka.broker.FIRST_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("lakehouse.kafka.broker.TIMEOUT_SECONDS", 0.5)
     with pytest.raises(KafkaError, match="No Kafka broker answers"):
         sample(KafkaConnection(bootstrap_servers="127.0.0.1:1"), "any")

@@ -15,17 +15,17 @@ from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from bronze import ingest
 from demo.__main__ import RECORDINGS
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts, Source
+from lakehouse.contracts.models import Contracts, Source
 from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
-from lakehouse.kafka import ensure_compacted_topic, partitions, require_topics
-from lakehouse.kafka_client import KafkaConnection, credentials, load_connection, spark_options
-from lakehouse.kafka_producer import transactional_producer
+from lakehouse.kafka.broker import ensure_compacted_topic, partitions, require_topics
+from lakehouse.kafka.connection import KafkaConnection, credentials, load_connection, spark_options
+from lakehouse.kafka.producer import transactional_producer
 from tests.support.brokers import KEY_PASSWORD, READER_MARK, READER_PASSWORD, SecuredBroker, tls_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.kafka
 
@@ -158,10 +158,10 @@ from pathlib import Path
 
 from bronze import ingest
 from lakehouse.config import settings
-from lakehouse.contract_files import load_contracts
+from lakehouse.contracts.files import load_contracts
 from lakehouse.errors import LakehouseError
-from lakehouse.kafka import partitions
-from lakehouse.session import spark_session
+from lakehouse.kafka.broker import partitions
+from lakehouse.spark.session import spark_session
 
 started = ingest._start
 

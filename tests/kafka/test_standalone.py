@@ -21,8 +21,8 @@ import yaml
 from demo.broker import embedded_broker
 from demo.check import compacted_view, final_rows
 from demo.replay import replay
-from lakehouse.contract_files import MODELS
-from lakehouse.sizing import FEW_ROWS
+from lakehouse.contracts.files import MODELS
+from lakehouse.spark.sizing import FEW_ROWS
 from tests.support.guide import ROOT
 from tests.support.standalone import SMALL_JAVA, SPARK_HOME, StandaloneCluster, standalone_cluster, tasks_by_worker
 from tests.support.wheel import build
@@ -74,7 +74,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         submit = [SPARK_SUBMIT, "--master", cluster.master, "--driver-memory", "1g"]
         submit += ["--jars", jars, "--py-files", str(wheel)]
         contracts = contracts_of_one_table(folder / "contracts")
-        quiet = f"-Dlog4j2.configurationFile={ROOT / 'src/lakehouse/log4j2.properties'}"
+        quiet = f"-Dlog4j2.configurationFile={ROOT / 'src/lakehouse/spark/log4j2.properties'}"
         submit += ["--driver-java-options", f"{quiet} {SMALL_JAVA}", MAIN]
         own = [sys.executable, "-m", "orders_lakehouse"]
         where = ["--warehouse", f"file://{folder}/warehouse", "--bootstrap-servers", servers, "--json"]

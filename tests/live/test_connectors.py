@@ -18,10 +18,10 @@ from demo.check import compacted_view
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
-from lakehouse.kafka import partitions
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.broker import partitions
+from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps, wide_console
-from lakehouse.tables import Warehouse
 from silver.quarantine import QUARANTINE
 from tests.live.conftest import PACKAGED
 from tests.support.brokers import plain_config

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from bronze.events import events_table
 from demo.stack.stack import Stack
 from lakehouse.batches import batches
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
 from tests.support.final_state import Rows, text_of

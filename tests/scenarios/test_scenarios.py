@@ -25,8 +25,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from demo.check import as_text
-from lakehouse.contracts import Contracts, Expectation, FeedTopics, Gate, SilverTable
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts, Expectation, FeedTopics, Gate, SilverTable
+from lakehouse.spark.tables import Warehouse
 from silver.apply import ensure_tables
 from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows

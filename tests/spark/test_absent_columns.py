@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bronze.events import events_table
-from lakehouse.column_types import STRING
 from lakehouse.config import Settings
-from lakehouse.contracts import Column, Contracts
+from lakehouse.contracts.column_types import STRING
+from lakehouse.contracts.models import Column, Contracts
 from lakehouse.errors import ContractError
 from silver import apply
-from silver.required_fields import EVENTS_THAT_TELL
+from silver.gate import EVENTS_THAT_TELL
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, compact, order, postgres_image, postgres_source, record
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 from pyspark.sql import functions as F
 
-from gold.bigquery import records
 from gold.changes import net_changes
-from lakehouse.contracts import PublicationFormat
-from lakehouse.kafka_log import Record
-from lakehouse.tables import small_table
+from gold.formats import records
+from lakehouse.contracts.models import PublicationFormat
+from lakehouse.kafka.log import Record
+from lakehouse.spark.tables import small_table
 from tests.support.loaders import change_data_capture, sink
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import TRUTH, as_text, silver_differences
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import per_partition, read, write
@@ -22,7 +22,7 @@ from tests.support.silver import apply
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

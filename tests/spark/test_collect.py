@@ -12,15 +12,15 @@ import pytest
 
 from bronze.events import events_table
 from bronze.offsets import Step, write_down
-from cli.accounts import skipped_topics
+from cli.tables.accounts import skipped_topics
 from lakehouse.batches import BATCHES
-from lakehouse.contracts import Contracts
-from silver.collect import Plan, carry_out, plan
+from lakehouse.contracts.models import Contracts
+from silver.purge import Plan, carry_out, plan
 from tests.support.events import Record, change, mysql_image, mysql_source, order, record
 from tests.support.silver import Told
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.tables import jobs
 from lakehouse.batches import BATCHES, batches
-from lakehouse.progress import Consumed, Version
-from lakehouse.tables import Warehouse
+from lakehouse.consumed import Consumed, Version
+from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ import cli.jobs
 from cli import continuous, main, settled
 from cli.jobs import Outcome, Work
 from lakehouse.errors import BrokerGoneError, KafkaError
-from lakehouse.kafka_offsets import Partition
+from lakehouse.kafka.offsets import Partition
 
 PASS_SECONDS = 25.0
 # A topic that bronze reads; of the others it does not.

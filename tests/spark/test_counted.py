@@ -18,14 +18,15 @@ from benchmarks.load import TOPICS, Table
 from benchmarks.records import bronze_rows
 from benchmarks.tables import jobs, with_more_tables
 from gold import build
-from lakehouse import merge_source
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
-from lakehouse.held import held
-from lakehouse.sizing import MANY
-from lakehouse.tables import Warehouse
-from silver import batch, feed_batch, micro_batch
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark import materialized
+from lakehouse.spark.materialized import held
+from lakehouse.spark.sizing import MANY
+from lakehouse.spark.tables import Warehouse
+from silver import micro_batch
 from silver.apply import ensure_tables
+from silver.batch import apply_feed, outcome
 from silver.micro_batch import Job, apply_batch
 from tests.support.counted import calls_to_java, last_stage, shuffled
 
@@ -130,7 +131,7 @@ def test_tombstones_that_follow_a_delete_cost_no_second_copy_of_the_records(
         copied.append({"row", "position", "problems"} <= set(rows.columns))
         return held(rows)
 
-    monkeypatch.setattr(feed_batch, "held", noted)
+    monkeypatch.setattr(apply_feed, "held", noted)
     cost_of_changes(spark, contracts_of_load, tmp_path, keys=300)
     audit = Warehouse(spark, str(tmp_path), "").read("ops.batches")
     (row,) = audit.where("tombstone > 0").selectExpr("count(DISTINCT batch) AS batches").collect()
@@ -190,8 +191,8 @@ def test_a_large_table_is_not_sorted_for_few_changes(
     apply_batch(source.batch(spark, 3000), 0, job=job)
     rows = source.batch(spark, CHANGES)
     # As if it were large, and keys were no numbers; and no side small enough to be sent along by its size.
-    monkeypatch.setattr(merge_source, "MANY", 1)
-    monkeypatch.setattr(batch, "FEW_FOR_ONE", 0)
+    monkeypatch.setattr(materialized, "MANY", 1)
+    monkeypatch.setattr(outcome, "FEW_FOR_ONE", 0)
     monkeypatch.setattr(micro_batch, "rows_to_search", lambda _size: MANY)
     setting = "spark.sql.autoBroadcastJoinThreshold"
     earlier = str(spark.conf.get(setting))

@@ -12,11 +12,11 @@ import pytest
 
 from cli.main import main
 from lakehouse.config import settings
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts
-from lakehouse.data_docs import build_site, default_folder
-from lakehouse.results import PUBLICATION, ROWS, TABLES, Outcome, Result, shown
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts
+from lakehouse.quality.data_docs import build_site, default_folder
+from lakehouse.quality.results import PUBLICATION, ROWS, TABLES, Outcome, Result, shown
+from lakehouse.spark.tables import Warehouse
 from tests.support.gold import Shop
 
 HIDDEN = "4711"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.checkpoint import Judged, validate_tables
-from lakehouse.contracts import Expectation
-from lakehouse.expectations import fails
-from lakehouse.rule_arguments import ROW_RULES
-from lakehouse.tables import small_table
-from silver.changelog import judged
+from lakehouse.contracts.models import Expectation
+from lakehouse.quality.arguments import ROW_RULES
+from lakehouse.quality.row_rules import fails
+from lakehouse.quality.table_rules import Judged, validate_tables
+from lakehouse.spark.tables import small_table
+from silver.batch.changelog import judged
 from tools.generated import expectations
 
 if TYPE_CHECKING:

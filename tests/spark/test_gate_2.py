@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.checkpoint import Judged, Verdict, validate_tables
-from lakehouse.contracts import Expectation
-from lakehouse.tables import TableSpec, Warehouse, small_table
+from lakehouse.contracts.models import Expectation
+from lakehouse.quality.table_rules import Judged, Verdict, validate_tables
+from lakehouse.spark.tables import TableSpec, Warehouse, small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from pyspark.sql import functions as F
 
-from gold import gates, unpublished
-from gold.columns import UNIFIED
-from gold.marker import Marker, Place
-from lakehouse import checkpoint
+from gold import gate, unpublished
+from gold.unify import UNIFIED
+from gold.unpublished import Marker, Place
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts, OnFailure, TableExpectation
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.progress import Consumed, current
-from lakehouse.results import RESULTS
-from lakehouse.tables import Warehouse
+from lakehouse.consumed import Consumed, current
+from lakehouse.contracts.models import Contracts, OnFailure, TableExpectation
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.quality import table_rules
+from lakehouse.quality.results import RESULTS
+from lakehouse.spark.tables import Warehouse
 from tests.support.gold import Shop
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def stretches(shop: Shop, contracts: Contracts, marker: Marker) -> list[unpublis
 
 def held(shop: Shop) -> dict[str, list[str]]:
     """The sources that are held, by the gate."""
-    return gates.held_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources)
+    return gate.held_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources)
 
 
 def waiting(shop: Shop) -> Mapping[str, int]:
@@ -84,7 +84,7 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     assert shop.run("first").unpublished_sources == ()
     assert waiting(shop) == {"postgresql": 3, "mysql": 1}
     (together,) = stretches(shop, shop.contracts, Marker())
-    assert set(together.sources) == {"postgres", "mysql", gates.OTHERS}
+    assert set(together.sources) == {"postgres", "mysql", gate.OTHERS}
 
     gold = shop.warehouse.delta(UNIFIED)
     gold.delete("composite_key = 'PG-2'")
@@ -236,11 +236,11 @@ def test_a_rule_that_cannot_be_evaluated_holds_only_when_it_may(
 def test_great_expectations_runs_once_a_gate_and_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def counted(tables: Mapping[str, Sequence[checkpoint.Judged]]) -> dict[str, list[checkpoint.Verdict]]:
+    def counted(tables: Mapping[str, Sequence[table_rules.Judged]]) -> dict[str, list[table_rules.Verdict]]:
         asked.append(sorted(tables))
-        return checkpoint.validate_tables(tables)
+        return table_rules.validate_tables(tables)
 
-    monkeypatch.setattr(gates, "validate_tables", counted)
+    monkeypatch.setattr(gate, "validate_tables", counted)
     shop.write("postgres_orders", {"order_id": 1})
     shop.write("mysql_orders", {"order_id": 1})
     shop.run("one")
@@ -255,7 +255,7 @@ def test_rows_of_a_source_that_left_the_contract_are_published_as_deleted(shop: 
     shop.run("both")
     now = current(shop.warehouse, UNIFIED)
     place = Place(created_ms=now.created_ms, version=now.number, shape="of this test")
-    marker = Marker(places=dict.fromkeys((*shop.contracts.gold.sources, gates.OTHERS), place))
+    marker = Marker(places=dict.fromkeys((*shop.contracts.gold.sources, gate.OTHERS), place))
     assert stretches(shop, shop.contracts, marker) == []
     sources = {"postgres": shop.contracts.gold.sources["postgres"]}
     alone = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"sources": sources})})

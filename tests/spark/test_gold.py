@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gold.columns import order_columns
-from gold.enrich import with_fulfillment
-from gold.gates import held_sources
-from gold.unify import highest_feed_that_knows, orders_of_feed
+from gold.gate import held_sources
+from gold.unify import highest_feed_that_knows, order_columns, orders_of_feed, with_fulfillment
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
-from lakehouse.progress import Consumed
-from lakehouse.results import RESULTS
-from lakehouse.tables import Warehouse
+from lakehouse.consumed import Consumed
+from lakehouse.contracts.models import Contracts
+from lakehouse.quality.results import RESULTS
+from lakehouse.spark.tables import Warehouse
 from tests.support.gold import Shop, silver, ungated
 
 if TYPE_CHECKING:

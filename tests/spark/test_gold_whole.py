@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gold.columns import UNIFIED
+from gold.unify import UNIFIED
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import TableError
 from tests.support.gold import Shop, ungated
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.tables import jobs
 from bronze.events import events_table
-from lakehouse.contracts import Contracts
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.tables import Warehouse
 from silver.micro_batch import apply_batch
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, compact, order, postgres_image, postgres_source, record, run_headers

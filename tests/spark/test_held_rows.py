@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse import held as held_rows
-from lakehouse.held import HELD_ROWS, forget_held_rows, held, hold_rows_in, in_arrow
+from lakehouse.spark import materialized as held_rows
+from lakehouse.spark.materialized import HELD_ROWS, forget_held_rows, held, hold_rows_in, in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

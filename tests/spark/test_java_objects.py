@@ -19,7 +19,7 @@ from silver import apply
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.contracts import Contracts
+    from lakehouse.contracts.models import Contracts
 
 pytestmark = pytest.mark.spark
 

@@ -11,8 +11,8 @@ import pytest
 
 from cli import jobs
 from cli.jobs import Work, run_jobs
-from lakehouse import checkpoint
 from lakehouse.config import settings
+from lakehouse.quality import table_rules
 
 
 class Nothing:
@@ -57,7 +57,7 @@ def test_it_is_told_to_send_nothing_before_it_is_loaded(monkeypatch: pytest.Monk
         seen.append((name, os.environ["GX_ANALYTICS_ENABLED"]))
         loaded.set()
 
-    monkeypatch.setattr("lakehouse.checkpoint.importlib.import_module", load)
-    checkpoint.load_beforehand()
+    monkeypatch.setattr("lakehouse.quality.table_rules.importlib.import_module", load)
+    table_rules.load_beforehand()
     assert loaded.wait(30)
     assert seen == [("great_expectations", "false")]

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse import lease as leases
 from lakehouse.errors import UnfinishedTableError, WarehouseBusyError
-from lakehouse.lease import LEASE, Holder, Lease, has_ended, held_lease, this_process
+from lakehouse.spark import lease as leases
+from lakehouse.spark.lease import LEASE, Holder, Lease, has_ended, held_lease, this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +37,7 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 @pytest.fixture(scope="module")
 def empty_lease(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Warehouse]:
     """Makes a warehouse whose lease was held once: a copy, since creating a table takes seconds."""
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
     original = Warehouse(spark, str(tmp_path_factory.mktemp("lease") / "w"), "unused")
     with held_lease(original, holder=this_process(run_id="0", command="lakehouse run"), say=fail):
@@ -130,7 +130,7 @@ def test_it_is_free_after_an_error_in_the_block(warehouse: Warehouse) -> None:
 def test_of_two_that_begin_at_once_one_is_refused(
     is_new: bool, spark: SparkSession, tmp_path: Path, empty_lease: Callable[[], Warehouse]
 ) -> None:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
     warehouse = Warehouse(spark, str(tmp_path / "w"), "unused") if is_new else empty_lease()
     start, done = threading.Barrier(2), threading.Barrier(2)
@@ -187,7 +187,7 @@ def commits(log: Path) -> list[Path]:
 
 def test_two_first_rows_and_two_takeovers_conflict(warehouse: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """What a race comes down to, in its narrowest form: both decided on the same row before either wrote."""
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
     fresh = Warehouse(spark, str(tmp_path / "w"), "unused")
     leases._ensure(fresh)
@@ -349,9 +349,9 @@ def test_a_process_that_ended_and_was_not_waited_for_has_ended() -> None:
 
 HOLDS_AND_SLEEPS = """
 import sys, time
-from lakehouse.lease import held_lease, this_process
-from lakehouse.session import spark_session
-from lakehouse.tables import Warehouse
+from lakehouse.spark.lease import held_lease, this_process
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.tables import Warehouse
 
 warehouse = Warehouse(spark_session(), sys.argv[1], "unused")
 with held_lease(warehouse, holder=this_process(run_id="abc", command="lakehouse silver"), say=print):

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.batches import BATCHES, FORMAT, FORMAT_PROPERTY
+from lakehouse.batches import BATCHES, FORMAT, FORMAT_PROPERTY, RELEASE_PROPERTY, check_format, mark_format, release
 from lakehouse.errors import TableError
-from lakehouse.marker import RELEASE_PROPERTY, check_format, mark_format, release
-from lakehouse.tables import TableSpec
+from lakehouse.spark.tables import TableSpec
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

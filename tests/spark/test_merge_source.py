@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.held import held
-from lakehouse.merge_source import is_filtered, merge_source
-from lakehouse.sizing import MANY, MOST_SENT_ALONG, prepared_for
-from lakehouse.tables import UPSERTED, TableSpec, Warehouse
+from lakehouse.spark.materialized import held, is_filtered, merge_source
+from lakehouse.spark.sizing import MANY, MOST_SENT_ALONG, prepared_for
+from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
 from tests.support.counted import last_stage, shuffled
 
 if TYPE_CHECKING:

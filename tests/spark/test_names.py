@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import silver
-from lakehouse.contracts import Contracts, SilverTable
+from lakehouse.contracts.models import Contracts, SilverTable
 from silver.apply import ensure_tables
 from tests.support.events import Record, change, compact, postgres_source, record, run_headers
 from tests.support.silver import Told
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

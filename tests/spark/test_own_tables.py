@@ -16,9 +16,9 @@ from demo.check import as_text, differences, final_rows
 from demo.playground import MORE
 from gold import build
 from lakehouse.config import settings
-from lakehouse.contract_files import load_contracts
-from lakehouse.contracts import Contracts
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.tables import Warehouse
 from silver.apply import ensure_tables
 from tests.support.bronze import bronze_rows
 from tests.support.guide import writing_contracts

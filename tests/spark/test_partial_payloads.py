@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from demo.check import as_text
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from silver.apply import ensure_tables
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, compact, record
 from tests.support.silver import apply as apply_batch
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

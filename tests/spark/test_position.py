@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Contracts, Feed, SourceKind
-from lakehouse.tables import small_table
+from lakehouse.contracts.models import Contracts, Feed, SourceKind
+from lakehouse.spark.tables import small_table
+from silver.batch.position import PLACES, has_position, position_type, with_position
 from silver.decode.arrow import SOURCE
 from silver.decode.message import Source
 from silver.decode.table import sequence_of
 from silver.order.position import Known, known_of, repeats, source_position
-from silver.position import PLACES, has_position, position_type, with_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

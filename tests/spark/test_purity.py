@@ -14,18 +14,16 @@ from bronze import conservation as bronze_accounts
 from bronze.batches import planned_of
 from bronze.events import COLUMNS, events, not_yet_stored
 from bronze.offsets import steps_in
-from gold.bigquery import records
 from gold.changes import net_changes
-from gold.columns import order_columns, unified
-from gold.enrich import with_fulfillment
-from gold.unify import highest_feed_that_knows, orders_of_feed, with_source
+from gold.formats import records
+from gold.unify import highest_feed_that_knows, order_columns, orders_of_feed, unified, with_fulfillment, with_source
 from lakehouse.batches import BATCHES
-from lakehouse.contracts import Contracts, PublicationFormat
-from lakehouse.ranges import overlaid
-from lakehouse.tables import small_table
+from lakehouse.contracts.models import Contracts, PublicationFormat
+from lakehouse.kafka.ranges import overlaid
+from lakehouse.spark.tables import small_table
 from silver import conservation as silver_accounts
-from silver.batches import OUTBOX_EVENTS, rule_counts, waiting_ranges
-from silver.changelog import (
+from silver.audit import OUTBOX_EVENTS, rule_counts, waiting_ranges
+from silver.batch.changelog import (
     ENDS,
     deleting_tombstones,
     judged,
@@ -36,13 +34,13 @@ from silver.changelog import (
     with_repeated_events,
     with_tombstones,
 )
-from silver.events import events as events_of
-from silver.facts import counts, ignored_counts, offset_gaps
-from silver.from_bronze import fallen_behind, in_ranges, not_told_before
-from silver.merge import silver_table
-from silver.position import PLACES, has_position, with_position
+from silver.batch.earlier_records import fallen_behind, in_ranges, not_told_before
+from silver.batch.events import counts, ignored_counts, offset_gaps
+from silver.batch.events import events as events_of
+from silver.batch.merge import silver_table
+from silver.batch.position import PLACES, has_position, with_position
+from silver.batch.rederive import keys_of
 from silver.quarantine import quarantine_rows
-from silver.rederive import keys_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

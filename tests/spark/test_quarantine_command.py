@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.main import main
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from tests.spark.test_requeue import FEED, TOPIC, event
 from tests.support.silver import Told
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError
 
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.tables import Warehouse
 from tests.support.gold import Shop
 from tests.support.guide import ROOT
 

@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from benchmarks.load import TOPICS, Event, Table
 from benchmarks.records import bronze_rows
 from gold.changes import ChangedKeys, Keys, rows_of
-from lakehouse.contracts import Contracts, Feed
-from lakehouse.masking import has_sensitive_key
-from lakehouse.progress import current
-from lakehouse.tables import UPSERTED, TableSpec, Warehouse, small_table
+from lakehouse.consumed import current
+from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.quality.masking import has_sensitive_key
+from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse, small_table
 from silver.apply import ensure_tables
-from silver.batch import FeedBatch
+from silver.batch.outcome import FeedBatch
 from silver.micro_batch import Job, apply_batch
 
 if TYPE_CHECKING:

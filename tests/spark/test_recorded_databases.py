@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Contracts
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.tables import Warehouse
 from silver.apply import ensure_tables
 from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows

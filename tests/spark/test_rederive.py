@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from silver import rederive
+from silver.batch import rederive
 from tests.support.events import change, compact, order, postgres_image, postgres_source, record, run_headers
 from tests.support.silver import Told, derive_anew, with_gate
 
 if TYPE_CHECKING:
-    from lakehouse.contracts import Contracts
-    from lakehouse.tables import Warehouse
+    from lakehouse.contracts.models import Contracts
+    from lakehouse.spark.tables import Warehouse
     from tests.support.events import Record
 
 pytestmark = pytest.mark.spark

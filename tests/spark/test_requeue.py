@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.contracts import Contracts, Expectation
+from lakehouse.contracts.models import Contracts, Expectation
 from silver import requeue
 from silver.quarantine import QUARANTINE
 from tests.support.events import (
@@ -27,7 +27,7 @@ from tests.support.events import (
 from tests.support.silver import Told, with_gate
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -18,8 +18,8 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.contracts import Contracts, Expectation
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts, Expectation
+from lakehouse.spark.tables import Warehouse
 from silver.apply import ensure_tables
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
@@ -132,7 +132,7 @@ def _rows(warehouse: Warehouse, table: str, columns: Sequence[str]) -> Mapping[t
 def test_the_rows_are_what_the_definition_folds_all_events_to(
     tables: Mapping[str, tuple[Warehouse, Warehouse]], cases: Contracts, seed: int, source: str
 ) -> None:
-    """Batch after batch with Spark, or all at once in plain Python (silver.rederive): the rows are the same.
+    """Batch after batch with Spark, or all at once in plain Python (silver.batch.rederive): the rows are the same.
 
     But for when a row was gone: one that is gone already is not rewritten when a truncate follows.
     """

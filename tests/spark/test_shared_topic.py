@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.accounts import account_of
-from cli.verify import HARMLESS
-from lakehouse.contracts import Contracts, PoisonBudget
+from cli.tables.accounts import account_of
+from cli.tables.verify import HARMLESS
+from lakehouse.contracts.models import Contracts, PoisonBudget
 from silver.apply import ensure_tables
-from silver.batches import read_state
+from silver.audit import read_state
 from tests.spark.test_requeue import AMOUNT
 from tests.support.shared import CUSTOMERS, ORDERS, of_another, of_customer, of_order, sharing, tombstone
 from tests.support.silver import Told, with_gate
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

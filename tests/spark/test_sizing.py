@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.sizing import FEW_ROWS, MANY, many_rows, prepared_for
+from lakehouse.spark.sizing import FEW_ROWS, MANY, many_rows, prepared_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

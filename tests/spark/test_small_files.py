@@ -13,10 +13,10 @@ from lakehouse import batches
 from lakehouse.batches import BATCHES as AUDIT
 from lakehouse.batches import join_files
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
-from lakehouse.tables import UPSERTED, TableSpec, Warehouse, small_table
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse, small_table
 from silver import apply
-from silver.batches import append, read_state
+from silver.audit import append, read_state
 from silver.order.state import State, segment_rows, writer_of
 from tests.support.facts import counted
 

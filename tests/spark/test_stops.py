@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bronze.events import events_table
-from cli.accounts import account_of
-from cli.verify import HARMLESS
+from cli.tables.accounts import account_of
+from cli.tables.verify import HARMLESS
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts, Expectation, PoisonBudget
+from lakehouse.contracts.models import Contracts, Expectation, PoisonBudget
 from lakehouse.errors import ContractError, FeedStoppedError
-from lakehouse.held import held
-from lakehouse.results import RESULTS
-from silver import apply, micro_batch, stops
-from silver.batches import read_state
-from silver.row_rules import require_rules
+from lakehouse.quality.results import RESULTS
+from lakehouse.spark.materialized import held
+from silver import apply, micro_batch, suspended
+from silver.audit import read_state
+from silver.gate import require_rules
 from tests.spark.test_requeue import AMOUNT, FEED, OUTBOX, TOPIC, event, outbox_event
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import write
@@ -29,7 +29,7 @@ from tests.support.silver import Told, with_gate
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -198,12 +198,12 @@ def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
 def test_few_rejects_are_within_the_budget(contracts: Contracts) -> None:
     feed = with_budget(contracts, PoisonBudget(share=0.5, records=2)).feeds[FEED]
     rejected = {"judged": 2, "failed_rules": {"amount_not_negative": 2}, "quarantined": 2, "changes": 0, "truncates": 0}
-    assert stops.found(feed, [AMOUNT], [rejected]) is None  # type: ignore[list-item]
+    assert suspended.suspension_of(feed, [AMOUNT], [rejected]) is None  # type: ignore[list-item]
     more = {**rejected, "quarantined": 3, "changes": 3}
-    assert stops.found(feed, [AMOUNT], [more]) is None  # type: ignore[list-item]
-    assert stops.found(feed, [AMOUNT], [{**more, "quarantined": 4}]) is not None  # type: ignore[list-item]
+    assert suspended.suspension_of(feed, [AMOUNT], [more]) is None  # type: ignore[list-item]
+    assert suspended.suspension_of(feed, [AMOUNT], [{**more, "quarantined": 4}]) is not None  # type: ignore[list-item]
     without = feed.model_copy(update={"poison_budget": None})
-    assert stops.found(without, [AMOUNT], [{**more, "changes": 0}]) is None  # type: ignore[list-item]
+    assert suspended.suspension_of(without, [AMOUNT], [{**more, "changes": 0}]) is None  # type: ignore[list-item]
 
 
 def test_a_rule_that_is_no_sql_is_named_before_anything_is_read(spark: SparkSession, contracts: Contracts) -> None:

@@ -16,11 +16,11 @@ import pytest
 
 from bronze.events import events_table
 from demo.__main__ import DATA, RECORDINGS
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import LakehouseError, TableError
 from lakehouse.failures import storage_error
-from lakehouse.streams import run_until_done
-from lakehouse.tables import Warehouse
+from lakehouse.spark.streams import run_until_done
+from lakehouse.spark.tables import Warehouse
 from silver.micro_batch import Job, apply_batch
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import read, write
@@ -124,8 +124,8 @@ def test_a_full_disk_is_one_sentence_and_the_batch_is_applied_when_there_is_room
 WRITES = """
 import sys
 from lakehouse.failures import storage_error
-from lakehouse.session import spark_session
-from lakehouse.tables import TableSpec, Warehouse, small_table
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.tables import TableSpec, Warehouse, small_table
 
 spark = spark_session()
 warehouse = Warehouse(spark, sys.argv[1], sys.argv[1] + "/_checkpoints")
@@ -155,7 +155,7 @@ def test_a_folder_that_may_not_be_written_is_one_sentence(warehouse: Warehouse) 
         if setpriv is None:
             pytest.skip("root may write anywhere, and without setpriv it cannot be kept from it")
         command = [setpriv, "--bounding-set=-dac_override,-dac_read_search", *command]
-    from lakehouse.tables import TableSpec, small_table
+    from lakehouse.spark.tables import TableSpec, small_table
 
     warehouse.ensure(TableSpec("ops.names", "name STRING"))
     warehouse.append("ops.names", small_table(warehouse.spark, [{"name": "row"}], "name STRING"))

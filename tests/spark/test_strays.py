@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.contracts import Contracts
-from lakehouse.results import RESULTS
+from lakehouse.contracts.models import Contracts
+from lakehouse.quality.results import RESULTS
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, compact, order, record
 from tests.support.silver import apply
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

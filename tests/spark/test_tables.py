@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from bronze.events import events_table
 from demo.__main__ import DATA, RECORDINGS
 from lakehouse.config import Settings
-from lakehouse.contracts import Column, Contracts
+from lakehouse.contracts.models import Column, Contracts
 from lakehouse.errors import TableError
-from lakehouse.tables import TableSpec, Warehouse
+from lakehouse.spark.tables import TableSpec, Warehouse
 from silver import apply
-from silver.merge import silver_table
+from silver.batch.merge import silver_table
 from silver.order.runs import SEGMENT_KEY
 from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows

@@ -13,15 +13,15 @@ from pyspark.sql import functions as F
 
 from bronze.batches import Planned, write_down_batch
 from bronze.offsets import Step, write_down
-from cli import verify
-from cli.accounts import account_of, audit_now
 from cli.main import main
+from cli.tables import verify
+from cli.tables.accounts import account_of, audit_now
 from demo.__main__ import DATA
 from lakehouse.batches import BATCHES, batches
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import TableError
-from lakehouse.ranges import contiguous, overlaid
-from lakehouse.tables import Warehouse, small_table
+from lakehouse.kafka.ranges import contiguous, overlaid
+from lakehouse.spark.tables import Warehouse, small_table
 from tests.support.bronze import bronze_rows
 from tests.support.silver import apply
 

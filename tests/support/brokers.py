@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
 )
 
 from demo.broker import Broker, Listener, restartable_broker
-from lakehouse.kafka import client_config
-from lakehouse.kafka_client import KafkaConnection
+from lakehouse.kafka.broker import client_config
+from lakehouse.kafka.connection import KafkaConnection
 
 
 def plain_config(bootstrap_servers: str) -> dict[str, Any]:

@@ -15,7 +15,17 @@ from typing import Any
 
 import yaml
 
-from lakehouse.contracts import Column, Contracts, Feed, FeedTopics, Gate, SilverTable, SilverTables, Source, Topics
+from lakehouse.contracts.models import (
+    Column,
+    Contracts,
+    Feed,
+    FeedTopics,
+    Gate,
+    SilverTable,
+    SilverTables,
+    Source,
+    Topics,
+)
 from tests.support.events import Record
 from tests.support.recordings import read
 

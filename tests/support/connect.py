@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.jars import jar_paths, load_manifest
+from lakehouse.spark.jars import jar_paths, load_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

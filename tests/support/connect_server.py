@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.session import spark_session
+from lakehouse.spark.session import spark_session
 from tests.support.connect_worker import executable
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from lakehouse.contracts import Column, Feed
+from lakehouse.contracts.models import Column, Feed
 from silver.decode.explain import conversion_error
 from silver.decode.message import FieldSchema, parsed
 from silver.decode.values import CONVERSION_ERROR, reader

@@ -16,10 +16,10 @@ from pytest import MonkeyPatch
 
 from gold import build, publish
 from lakehouse.config import settings
-from lakehouse.contract_files import load_contracts
-from lakehouse.kafka_producer import TransactionalProducer
-from lakehouse.progress import Consumed
-from lakehouse.session import spark_session
+from lakehouse.consumed import Consumed
+from lakehouse.contracts.files import load_contracts
+from lakehouse.kafka.producer import TransactionalProducer
+from lakehouse.spark.session import spark_session
 from tests.support.gold import ungated
 
 PATCH = MonkeyPatch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakehouse.contracts import Feed
+from lakehouse.contracts.models import Feed
 
 
 def feed(**given: Any) -> Feed:

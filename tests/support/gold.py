@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from gold import build
 from lakehouse.config import Settings
-from lakehouse.contracts import Contracts
-from lakehouse.tables import Warehouse, small_table
+from lakehouse.contracts.models import Contracts
+from lakehouse.spark.tables import Warehouse, small_table
 from silver.apply import ensure_tables
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from lakehouse.kafka_log import Record
+from lakehouse.kafka.log import Record
 
 Table = dict[str, dict[str, Any]]
 SECTION = re.compile(r"[0-9A-Fa-f]{1,16}")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
 
-from lakehouse.column_types import ArrayType, DecimalType
-from lakehouse.contracts import Column, Feed
+from lakehouse.contracts.column_types import ArrayType, DecimalType
+from lakehouse.contracts.models import Column, Feed
 from silver.decode.explain import placeholders
 from silver.decode.message import Record
 from silver.decode.values import carries_precise_decimals, epoch_unit

@@ -11,14 +11,14 @@ from uuid import uuid4
 from demo.check import topic_differences
 from gold import publish
 from lakehouse.config import settings
-from lakehouse.contracts import Contracts
-from lakehouse.kafka import partitions
-from lakehouse.kafka_log import Record, committed_records
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.broker import partitions
+from lakehouse.kafka.log import Record, committed_records
 from tests.support.gold import Shop, ungated
 from tests.support.shop import delete
 
 if TYPE_CHECKING:
-    from lakehouse.tables import Warehouse
+    from lakehouse.spark.tables import Warehouse
 
 
 class PublishedShop(Shop):

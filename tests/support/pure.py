@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from lakehouse.contracts import Feed
+from lakehouse.contracts.models import Feed
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record as Message
 from silver.order.fold import Folded, PlacedEvent, cells_of, fold
@@ -208,7 +208,7 @@ def _said(one: Read) -> tuple[Any, ...]:
 
 
 def _facts(batch: Sequence[Read], feed: Feed) -> Iterable[Mapping[str, Any]]:
-    """One row (silver.facts.COUNTS, as far as the history asks) a run, snapshot and topic-partition."""
+    """One row (silver.batch.events.COUNTS, as far as the history asks) a run, snapshot and topic-partition."""
     by: dict[tuple[Any, ...], list[tuple[Read, Coordinates | None]]] = defaultdict(list)
     for one in batch:
         source, at = one.event.source, coordinates(one.event.source, feed.kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakehouse.contracts import Column, Contracts, FeedTopics, SilverTable, Topics
+from lakehouse.contracts.models import Column, Contracts, FeedTopics, SilverTable, Topics
 
 CASE = "history"
 

@@ -14,10 +14,10 @@ from bronze.move import Move, carry_out, planned
 from bronze.offsets import steps_in
 from lakehouse.batches import batches
 from lakehouse.config import Settings
-from lakehouse.contracts import Source, Topics
-from lakehouse.kafka import client_config, partitions
-from lakehouse.kafka_client import KafkaConnection
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Source, Topics
+from lakehouse.kafka.broker import client_config, partitions
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.spark.tables import Warehouse
 
 TOPIC, OTHER = "offsets.orders", "offsets.customers"
 NOON_MS = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp() * 1000)

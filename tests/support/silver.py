@@ -15,17 +15,17 @@ from pyspark.sql import functions as F
 
 from bronze.events import events_table
 from lakehouse.batches import batches
-from lakehouse.contracts import Contracts, Expectation
-from lakehouse.held import held
-from lakehouse.tables import Warehouse, small_table
+from lakehouse.contracts.models import Contracts, Expectation
+from lakehouse.spark.materialized import held
+from lakehouse.spark.tables import Warehouse, small_table
 from silver import quarantine
-from silver.batch import FeedBatch
-from silver.batches import read_state
+from silver.audit import read_state
+from silver.batch.outcome import FeedBatch
+from silver.batch.rederive import keys_of, rederive
 from silver.micro_batch import Job, apply_batch, resume
 from silver.order.history import history
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
-from silver.rederive import keys_of, rederive
 from silver.requeue import Request, ask, carry_out
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
@@ -62,7 +62,7 @@ class Anew:
 
 
 def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: DataFrame | None = None) -> Anew:
-    """Derive the rows of a source's tables anew from bronze (silver.rederive): all, or `of` these records alone."""
+    """Derive the rows of a source's tables anew from bronze (silver.batch.rederive): all, or `of` these alone."""
     job, anew = job_of(warehouse, contracts, source), Anew()
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
     state = read_state(warehouse, source, checkpoint=checkpoint)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lakehouse.jars import cache_dir
+from lakehouse.spark.jars import cache_dir
 from tools.bundle import ROOT
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.lakehouse.connect.stand_in import ConnectStandIn, connect_stand_in
+from tests.unit.connectors.stand_in import ConnectStandIn, connect_stand_in
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from cli.proposal.column_guesses import DecimalMode, Guess, from_schemas, from_values, is_integer
-from cli.proposal.sampled_events import Event, NoEvent, events_of
-from lakehouse.contract_checks import GOLD, GOLD_ADDS, ROW_GATE, TABLE_GATE, TABLES, TOPICS
-from lakehouse.contract_files import MODELS, SCHEMAS
-from lakehouse.contracts import SourceKind, TableName
+from cli.proposal.sample import Event, NoEvent, events_of
+from lakehouse.contracts.checks import GOLD, GOLD_ADDS, ROW_GATE, TABLE_GATE, TABLES, TOPICS
+from lakehouse.contracts.files import MODELS, SCHEMAS
+from lakehouse.contracts.models import SourceKind, TableName
 from lakehouse.errors import SettingsError
 from silver.decode.message import Json, Number, Record
 from silver.decode.table import table_name

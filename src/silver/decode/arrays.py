@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.column_types import ArrayType, DecimalType, Type
+from lakehouse.contracts.column_types import ArrayType, DecimalType, Type
 from silver.decode.numbers import from_base64
 from silver.decode.typed import Form, TypedColumn
 from silver.decode.values import Value

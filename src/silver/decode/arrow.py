@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.column_types import STRING
-from lakehouse.contracts import Feed
+from lakehouse.contracts.column_types import STRING
+from lakehouse.contracts.models import Feed
 from silver.decode.arrays import TEXTS, UTC, array_of, empty_lists, in_bulk, sequences, type_of
 from silver.decode.explain import RUN_ID, Event, Explaining, of_topic
 from silver.decode.message import MOST_KNOWN, NUMBERS_OF_SOURCE, WRAPPED, Record, Source

@@ -22,8 +22,8 @@ from hashlib import md5
 from typing import NamedTuple
 from uuid import UUID
 
-from lakehouse.column_types import ArrayType, DecimalType
-from lakehouse.contracts import Column, Feed
+from lakehouse.contracts.column_types import ArrayType, DecimalType
+from lakehouse.contracts.models import Column, Feed
 from silver.decode.message import (
     FieldSchema,
     Json,

@@ -7,7 +7,7 @@ import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import NamedTuple
 
-from lakehouse.column_types import DecimalType
+from lakehouse.contracts.column_types import DecimalType
 from silver.decode.message import FieldSchema, Json, Number, text_of
 
 # A number has so many digits before and behind the point at most: in bytes of an unscaled number, these.

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakehouse.contracts import Feed, FeedTopics, Sibling
+from lakehouse.contracts.models import Feed, FeedTopics, Sibling
 from silver.decode.message import (
     AVRO,
     NOT_TEXT,

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import astuple
 
-from lakehouse.column_types import ArrayType, DecimalType
-from lakehouse.contracts import Column, Feed
+from lakehouse.contracts.column_types import ArrayType, DecimalType
+from lakehouse.contracts.models import Column, Feed
 from silver.decode.explain import WHOLE_ROWS, large_columns, placeholders
 from silver.decode.message import (
     MOST_LEVELS,

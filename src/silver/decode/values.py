@@ -21,8 +21,8 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from lakehouse.column_types import ArrayType, DecimalType, SourceType
-from lakehouse.contracts import Column, EpochUnit, Feed
+from lakehouse.contracts.column_types import ArrayType, DecimalType, SourceType
+from lakehouse.contracts.models import Column, EpochUnit, Feed
 from silver.decode.message import FieldSchema, Json, MalformedError, parsed, text_of
 from silver.decode.numbers import (
     DECIMALS,

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lakehouse.contracts import Feed
+from lakehouse.contracts.models import Feed
 from silver.decode.explain import large_columns
 from silver.order.position import BEFORE_ALL_OFFSETS, Position, at_offset
 from silver.order.runs import Cutoff

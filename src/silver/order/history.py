@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakehouse.contracts import Feed
+from lakehouse.contracts.models import Feed
 from silver.order.runs import (
     Coordinates,
     Cutoff,
@@ -146,7 +146,7 @@ class History:
         return highest
 
     def places(self, *, runs: Collection[str] | None = None) -> list[dict[str, Any]]:
-        """Of every topic-partition what the positions of records depend on (silver.position.PLACES).
+        """Of every topic-partition what the positions of records depend on (silver.batch.position.PLACES).
 
         `runs`: of these alone, where only their records are placed.
         """
@@ -186,7 +186,7 @@ class History:
         return [{**row, "runs": list(row["runs"].values())} for row in rows.values()]
 
     def ends(self) -> list[dict[str, Any]]:
-        """Of every topic-partition the record before the batch (silver.changelog.ENDS)."""
+        """Of every topic-partition the record before the batch (silver.batch.changelog.ENDS)."""
         return [
             {
                 **dict(zip(("topic", "topic_id", "partition"), place, strict=True)),

@@ -1,6 +1,6 @@
 """Where one change stands in its source's history: a tuple that compares as the struct `_position` does.
 
-The definition in plain Python; `silver.position` is the same in SQL, for a whole batch. Rules: docs/ordering.md.
+The definition in plain Python; `silver.batch.position` is the same in SQL, for a whole batch. Rules: docs/ordering.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lakehouse.contracts import SourceKind
+from lakehouse.contracts.models import SourceKind
 from silver.decode.message import Source
 from silver.order.runs import Coordinates
 
@@ -88,7 +88,7 @@ def coordinates(source: Source | None, kind: SourceKind) -> Coordinates | None:
 def source_position(
     source: Source | None, kind: SourceKind, *, run_id: str, read_ms: int | None, offset: int, known: Known
 ) -> Position | None:
-    """The change's position (`silver.position.POSTGRES` or MYSQL); None where the record does not say its place."""
+    """The change's position (`silver.batch.position.POSTGRES` or MYSQL); or None where the record has none."""
     if source is None:
         return None
     run = known.runs.get(run_id)

@@ -1,6 +1,6 @@
 """What silver knows of a source, and what a batch adds to it: plain rows in, rows of `ops.batches` out.
 
-Imports without pyspark: silver.batches reads and writes the table.
+Imports without pyspark: silver.audit reads and writes the table.
 """
 
 from __future__ import annotations

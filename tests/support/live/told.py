@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bronze import ingest
+from connectors.cluster import State, settled
+from connectors.moving import is_stopped
 from demo.stack.database import Database
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
 from lakehouse.config import settings
-from lakehouse.connect.cluster import State, settled
-from lakehouse.connect.moving import is_stopped
-from lakehouse.contracts import Contracts
-from lakehouse.kafka import partitions
-from lakehouse.tables import Warehouse
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.broker import partitions
+from lakehouse.spark.tables import Warehouse
 from silver import apply
 from tests.support.live import stories
 from tests.support.live.connectors import PUBLICATION, VARIANTS, Config, Variant

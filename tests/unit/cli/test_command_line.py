@@ -12,7 +12,7 @@ import pytest
 
 from cli.main import main
 from lakehouse import errors
-from lakehouse.contract_files import MODELS, load_contracts
+from lakehouse.contracts.files import MODELS, load_contracts
 
 JOBS = ("bronze", "silver", "gold", "publish", "run")
 OF_CONNECT = ("connect deploy", "connect delete", "connect offsets set", "connect offsets reset")

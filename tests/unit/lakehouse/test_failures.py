@@ -143,11 +143,11 @@ def test_the_place_in_this_code_is_named_and_nothing_else_of_the_text() -> None:
     text = (
         "[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):\n"
         f'  File "{code}/silver/apply.py", line 60, in apply\n    apply_batch(batch)\n'
-        f'  File "{code}/silver/merge.py", line 88, in merge\n    table.execute()\n'
+        f'  File "{code}/silver/batch/merge.py", line 88, in merge\n    table.execute()\n'
         '  File "/usr/lib/python3/site-packages/pyspark/sql/frame.py", line 5, in collect\n'
         f'ValueError: a row\n  File "{code}/silver/a secret.py", line 7, in a secret\n'
     )
-    assert place_in_code(RuntimeError(text)) == "silver/merge.py, line 88"
+    assert place_in_code(RuntimeError(text)) == "silver/batch/merge.py, line 88"
     assert place_in_code(RuntimeError("[STREAM_FAILED] Query terminated")) is None
 
 

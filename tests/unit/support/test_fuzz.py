@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from tests import fuzz
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from lakehouse.kafka_log import Record
+from lakehouse.kafka.log import Record
 from tests.support.loaders import Table, change_data_capture, change_sequence, sink
 
 KEYS = ("PG-1", "PG-2", "PG-3", "MY-1", "MY-2")

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lakehouse.column_types import ArrayType, Type
-from lakehouse.contracts import Feed
+from lakehouse.contracts.column_types import ArrayType, Type
+from lakehouse.contracts.models import Feed
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record, Source
 from tests.support.decoding import batch_of, decoded

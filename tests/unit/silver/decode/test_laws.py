@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehouse.contracts import Feed
+from lakehouse.contracts.models import Feed
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record
 from silver.decode.table import TWO_OPS

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lakehouse.contracts import Contracts
+from lakehouse.contracts.models import Contracts
 from silver.decode.outbox import NEITHER, NO_FIELD, NO_PAYLOAD, ROW_CHANGED
 from tests.support.decoding import events_of, row_of, said
 from tests.support.events import compact

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.contracts import Contracts, Feed
+from lakehouse.contracts.models import Contracts, Feed
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record
 from silver.decode.table import KEY_CHANGED, KEYS_DIFFER, NEGATIVE, OTHER_TABLE, TWO_OPS

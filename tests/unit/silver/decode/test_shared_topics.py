@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.contracts import Contracts, Feed
+from lakehouse.contracts.models import Contracts, Feed
 from silver.decode.message import Record
 from silver.decode.table import ANY_TABLE, OTHER_TABLE
 from tests.support.decoding import batch_of, decoded

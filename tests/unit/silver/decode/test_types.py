@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.contracts import Column, Feed
+from lakehouse.contracts.models import Column, Feed
 from silver.decode.message import FieldSchema, message_schema
 from tests.support.conversions import came_to, conversion
 from tests.support.events import EPOCH

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silver.batches import Memory
+from silver.audit import Memory
 from silver.order.runs import Cutoff
 from silver.order.state import (
     OfFeed,

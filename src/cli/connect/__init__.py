@@ -1,0 +1,1 @@
+"""`lakehouse connect`: connectors of Kafka Connect, rendered, checked, deployed and moved."""

@@ -1,0 +1,115 @@
+"""`lakehouse validate` and `lakehouse init`: contracts of one's own, checked and begun. Both work without Spark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from cli.options import AsJson, BootstrapServers, ContractsFolder, DryRun, KafkaConfig
+from cli.output import answer
+from cli.proposal.propose import propose
+from cli.proposal.sample import sample
+from lakehouse.config import connection
+from lakehouse.contracts.files import MODELS, SCHEMAS, load_contracts, packaged_text
+from lakehouse.errors import SettingsError
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.steps import Steps, wide_console
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(validate)
+    app.command()(init)
+
+
+def validate(contracts: ContractsFolder = None, as_json: AsJson = False) -> None:
+    """Check contracts: every mistake with file, line and key. Needs neither Spark nor a broker. Exits with 2 on any.
+
+    Example: lakehouse validate --contracts ./contracts
+    """
+    checked = load_contracts(contracts)
+    if as_json:
+        feeds = {name: {"source": feed.source, "topics": feed.topics} for name, feed in checked.feeds.items()}
+        answer("validate", {"contracts": contracts or "packaged", "feeds": feeds})
+        return
+    table = Table(title="Feeds", title_justify="left", title_style="bold", header_style="dim")
+    for heading in ("silver table", "source", "envelope", "topics", "key", "columns"):
+        table.add_column(heading, overflow="fold")
+    for feed in checked.feeds.values():
+        topics = ", ".join((*feed.topics, *(f"/{pattern}/" for pattern in feed.topic_patterns)))
+        kind = f"{feed.source} ({feed.kind})"
+        table.add_row(f"silver.{feed.name}", kind, feed.envelope, topics, ", ".join(feed.keys), str(len(feed.columns)))
+    console = wide_console()
+    console.print(table)
+    where = f" --contracts {contracts}" if contracts else ""
+    console.print(f"[green]✓[/] No mistake. Next: lakehouse run{where} --dry-run", highlight=False, soft_wrap=True)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder to write: it must not exist, or be empty.")],
+    *,
+    from_topic: Annotated[
+        str | None, typer.Option(help="Propose contracts from a sample of this topic's records.", show_default=False)
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    kafka_config: KafkaConfig = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Begin contracts of your own: a folder with the packaged ones, or proposed from a topic, commented.
+
+    No value of a record is written into a proposal, only counts and shapes.
+
+    Example: lakehouse init ./contracts --from-topic shop.public.orders --bootstrap-servers 127.0.0.1:9092
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingsError(f"{folder} is there already, and not empty.", remedy="Give a folder that does not exist.")
+    texts = {name: packaged_text(name).replace("../lakehouse/contracts/schemas/", "../schemas/") for name in MODELS}
+    if from_topic:
+        texts = dict(_proposed(from_topic, connection(bootstrap_servers=bootstrap_servers, kafka_config=kafka_config)))
+    texts |= {
+        f"schemas/{name}": (files("lakehouse.contracts") / "schemas" / name).read_text("utf-8") for name in SCHEMAS
+    }
+    if not dry_run:
+        _write(folder, texts)
+    if as_json:
+        answer("init", {"folder": folder, "files": sorted(texts), "dry_run": dry_run})
+        return
+    console = wide_console()
+    console.print(f"{'Would write' if dry_run else 'Written'} to {folder}:", highlight=False, soft_wrap=True)
+    for name in texts:
+        console.print(f"  {name}", highlight=False)
+    check = "check every comment in them" if from_topic else "edit them"
+    console.print(
+        f"Next: {check}, then: lakehouse validate --contracts {folder}", highlight=False, markup=False, soft_wrap=True
+    )
+
+
+def _proposed(topic: str, kafka: KafkaConnection) -> Mapping[str, str]:
+    from lakehouse.kafka.broker import partitions
+
+    with Steps(wide_console(stderr=True)).step("sample", f"reading some records of {topic}") as note:
+        records = sample(kafka, topic)
+        note(f"{len(records)} records of {topic}")
+    heartbeats = [
+        name for name in partitions(kafka) if name == f"__debezium-heartbeat.{topic.split('.', maxsplit=1)[0]}"
+    ]
+    return propose(topic, records, ignored_topics=heartbeats)
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    """All files or none: a half-written folder would only be refused the next time."""
+    try:
+        for name, text in texts.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise SettingsError(f"{folder} cannot be written: {error.strerror}.", remedy="Give another folder.") from None

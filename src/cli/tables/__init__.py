@@ -1,0 +1,1 @@
+"""Commands about what the tables hold: verify, quality, quarantine, offsets, optimize, purge."""

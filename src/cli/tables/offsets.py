@@ -1,0 +1,183 @@
+"""`lakehouse offsets`: where a source stands on its topics, and moving it by command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from cli.opening import at_work, opened
+from cli.options import Chosen, DryRun, with_job_options
+from cli.output import Yes, answer, ask
+from lakehouse.contracts.models import Source
+from lakehouse.errors import SettingsError
+from lakehouse.kafka.broker import partitions
+from lakehouse.steps import Steps, wide_console
+
+if TYPE_CHECKING:
+    from bronze.offsets import Known, Standing, Step
+    from lakehouse.spark.tables import Warehouse
+
+app = typer.Typer(name="offsets", help="Where a source stands on its topics, and moving it.", no_args_is_help=True)
+
+SourceName = Annotated[str, typer.Argument(metavar="SOURCE", help="A source of bronze/topics.yaml.")]
+Topic = Annotated[str | None, typer.Option(help="Only this topic. [default: all of the source]", show_default=False)]
+
+
+@app.command()
+@with_job_options
+def show(chosen: Chosen, source: SourceName) -> None:
+    """Show where a source stands: of every partition the next offset to read, and what waits. Changes nothing.
+
+    Example: lakehouse offsets show postgres --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
+    """
+    from bronze.offsets import standing_of
+
+    contract = _source(chosen, source)
+    steps = Steps(wide_console(stderr=True))
+    known = partitions(chosen.settings.kafka())
+    warehouse = opened(chosen, steps)
+    with steps.step("offsets", f"looking where {source} stands"):
+        standing = standing_of(warehouse, chosen.settings.kafka(), source, contract, known=known)
+    rows = [
+        {
+            "topic": place.topic,
+            "partition": place.number,
+            "earliest": standing.ends[place].earliest,
+            "next": offset,
+            "latest": standing.ends[place].latest,
+            "waiting": max(standing.ends[place].latest - offset, 0),
+            "gone": max(standing.ends[place].earliest - offset, 0),
+        }
+        for place, offset in sorted(standing.following.items())
+    ]
+    if chosen.as_json:
+        answer(chosen.command, {"source": source, "changes": standing.change, "partitions": rows})
+        return
+    table = _table(f"Source {source}", *rows[0])
+    for row in rows:
+        table.add_row(*[str(value) for value in row.values()])
+    console = wide_console()
+    console.print(table)
+    console.print(_next_step(source, standing), highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command(name="set")
+@with_job_options
+def set_offsets(
+    chosen: Chosen,
+    *,
+    source: SourceName,
+    to: Annotated[str, typer.Option(help="earliest, latest, a time (2026-01-31T12:00:00, UTC), or an offset.")],
+    topic: Topic = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.", show_default=False)] = None,
+    only_gaps: Annotated[bool, typer.Option(help="Only partitions whose next record is gone from the broker.")] = False,
+    reason: Annotated[str, typer.Option(help="Why; it is written down.")] = "",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Move a source forward or back on its topics. Says what is skipped or read again, and asks.
+
+    Nothing is deleted: skipped ranges are written to ops.batches, and what is read again is stored only where bronze
+    lacks it.
+
+    Example: lakehouse offsets set postgres --to earliest --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
+    """
+    from bronze.move import Move, planned
+
+    move = Move(to=to, topic=topic, partition=partition, only_gaps=only_gaps, reason=reason)
+
+    def plan(warehouse: Warehouse, contract: Source, known: Known) -> list[Step]:
+        return planned(warehouse, chosen.settings.kafka(), source, contract, known=known, move=move)
+
+    _change(chosen, source, plan, yes=yes, dry_run=dry_run)
+
+
+@app.command()
+@with_job_options
+def forget(
+    chosen: Chosen,
+    source: SourceName,
+    topic: Annotated[str, typer.Option(help="The topic that the contract no longer names.")],
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Give up a topic that is gone, or that the contract no longer names. What was read of it stays in bronze.
+
+    Example: lakehouse offsets forget postgres --topic old --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
+    """
+    from bronze.move import forgotten
+
+    def plan(warehouse: Warehouse, contract: Source, known: Known) -> list[Step]:
+        return forgotten(warehouse, chosen.settings.kafka(), source, contract, known=known, topic=topic)
+
+    _change(chosen, source, plan, yes=yes, dry_run=dry_run)
+
+
+def _change(
+    chosen: Chosen,
+    source: str,
+    plan: Callable[[Warehouse, Source, Known], list[Step]],
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Show the plan, ask, and carry it out."""
+    from bronze.move import carry_out
+
+    contract = _source(chosen, source)
+    progress = Steps(wide_console(stderr=True))
+    known = partitions(chosen.settings.kafka())
+    warehouse = opened(chosen, progress)
+    with progress.step("offsets", f"looking where {source} stands"):
+        steps = plan(warehouse, contract, known)
+    console = wide_console(stderr=chosen.as_json)
+    table = _table(f"Source {source}", "topic", "partition", "from", "to", "what happens")
+    for step in steps:
+        table.add_row(step.topic, str(step.partition), str(step.from_offset), str(step.to_offset), _says(step))
+    console.print(table)
+    if not dry_run:
+        if not yes:
+            ask()
+        with progress.step("offsets", f"moving {source}"), at_work(chosen, warehouse, progress):
+            if plan(warehouse, contract, known) != steps:
+                raise SettingsError("The source has moved meanwhile; nothing was changed.", remedy="Look again.")
+            carry_out(warehouse, steps)
+    if chosen.as_json:
+        rows = [{**vars(step), "skipped": step.skipped, "read_again": step.read_again} for step in steps]
+        answer(chosen.command, {"source": source, "dry_run": dry_run, "steps": rows})
+        return
+    done = "Nothing was changed (dry run)." if dry_run else "Written down in ops.batches. Next: lakehouse bronze"
+    console.print(done, highlight=False)
+
+
+def _says(step: Step) -> str:
+    if step.skipped:
+        return f"skips {step.skipped:,} offsets: their records are not read"
+    if step.read_again:
+        return f"reads {step.read_again:,} offsets again: stored where bronze lacks them"
+    return "goes on where it stands"
+
+
+def _source(chosen: Chosen, name: str) -> Source:
+    sources = chosen.contracts.topics.sources
+    if name not in sources:
+        raise SettingsError(f"There is no source {name!r}.", remedy=f"Sources are: {', '.join(sources)}.")
+    return sources[name]
+
+
+def _next_step(source: str, standing: Standing) -> str:
+    gone = any(offset < standing.ends[place].earliest for place, offset in standing.following.items())
+    if gone:
+        return f"Records are gone. Next: lakehouse offsets set {source} --to earliest --only-gaps"
+    return f"Next: lakehouse bronze to read what waits, lakehouse offsets set {source} --to … to move."
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
+    for column in columns:
+        is_text = column in {"topic", "what happens"}
+        table.add_column(column, justify="left" if is_text else "right", overflow="fold")
+    return table

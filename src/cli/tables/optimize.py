@@ -1,0 +1,98 @@
+"""`lakehouse maintain`: small files joined, and files removed that no version within the retention needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from cli.opening import at_work, opened
+from cli.options import Chosen, DryRun, with_job_options
+from cli.output import answer
+from lakehouse.spark.materialized import forget_held_rows
+from lakehouse.steps import Steps, wide_console
+
+if TYPE_CHECKING:
+    from lakehouse.contracts.models import Contracts
+    from lakehouse.spark.optimize import Maintained
+
+RetentionHours = Annotated[
+    int,
+    typer.Option(
+        min=168,
+        help="For how many hours versions that were replaced stay readable. Below a week Delta refuses: a reader, or a"
+        " gold that was held, could still need them.",
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(maintain)
+
+
+@with_job_options
+def maintain(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: DryRun = False) -> None:
+    """Join small files of every table, and remove files that no version of the last week needs. Changes no row.
+
+    With --dry-run it says how many files there are and how many would be removed.
+
+    Example: lakehouse maintain --dry-run --warehouse ./warehouse
+    """
+    steps = Steps(wide_console(stderr=True))
+    warehouse = opened(chosen, steps)
+    from lakehouse.spark.lease import forget_old_rows
+    from lakehouse.spark.optimize import carried_out, maintainable, planned
+
+    names = maintainable(warehouse, tables_of(chosen.contracts))
+    if dry_run:
+        with steps.step("maintain", "counting files") as note:
+            done = [planned(warehouse, name, retention_hours=retention_hours) for name in names]
+            note(f"{len(done)} tables; nothing was changed")
+    else:
+        with at_work(chosen, warehouse, steps) as lease, steps.step("maintain", f"{len(names)} tables") as note:
+            done = []
+            for name in names:
+                lease.check()
+                note.now(name)
+                done.append(carried_out(warehouse, name, retention_hours=retention_hours))
+            forget_held_rows(warehouse.spark, warehouse.checkpoints)
+            forget_old_rows(warehouse)
+            files = sum(one.files_before for one in done), sum(one.files_after for one in done)
+            note(f"{files[0]:,} files before, {files[1]:,} after")
+    if chosen.as_json:
+        answer(chosen.command, {"tables": [vars(one) for one in done]}, dry_run=dry_run)
+        return
+    _show(done, dry_run=dry_run)
+
+
+def tables_of(contracts: Contracts) -> list[str]:
+    """Every table that the jobs write, by layer."""
+    from bronze.events import events_table
+    from gold.unify import UNIFIED
+    from lakehouse.batches import BATCHES
+    from lakehouse.quality.results import RESULTS
+    from silver.audit import OUTBOX_EVENTS
+    from silver.quarantine import QUARANTINE
+
+    return [
+        *(events_table(source).name for source in contracts.topics.sources),
+        *(f"silver.{feed}" for feed in contracts.feeds),
+        UNIFIED,
+        *(f"gold.{mart}" for mart in contracts.gold.marts),
+        *(spec.name for spec in (QUARANTINE, RESULTS, BATCHES, OUTBOX_EVENTS)),
+    ]
+
+
+def _show(done: list[Maintained], *, dry_run: bool) -> None:
+    columns = ("files", "files that no version needs") if dry_run else ("files before", "after", "bytes written")
+    table = Table("table", *columns)
+    for one in done:
+        numbers = (
+            (one.files_before, one.unneeded_files)
+            if dry_run
+            else (one.files_before, one.files_after, one.bytes_rewritten)
+        )
+        table.add_row(one.table, *[f"{number:,}" for number in numbers])
+    wide_console().print(table)

@@ -1,0 +1,65 @@
+"""`lakehouse collect`: remove deleted rows that nothing can concern any more."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from cli.opening import at_work, opened
+from cli.options import Chosen, DryRun, with_job_options
+from cli.output import answer
+from lakehouse.errors import SettingsError
+from lakehouse.steps import Steps, wide_console
+
+FeedName = Annotated[
+    str | None, typer.Option("--feed", help="Only this silver table. [default: all]", show_default=False)
+]
+WithoutSkipped = Annotated[
+    bool, typer.Option("--without-skipped", help="Offsets that were skipped are given up: they will never be read.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(collect)
+
+
+@with_job_options
+def collect(
+    chosen: Chosen, feed: FeedName = None, without_skipped: WithoutSkipped = False, dry_run: DryRun = False
+) -> None:
+    """Remove rows of the silver tables that are deleted in the source, where no event can concern them any more.
+
+    Such rows stay so that late events find them. One may go when every partition was read beyond its position, and no
+    record in quarantine stands before it. Afterwards an event below that position is superseded. Where offsets were
+    skipped nothing goes, unless you say with --without-skipped that they are given up for good.
+
+    Example: lakehouse collect --dry-run --warehouse ./warehouse
+    """
+    from cli.tables.accounts import skipped_topics
+    from silver.purge import carry_out, plan
+
+    feeds = chosen.contracts.feeds
+    if feed is not None and feed not in feeds:
+        raise SettingsError(f"There is no silver table {feed}.", remedy=f"There are: {', '.join(sorted(feeds))}.")
+    steps = Steps(wide_console(stderr=True))
+    warehouse = opened(chosen, steps)
+    with steps.step("collect", "looking for what can go") as note:
+        asked = [declared for name, declared in feeds.items() if feed in {None, name}]
+        skipped = set() if without_skipped else skipped_topics(warehouse, {declared.source for declared in asked})
+        plans = [plan(warehouse, chosen.contracts, declared, skipped=skipped) for declared in asked]
+        note(f"{sum(one.rows for one in plans):,} rows can go")
+    if not dry_run:
+        with at_work(chosen, warehouse, steps), steps.step("collect", "writing the cutoff, deleting rows") as note:
+            for one in plans:
+                carry_out(warehouse, feeds[one.feed], one)
+            note(f"{sum(one.rows for one in plans):,} rows removed")
+    if chosen.as_json:
+        answer(chosen.command, {"feeds": [vars(one) for one in plans]}, dry_run=dry_run)
+        return
+    table = Table("silver table", "rows to remove" if dry_run else "rows removed", "why not")
+    for one in plans:
+        table.add_row(one.feed, f"{one.rows:,}", one.why_not or "")
+    wide_console().print(table)

@@ -1,0 +1,120 @@
+"""`lakehouse quality`: how the rules of the gates came out, what waits in quarantine, and the Data Docs of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.opening import opened
+from cli.options import Chosen, with_job_options
+from cli.output import answer
+from lakehouse.errors import SettingsError
+from lakehouse.failures import storage_errors
+from lakehouse.steps import Steps, wide_console
+
+if TYPE_CHECKING:
+    from lakehouse.quality.results import Outcome
+    from lakehouse.spark.tables import Warehouse
+
+app = typer.Typer(
+    name="quality", help="How good the data is: the rules of the gates, quarantine.", no_args_is_help=True
+)
+
+LAST = "last"
+Run = Annotated[str, typer.Option(metavar="RUN", help="A run's id, or `last`: the last one that judged anything.")]
+FeedName = Annotated[
+    str | None, typer.Option("--feed", help="Only this silver table. [default: all, and gold]", show_default=False)
+]
+DataDocs = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-docs",
+        envvar="LAKEHOUSE_DATA_DOCS",
+        help="The folder to write the Data Docs to. [default: WAREHOUSE/_data_docs where that is a local folder]",
+        show_default=False,
+    ),
+]
+
+
+@app.callback()
+def _group() -> None:
+    """Make `report` a command of its own."""
+
+
+@app.command()
+@with_job_options
+def report(chosen: Chosen, run: Run = LAST, feed: FeedName = None, data_docs: DataDocs = None) -> None:
+    """Show how every rule came out in a run, what waits in quarantine, and write the Data Docs. Needs no broker.
+
+    Keys of rows that fail are named, and nothing else of a row; nothing of a column that is marked `sensitive`.
+
+    Example: lakehouse quality report --warehouse ./warehouse
+    """
+    if feed is not None and feed not in chosen.contracts.feeds:
+        known = ", ".join(sorted(chosen.contracts.feeds))
+        raise SettingsError(f"There is no silver table {feed}.", remedy=f"There are: {known}.")
+    steps = Steps(wide_console(stderr=True))
+    warehouse = opened(chosen, steps)
+    from lakehouse.quality.data_docs import default_folder, write_data_docs
+    from lakehouse.quality.results import outcomes_of
+
+    with (
+        storage_errors(job="quality report", places=(warehouse.location, warehouse.checkpoints)),
+        steps.step("quality", "reading the results") as note,
+    ):
+        outcomes = outcomes_of(warehouse, chosen.contracts, run=None if run == LAST else run, feed=feed)
+        waiting = quarantined(warehouse, feed=feed)
+        note(f"{len(outcomes)} results of run {outcomes[0].result.run}")
+    folder = data_docs or default_folder(warehouse)
+    index = None
+    if folder is not None:
+        with steps.step("data docs", "writing them from the contracts and the stored results") as note:
+            index = write_data_docs(warehouse, chosen.contracts, folder)
+            note(str(index))
+    if chosen.as_json:
+        results = [as_json(outcome) for outcome in outcomes]
+        answer(
+            chosen.command,
+            {"run": outcomes[0].result.run, "results": results, "quarantine": waiting, "data_docs": index},
+        )
+        return
+    _show(outcomes, waiting, index)
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """A result as it is stored."""
+    result = outcome.result
+    more = {"table": result.table, "share": result.share, "evaluated_at": outcome.evaluated_at.isoformat()}
+    return {**asdict(result), **more}
+
+
+def quarantined(warehouse: Warehouse, *, feed: str | None) -> Sequence[Mapping[str, Any]]:
+    """How many records of each feed are in `quality.quarantine`, by their state."""
+    from pyspark.sql import functions as F
+
+    if not warehouse.exists("quality.quarantine"):
+        return []
+    by = ("feed", "state")
+    counts = (
+        warehouse.read("quality.quarantine").where(F.lit(feed is None) | (F.col("feed") == F.lit(feed))).groupBy(*by)
+    )
+    return [row.asDict() for row in counts.agg(F.count(F.lit(1)).alias("records")).orderBy(*by).collect()]
+
+
+def _show(outcomes: Sequence[Outcome], waiting: Sequence[Mapping[str, Any]], index: Path | None) -> None:
+    from lakehouse.report import gate_results, records_by_feed
+
+    console = wide_console()
+    for table in gate_results([outcome.result for outcome in outcomes]):
+        console.print(table)
+        console.print()
+    console.print(records_by_feed(waiting))
+    if index is None:
+        said = "No Data Docs were written: the warehouse is no local folder. Pass --data-docs FOLDER."
+    else:
+        said = f"Data Docs: {index}"
+    console.print(f"\n{said}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,284 @@
+"""`lakehouse verify`: proves from the tables that every record is accounted for, and names what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from cli.opening import opened
+from cli.options import Chosen, with_job_options
+from cli.output import answer, say
+from lakehouse.errors import ConservationError, LakehouseError, SettingsError
+from lakehouse.failures import storage_errors
+from lakehouse.spark.sizing import prepared_for, rows_in
+from lakehouse.steps import Steps, wide_console
+
+if TYPE_CHECKING:
+    from cli.tables.accounts import Account
+    from gold.compare import Comparison
+    from lakehouse.spark.tables import Warehouse
+
+# What is told, and is no error.
+HARMLESS = ("held", "skipped", "waiting")
+_SOURCE = typer.Option("--source", metavar="SOURCE", help="Only this source. [default: all]", show_default=False)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(with_job_options(verify))
+
+
+def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> None:
+    """Prove that every record is accounted for, once, and that the unified topic is gold. Changes nothing.
+
+    Of every topic-partition: read = applied + superseded + duplicate + tombstone + ignored + quarantined. Names what is
+    missing, stored or counted twice, or was never read, and exits with 8. What waits for silver, for a table that is
+    stopped, and what was skipped by command, is told and is no error. That much needs no broker.
+
+    Where a broker is given and no --source, the last value of every key on the unified topic is laid beside gold as it
+    was published; keys that differ are named, and are an error too.
+
+    Example: lakehouse verify --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
+    """
+    sources = _sources(chosen, source)
+    steps = Steps(wide_console(stderr=True))
+    warehouse = opened(chosen, steps)
+    from cli.tables.accounts import account_of
+
+    accounts = []
+    for name in sources:
+        with (
+            storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
+            steps.step("verify", f"comparing bronze with the batch audit of {name}") as note,
+        ):
+            with prepared_for(warehouse.spark, _rows(warehouse, f"bronze.{name}_events")):
+                accounts.append(account_of(warehouse, name))
+            note(f"{name}: {summary(accounts[-1])}")
+    comparison = None
+    if source is None and (chosen.settings.bootstrap_servers or chosen.settings.kafka_config):
+        comparison = _compared(chosen, warehouse, steps)
+    failures: list[LakehouseError] = [error for account in accounts if (error := _failure(account))]
+    if comparison is not None and comparison.differing:
+        failures.append(topic_differs(comparison))
+    if chosen.as_json:
+        results = {account.source: _as_json(account) for account in accounts}
+        answer(chosen.command, {"sources": results, "topic": comparison and vars(comparison)}, failures)
+    else:
+        _show(accounts)
+        _show_topic(comparison)
+    for failure in failures:
+        say(failure)
+    if failures:
+        raise typer.Exit(failures[0].exit_code)
+
+
+def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison | None:
+    """The topic beside gold; None when there is no gold yet."""
+    from gold.compare import compare
+    from gold.unify import UNIFIED
+
+    topic = chosen.contracts.gold.publication.topic
+    with (
+        storage_errors(job="verify: gold", places=(warehouse.location, warehouse.checkpoints)),
+        steps.step("verify", f"laying {topic} beside gold") as note,
+    ):
+        if not warehouse.exists(UNIFIED):
+            note(f"{UNIFIED} is not there yet")
+            return None
+        with prepared_for(warehouse.spark, _rows(warehouse, UNIFIED)):
+            comparison = compare(warehouse, chosen.settings, chosen.contracts)
+        note(f"{_number(comparison.orders, 'order')} compared, {comparison.differing:,} differ")
+    return comparison
+
+
+def _rows(warehouse: Warehouse, table: str) -> int:
+    """About how many rows the table has; none where there is no table."""
+    return rows_in(warehouse.created_and_size(table)[1]) if warehouse.exists(table) else 0
+
+
+def topic_differs(comparison: Comparison) -> ConservationError:
+    """The error of a topic that is not gold, with the keys."""
+    named = f": {', '.join(comparison.keys)}" if comparison.keys else ""
+    more = comparison.differing - len(comparison.keys)
+    also = f" and {more:,} more" if comparison.keys and more else ""
+    return ConservationError(
+        f"Topic {comparison.topic} is not what was published of gold, in {_number(comparison.differing, 'key')}{named}"
+        f"{also}.",
+        remedy="Find out who else writes to it or deletes from it; then `lakehouse publish --republish` sends all of "
+        "gold again.",
+    )
+
+
+def topic_sentences(comparison: Comparison | None) -> list[str]:
+    """What is to be said of the topic beside that it differs."""
+    if comparison is None:
+        return ["The unified topic was not compared with gold. Next: pass --bootstrap-servers, and no --source"]
+    said = [f"Source {name} was not compared with the topic: {why}." for name, why in comparison.unpublished.items()]
+    if said:
+        said.append("  Next: lakehouse publish")
+    if comparison.behind:
+        said.append(f"{_number(comparison.behind, 'commit')} of gold wait for publication. Next: lakehouse publish")
+    if comparison.orders and not comparison.differing:
+        said.append(f"Topic {comparison.topic} has the {_number(comparison.orders, 'order')} of gold, and no other.")
+    return said
+
+
+def _show_topic(comparison: Comparison | None) -> None:
+    for sentence in topic_sentences(comparison):
+        wide_console().print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def summary(account: Account) -> str:
+    """The source's numbers in one line: `1,234 read = 1,000 applied + …`."""
+    from silver.conservation import COUNTED
+
+    sums = {count: sum(place[count] for place in account.places) for count in COUNTED}
+    return f"{sums.pop('read'):,} read = " + " + ".join(f"{number:,} {count}" for count, number in sums.items())
+
+
+def sentences(account: Account) -> list[str]:
+    """Every finding as a sentence, with the next step after those of a kind."""
+    again = _made_again(account)
+    said = []
+    for kind, found in sorted(account.findings.items(), key=lambda item: (item[0] in HARMLESS, item[0])):
+        if kind == "waiting":
+            said.append(f"{_number(found.records, 'record')} of bronze wait for silver. Next: lakehouse silver")
+            continue
+        for one in found.shown:
+            said.append(f"{_where(one, again)}: {_SENTENCES[kind].format(**_words(one, account.source))}.")
+        if found.number > len(found.shown):
+            said.append(f"… and {found.number - len(found.shown):,} more: {_number(found.records, 'record')} in all.")
+        if kind in _NEXT:
+            said.append(f"  Next: {_NEXT[kind].format(**_words(found.shown[0], account.source))}")
+    return said
+
+
+def _sources(chosen: Chosen, source: str | None) -> Sequence[str]:
+    known = list(chosen.contracts.topics.sources)
+    if source is None:
+        return known
+    if source not in known:
+        raise SettingsError(f"There is no source {source!r}.", remedy=f"Sources are: {', '.join(known)}.")
+    return [source]
+
+
+def _failure(account: Account) -> ConservationError | None:
+    wrong = [
+        f"{_SAYS[kind]} ({_number(found.records, 'record')})"
+        for kind, found in account.findings.items()
+        if kind not in HARMLESS
+    ]
+    if not wrong:
+        return None
+    return ConservationError(
+        f"Source {account.source}: not every record is accounted for: {', '.join(wrong)}.",
+        remedy="Each is named with its offsets and the next step: docs/verify.md says more.",
+    )
+
+
+def _show(accounts: Sequence[Account]) -> None:
+    console = wide_console()
+    for account in accounts:
+        console.print(_table(account))
+        for sentence in sentences(account):
+            console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        if all(kind in HARMLESS for kind in account.findings):
+            done = f"Source {account.source}: every record that was read is accounted for, once."
+            console.print(done, highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(account: Account) -> Table:
+    from silver.conservation import COUNTED
+
+    again = _made_again(account)
+    # Without lines: ten columns of numbers, and a topic's name stays in one piece.
+    table = Table(
+        title=f"Source {account.source}", title_justify="left", title_style="bold", header_style="dim", box=None
+    )
+    table.add_column("topic", overflow="fold")
+    for column in ("partition", *COUNTED, "waiting"):
+        table.add_column(column, justify="right", overflow="fold")
+    for place in account.places:
+        numbers = [f"{place[column]:,}" for column in (*COUNTED, "waiting")]
+        table.add_row(_topic(place, again), str(place["partition"]), *numbers)
+    return table
+
+
+def _as_json(account: Account) -> dict[str, Any]:
+    findings = {kind: vars(found) for kind, found in account.findings.items()}
+    return {"partitions": account.places, "findings": findings, "sentences": sentences(account)}
+
+
+def _made_again(account: Account) -> set[str]:
+    """The topics that were deleted and made again: their ids tell them apart."""
+    ids = {(place["topic"], place["topic_id"]) for place in account.places}
+    topics = [topic for topic, _id in ids]
+    return {topic for topic in topics if topics.count(topic) > 1}
+
+
+def _topic(place: Mapping[str, Any], again: set[str]) -> str:
+    return f"{place['topic']} (id {place['topic_id']})" if place["topic"] in again else str(place["topic"])
+
+
+def _where(found: Mapping[str, Any], again: set[str]) -> str:
+    return f"topic {_topic(found, again)}, partition {found['partition']}"
+
+
+def _words(found: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """What the sentences of a finding are made of."""
+    first, last, records = found.get("first"), found.get("last"), found["records"]
+    span = f"offset {first}" if first == last else f"offsets {first} to {last}"
+    is_part = first is not None and last is not None and records != last - first + 1
+    return {
+        **found,
+        "source": source,
+        "span": span if first is not None else "records of earlier batches",
+        "offsets": f"{records:,} of the {span}" if is_part else span,
+        "is_": "is" if records == 1 else "are",
+        "was": "was" if records == 1 else "were",
+        "them": "it" if records == 1 else "them",
+    }
+
+
+def _number(records: int, what: str) -> str:
+    return f"{records:,} {what}{'' if records == 1 else 's'}"
+
+
+# Of every kind of finding that is an error: its name in the error's one line.
+_SAYS = {
+    "missing": "missing from bronze",
+    "stored_twice": "stored twice",
+    "never_read": "never read",
+    "not_counted": "passed over by silver",
+    "counted_twice": "counted twice",
+    "unbalanced": "in rows of the batch audit that do not add up",
+    "read_otherwise": "in rows of the batch audit that read another number than there is",
+}
+_SENTENCES = {
+    "missing": "{offsets} {was} read, and {is_} not in bronze.{source}_events any more",
+    "stored_twice": "{offsets} {is_} in bronze.{source}_events more than once",
+    "never_read": "{offsets} {was} never read: between two batches of bronze, and not skipped by command",
+    "skipped": "{offsets} {was} skipped by command (ops.batches says why)",
+    "held": "{offsets} {was} not applied: gate 1 has suspended the table (`suspended` in ops.batches says why)",
+    "not_counted": "{offsets} {is_} in bronze, and silver has passed over {them}",
+    "counted_twice": "{offsets} {was} counted by more than one batch of silver",
+    "unbalanced": "batch {batch} of silver, {span}, read {said:,} records and accounts for {found:,}",
+    "read_otherwise": "batch {batch} of silver, {span}, read {said:,} records where there are {found:,}",
+}
+_ANEW = "make silver anew from bronze (docs/verify.md)."
+_AGAIN = (
+    "while the topic has {them}: lakehouse offsets set {source} --topic {topic} --partition {partition} --to {first}"
+)
+_NEXT = {
+    "held": "lakehouse silver tries again; docs/quality.md says how a table goes on.",
+    "missing": f"{_AGAIN}, then lakehouse bronze; then {_ANEW}",
+    "stored_twice": "DESCRIBE HISTORY of bronze.{source}_events says what wrote {them}; silver is as it should be.",
+    "never_read": f"{_AGAIN}, then lakehouse run.",
+    "not_counted": _ANEW,
+    "counted_twice": _ANEW,
+    "unbalanced": _ANEW,
+    "read_otherwise": _ANEW,
+}

@@ -1,0 +1,209 @@
+"""Connectors on a cluster: what a deployment would change, what the connector says of its options, and what runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from connectors.connectors import Connector, is_secret
+from connectors.findings import Part
+from connectors.rest import Worker, heads, masked
+from lakehouse.errors import ConnectorMissingError
+
+Outcome = Literal["created", "changed", "unchanged"]
+SETTLE_SECONDS = 60.0
+# After a change the workers report the old tasks for a moment: a state counts once it was seen so often.
+SEEN_TIMES = 3
+_PAUSE_SECONDS = 1.0
+
+
+class Change(Part):
+    """What a deployment does to one connector. Keys only: a value may be a secret."""
+
+    connector: str
+    outcome: Outcome
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = {"added": self.added, "removed": self.removed, "changed": self.changed}
+        return "; ".join(f"{word}: {', '.join(keys)}" for word, keys in parts.items() if keys)
+
+
+class FieldError(Part):
+    """What a connector says against one of its options."""
+
+    connector: str
+    key: str
+    what: str
+
+
+class Task(Part):
+    """A task of a connector."""
+
+    number: int
+    state: str
+    worker: str
+    trace: str = ""
+    """The exceptions of a failed task, one a line, secrets hidden."""
+
+
+class State(Part):
+    """A connector as the cluster runs it."""
+
+    connector: str
+    state: str
+    worker: str
+    trace: str = ""
+    tasks: tuple[Task, ...] = ()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it, or one of its tasks, has failed."""
+        return "FAILED" in {self.state, *(task.state for task in self.tasks)}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is still starting: it is held, or has failed, or each of its tasks runs or has failed."""
+        if self.state in {"PAUSED", "STOPPED", "FAILED"}:
+            return True
+        over = {task.state for task in self.tasks} <= {"RUNNING", "FAILED"}
+        return self.state == "RUNNING" and bool(self.tasks) and over
+
+    @property
+    def first_line(self) -> str:
+        """The first line of what went wrong; empty when nothing has."""
+        traces = [self.trace, *(task.trace for task in self.tasks)]
+        return next((trace.splitlines()[0] for trace in traces if trace), "")
+
+
+def change_of(connector: Connector, running: Mapping[str, str] | None) -> Change:
+    """What putting the connector's options in the place of the running ones changes. `name` is no option of its own."""
+    if running is None:
+        return Change(connector=connector.name, outcome="created")
+    old = {key: value for key, value in running.items() if key != "name"}
+    new = {key: value for key, value in connector.config.items() if key != "name"}
+    differs = tuple(sorted(key for key in old.keys() & new.keys() if old[key] != new[key]))
+    return Change(
+        connector=connector.name,
+        outcome="unchanged" if old == new else "changed",
+        added=tuple(sorted(new.keys() - old.keys())),
+        removed=tuple(sorted(old.keys() - new.keys())),
+        changed=differs,
+    )
+
+
+def field_errors(connector: Connector, told: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    """The errors in what Kafka Connect answers to a validation, without the values of options that may be secrets."""
+    secrets = [value for key, value in connector.config.items() if is_secret(key)]
+    found = []
+    for one in told.get("configs") or ():
+        value = one.get("value") or {}
+        key = str(value.get("name") or (one.get("definition") or {}).get("name") or "")
+        for error in value.get("errors") or ():
+            what = "the value is refused" if is_secret(key) else masked(str(error), secrets)
+            found.append(FieldError(connector=connector.name, key=key, what=what))
+    return tuple(found)
+
+
+def state_of(told: Mapping[str, Any], *, config: Mapping[str, str] | None = None) -> State:
+    """A connector's state out of what Kafka Connect answers. `config` are its options, for the secrets in them."""
+    secrets = [value for key, value in (config or {}).items() if is_secret(key)]
+
+    def trace(part: Mapping[str, Any]) -> str:
+        return "\n".join(heads(masked(str(part.get("trace") or ""), secrets)))
+
+    whole = told.get("connector") or {}
+    return State(
+        connector=str(told.get("name", "")),
+        state=str(whole.get("state", "")),
+        worker=str(whole.get("worker_id", "")),
+        trace=trace(whole),
+        tasks=tuple(
+            Task(
+                number=int(task.get("id", 0)),
+                state=str(task.get("state", "")),
+                worker=str(task.get("worker_id", "")),
+                trace=trace(task),
+            )
+            for task in told.get("tasks") or ()
+        ),
+    )
+
+
+def running_connectors(worker: Worker) -> tuple[Connector, ...]:
+    """The connectors that the cluster has, as configurations."""
+    return tuple(
+        Connector(
+            name=name,
+            config={key: str(value) for key, value in ((told.get("info") or {}).get("config") or {}).items()},
+            file=worker.url,
+        )
+        for name, told in sorted(worker.running().items())
+    )
+
+
+def states(worker: Worker) -> tuple[State, ...]:
+    """The states of all connectors of the cluster, by name."""
+    return tuple(
+        state_of(told.get("status") or {"name": name}, config=(told.get("info") or {}).get("config"))
+        for name, told in sorted(worker.running().items())
+    )
+
+
+def settled(
+    worker: Worker,
+    name: str,
+    *,
+    seconds: float = SETTLE_SECONDS,
+    config: Mapping[str, str] | None = None,
+    is_there: Callable[[State], bool] = lambda state: state.is_settled,
+    pause: Callable[[float], None] = time.sleep,
+) -> State:
+    """The connector's state once it has settled: seen SEEN_TIMES, one after the other. The last one when time is up.
+
+    Bounded by the number of looks, a second apart, not by a clock. A connector that was just created may be unknown for
+    a moment: then its state is empty.
+    """
+    seen = 0
+    state = State(connector=name, state="", worker="")
+    for _look in range(max(int(seconds / _PAUSE_SECONDS), SEEN_TIMES)):
+        try:
+            state = state_of(worker.status(name), config=config)
+        except ConnectorMissingError:
+            state = State(connector=name, state="", worker="")
+        seen = seen + 1 if is_there(state) else 0
+        if seen >= SEEN_TIMES:
+            break
+        pause(_PAUSE_SECONDS)
+    return state
+
+
+def left_behind(connector: Connector) -> tuple[str, ...]:
+    """What stays when a connector is deleted, and what each costs, as sentences."""
+    said = [
+        "Its topics and their records stay.",
+        "Its offsets stay: a connector of the same name and prefix goes on from there. To forget them, before you "
+        f"delete it: lakehouse connect offsets reset {connector.name}",
+    ]
+    if connector.database == "postgresql":
+        publication = connector.get("publication.name", "dbz_publication")
+        said.append(
+            f"The replication slot {connector.slot} on {connector.server} stays, and PostgreSQL keeps all WAL from "
+            "here on until it is dropped. When no connector will go on from it, in the database "
+            f"{connector.get('database.dbname')}: SELECT pg_drop_replication_slot({_literal(connector.slot)}); "
+            "PostgreSQL refuses that while the slot is active, which it is for a moment after the delete."
+        )
+        said.append(f"The publication {publication} stays; it costs nothing. DROP PUBLICATION {publication};")
+    if connector.reads_binlog:
+        said.append(
+            f"The schema history stays in {connector.get('schema.history.internal.kafka.topic')}: a connector that "
+            "goes on from the offsets needs it."
+        )
+    return tuple(said)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

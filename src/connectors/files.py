@@ -1,0 +1,119 @@
+"""A connector's JSON file, read so that every mistake of the file is a finding with its line.
+
+Kafka Connect takes `{"name": ..., "config": {...}}` to create a connector, and the bare options to change it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connectors.connectors import Connector
+from connectors.findings import Finding
+from lakehouse.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class ConnectorFile:
+    """What a file holds: the connector if it is one, and what is wrong with the file itself."""
+
+    connector: Connector | None
+    findings: tuple[Finding, ...] = ()
+
+
+def read_file(path: Path) -> ConnectorFile:
+    """The connector in a file. Raises SettingsError when the file cannot be read at all."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SettingsError(f"{path} cannot be read: {why}.", remedy="Give the path of a connector's JSON.") from None
+    return read_text(text, file=str(path), name=path.stem)
+
+
+def read_text(text: str, *, file: str, name: str) -> ConnectorFile:
+    """The connector in a text. `name` is its name where the text has options only."""
+    findings: list[Finding] = []
+
+    def found(check: str, line: int | None, key: str, what: str, remedy: str) -> None:
+        findings.append(Finding(check=check, file=file, line=line, connector=name, key=key, what=what, remedy=remedy))
+
+    comments, bare = without_comments(text)
+    for line in comments:
+        found("json", line, "(file)", "a comment: JSON has none, and Kafka Connect refuses the file.", "Remove it.")
+    repeated: list[str] = []
+    try:
+        told = json.loads(bare, object_pairs_hook=lambda pairs: _object(pairs, repeated))
+    except json.JSONDecodeError as error:
+        found("json", error.lineno, "(file)", f"not valid JSON: {_explained(error, bare)}.", "Mend the line.")
+        return ConnectorFile(None, tuple(findings))
+    lines = _lines(bare)
+    for key in repeated:
+        found("json", lines.get(key), key, "the option stands here twice; the last one counts.", "Remove one of them.")
+    if isinstance(told, dict) and isinstance(told.get("config"), dict):
+        name, options = str(told.get("name", name)), told["config"]
+    elif isinstance(told, dict) and "connector.class" in told:
+        name, options = str(told.get("name", name)), told
+    else:
+        what = 'no connector: neither {"name", "config"} nor options with connector.class.'
+        found("json", 1, "(file)", what, "Give the connector's configuration.")
+        return ConnectorFile(None, tuple(findings))
+    config = {}
+    for key, value in options.items():
+        if isinstance(value, bool):
+            config[key] = str(value).lower()
+        elif isinstance(value, str | int | float):
+            config[key] = str(value)
+        else:
+            kind = "nothing (null)" if value is None else "a list" if isinstance(value, list) else "an object"
+            found("json", lines.get(key), key, f"the value is {kind}; an option is text.", "Write it as a string.")
+    return ConnectorFile(Connector(name=name, config=config, file=file, lines=lines), tuple(findings))
+
+
+def without_comments(text: str) -> tuple[tuple[int, ...], str]:
+    """The lines where comments begin, and the text with blanks in their places, every line where it was."""
+    lines, pieces, end = [], [], 0
+    for start, stop in _comments(text):
+        lines.append(text.count("\n", 0, start) + 1)
+        pieces += [text[end:start], re.sub(r"[^\n]", " ", text[start:stop])]
+        end = stop
+    return tuple(lines), "".join([*pieces, text[end:]])
+
+
+# A string, which may hold what looks like a comment, or a comment.
+_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z)|#[^\n]*)', re.DOTALL)
+
+
+def _comments(text: str) -> Iterator[tuple[int, int]]:
+    for token in _TOKEN.finditer(text):
+        if token["comment"] is not None:
+            yield token.span()
+
+
+def _object(pairs: list[tuple[str, Any]], repeated: list[str]) -> dict[str, Any]:
+    names = [name for name, _value in pairs]
+    repeated.extend(sorted({name for name in names if names.count(name) > 1}))
+    return dict(pairs)
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The line of every key; of one that stands twice, the last."""
+    keys = re.finditer(r'("(?:\\.|[^"\\\n])*")\s*:', text)
+    return {json.loads(key[1]): text.count("\n", 0, key.start()) + 1 for key in keys}
+
+
+def _explained(error: json.JSONDecodeError, text: str) -> str:
+    """What Python's parser stumbles over, in plain words."""
+    if text[: error.pos].rstrip().endswith(",") and text[error.pos : error.pos + 1] in {"}", "]"}:
+        return "a comma before the closing bracket"
+    if error.msg == "Illegal trailing comma before end of object":
+        return "a comma before the closing bracket"
+    if error.msg == "Expecting ',' delimiter":
+        return "a comma or a bracket is missing before this place"
+    if error.msg == "Expecting property name enclosed in double quotes":
+        return "a key in double quotes is missing"
+    return error.msg[:1].lower() + error.msg[1:]

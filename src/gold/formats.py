@@ -1,0 +1,165 @@
+"""The records of the BigQuery-bound topic, in the format that the contract says: flat JSON, or JSON with its schema.
+
+Key `composite_key`; value the order, null for a deleted order; headers `change_type` and `change_sequence`. The
+sequence is BigQuery's `_CHANGE_SEQUENCE_NUMBER`: 1 to 4 sections of 1 to 16 hex digits, compared section by section
+(BigQuery documentation, "Stream table updates with change data capture"). `connect-json` is what Kafka Connect's
+JsonConverter reads with `schemas.enable`: key and value are structs, every field of the value is optional, and the
+schema is the same text in every record.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.models import PublicationFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+# Times are instants with all their digits; a field without a value is null.
+JSON_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC", "ignoreNullFields": "false"}
+
+
+def flat_key() -> Column:
+    """`{"composite_key":"PG-1001"}`."""
+    return F.to_json(F.struct("composite_key"))
+
+
+def flat_value(columns: Mapping[str, str]) -> Column:
+    """The columns as one JSON object, in their order."""
+    return F.to_json(F.struct(*columns), JSON_OPTIONS)
+
+
+# A TIMESTAMP is an instant, so it is a text with a zone. As a number, MicroTimestamp, it would be a time without one,
+# and the sink reads a number below zero wrongly if it has a fraction of a second.
+_TYPES: Mapping[str, Mapping[str, Any]] = {
+    "TINYINT": {"type": "int8"},
+    "SMALLINT": {"type": "int16"},
+    "INT": {"type": "int32"},
+    "BIGINT": {"type": "int64"},
+    "BOOLEAN": {"type": "boolean"},
+    "STRING": {"type": "string"},
+    "BINARY": {"type": "bytes"},
+    "DATE": {"type": "int32", "name": "org.apache.kafka.connect.data.Date", "version": 1},
+    "TIMESTAMP": {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1},
+    "TIMESTAMP_NTZ": {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1},
+}
+# The digits that every whole number of so many keeps in 64 bits.
+_DIGITS_OF_BIGINT = 18
+
+
+def connect_key() -> Column:
+    """A struct with the one field `composite_key`, which is required."""
+    schema = {"type": "string", "optional": False, "field": "composite_key"}
+    return _with_schema([schema], F.struct("composite_key"))
+
+
+def connect_value(columns: Mapping[str, str]) -> Column:
+    """A struct with the columns (name, Spark SQL type) in their order. Raises ValueError for a type it cannot carry."""
+    schemas = [{**_type(sql_type), "optional": True, "field": name} for name, sql_type in columns.items()]
+    return _with_schema(
+        schemas, F.struct(*[_payload(name, sql_type).alias(name) for name, sql_type in columns.items()])
+    )
+
+
+def _with_schema(fields: list[dict[str, Any]], payload: Column) -> Column:
+    schema = {"type": "struct", "fields": fields, "optional": False}
+    text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+    return F.concat(F.lit(f'{{"schema":{text},"payload":'), F.to_json(payload, JSON_OPTIONS), F.lit("}"))
+
+
+def _type(sql_type: str) -> Mapping[str, Any]:
+    digits = _decimal_digits(sql_type)
+    if digits is not None:
+        precision, scale = digits
+        parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
+        name = "org.apache.kafka.connect.data.Decimal"
+        return {"type": "bytes", "name": name, "version": 1, "parameters": parameters}
+    if sql_type not in _TYPES:
+        raise ValueError(f"connect-json cannot carry {sql_type}")
+    return _TYPES[sql_type]
+
+
+def _decimal_digits(sql_type: str) -> tuple[int, int] | None:
+    """Precision and scale of a decimal type; None for any other."""
+    match = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", sql_type)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _payload(name: str, sql_type: str) -> Column:
+    """What stands for the column in the payload. Bytes are base64 there, and a TIMESTAMP is a text, by `to_json`."""
+    column = F.col(name)
+    digits = _decimal_digits(sql_type)
+    if digits is not None:
+        return _unscaled(column, *digits)
+    if sql_type == "DATE":
+        return F.unix_date(column)
+    if sql_type == "TIMESTAMP_NTZ":
+        # As text it takes the zone it is told; a cast would take the session's.
+        return F.unix_micros(F.concat(column.cast("string"), F.lit("Z")).cast("timestamp"))
+    return column
+
+
+def _unscaled(number: Column, precision: int, scale: int) -> Column:
+    """The decimal without its point, as a big-endian number in two's complement of 8 bytes, or of 16."""
+    one = _decimal(1, scale)
+    if precision <= _DIGITS_OF_BIGINT:
+        return F.unhex(_hex(F.call_function("div", number, one), bits=64))
+    # `div` and the remainders are exact for decimals of any size; every part is small enough for a BIGINT.
+    word, half = _decimal(2**64, scale), _decimal(2**32, scale)
+    low_64 = F.pmod(number, word)
+    # `div` rounds towards zero, `pmod` downwards. (A comparison with 0 would round digits away to have room for it.)
+    carry = F.when(number % word == low_64, 0).otherwise(1)
+    high_64 = F.call_function("div", number, word) - carry
+    high_32, low_32 = F.call_function("div", low_64, half), F.call_function("div", F.pmod(low_64, half), one)
+    return F.unhex(F.concat(_hex(high_64, bits=64), _hex(high_32, bits=32), _hex(low_32, bits=32)))
+
+
+def _decimal(unscaled: int, scale: int) -> Column:
+    """The whole number with its last `scale` digits behind the point, as an exact decimal."""
+    digits = str(unscaled).rjust(scale + 1, "0")
+    whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
+    precision = max(len(str(unscaled)), scale, 1)
+    return F.lit(f"{whole}.{fraction}").cast(f"decimal({precision},{scale})")
+
+
+def _hex(whole: Column, *, bits: int) -> Column:
+    return F.lpad(F.hex(whole), bits // 4, "0")
+
+
+_KEYS: Mapping[PublicationFormat, Callable[[], Column]] = {
+    "json": flat_key,
+    "connect-json": connect_key,
+}
+_VALUES: Mapping[PublicationFormat, Callable[[Mapping[str, str]], Column]] = {
+    "json": flat_value,
+    "connect-json": connect_value,
+}
+
+
+def records(
+    states: DataFrame, *, columns: Mapping[str, str], generation: int, record_format: PublicationFormat
+) -> DataFrame:
+    """`key`, `value` (NULL: deleted), `change_type`, `change_sequence`: one record a key.
+
+    `columns` are the fields of the value with their Spark types. `generation` grows with every gold table that is made
+    anew, so a sequence never goes back.
+    """
+    return states.select(
+        _KEYS[record_format]().alias("key"),
+        F.when(~F.col("is_deleted"), _VALUES[record_format](columns)).alias("value"),
+        F.when(F.col("is_deleted"), "DELETE").otherwise("UPSERT").alias("change_type"),
+        change_sequence(F.lit(generation), F.col("version")).alias("change_sequence"),
+    )
+
+
+def change_sequence(generation: Column, version: Column) -> Column:
+    """`<generation>/<version>`, each as 16 hex digits."""
+    sections = [F.lpad(F.hex(section.cast("bigint")), 16, "0") for section in (generation, version)]
+    return F.concat_ws("/", *sections)

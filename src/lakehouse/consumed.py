@@ -1,0 +1,100 @@
+"""Up to which version of a table a consumer of its changes has come: the rows `taken` of `ops.batches`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import functions as F
+
+from lakehouse.batches import append, batches
+from lakehouse.spark.tables import Warehouse
+
+Known = Mapping[str, Mapping[str, "Version"]]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A commit of one table. `created_ms` tells a table from a later one of the same name.
+
+    `size_in_bytes` of its data, and how many `rows` a gate has judged, where that was looked at: these tell no version
+    from another.
+    """
+
+    table: str
+    created_ms: int
+    number: int
+    size_in_bytes: int = field(default=0, compare=False)
+    rows: int | None = field(default=None, compare=False)
+
+    def goes_on_to(self, later: Version) -> bool:
+        """Whether `later` is a later commit of this very table: not of one made anew, or restored to before this."""
+        return self.created_ms == later.created_ms and self.number <= later.number
+
+
+def current(warehouse: Warehouse, table: str) -> Version:
+    """The table's last commit."""
+    created_ms, size_in_bytes = warehouse.created_and_size(table)
+    return Version(table, created_ms, warehouse.version(table), size_in_bytes)
+
+
+class Consumed:
+    """Which commits all consumers have taken: read when it is first asked for, then remembered.
+
+    For a process while it has the lease, and nobody else writes.
+    """
+
+    def __init__(self) -> None:
+        self._known: Known | None = None
+        self._sequence = 0
+
+    def now(self, warehouse: Warehouse) -> Known:
+        """The last commit of each table that each consumer has taken: consumer, table."""
+        if self._known is None:
+            self._known, self._sequence = _read(warehouse)
+        return self._known
+
+    def record(
+        self, warehouse: Warehouse, taken: Mapping[str, Iterable[Version]], *, forgotten: Collection[str] = ()
+    ) -> None:
+        """Write down, in one commit, which commits consumers have taken, and take back all that others had.
+
+        Nothing to write is no commit.
+        """
+        known = {consumer: of for consumer, of in self.now(warehouse).items() if consumer not in forgotten}
+        new = {consumer: {one.table: one for one in versions} for consumer, versions in taken.items()}
+        rows: list[tuple[object, ...]] = [
+            (consumer, table, None, None, None)
+            for consumer in forgotten
+            for table in self.now(warehouse).get(consumer, ())
+        ]
+        rows += [
+            (consumer, one.table, one.created_ms, one.number, one.rows)
+            for consumer, of_consumer in new.items()
+            for one in of_consumer.values()
+        ]
+        if not rows:
+            return
+        names = ("consumer", "table", "table_created_ms", "version", "rows")
+        sequence = self._sequence + 1
+        append(warehouse, "gold", [{"sequence": sequence, "taken": dict(zip(names, row, strict=True))} for row in rows])
+        merged = {consumer: {**known.get(consumer, {}), **of_consumer} for consumer, of_consumer in new.items()}
+        self._known, self._sequence = {**known, **merged}, sequence
+
+
+def _read(warehouse: Warehouse) -> tuple[Known, int]:
+    """What all consumers have taken, and the number of the last write."""
+    rows = (
+        batches(warehouse, "gold")
+        .where("taken IS NOT NULL")
+        .groupBy("taken.consumer", "taken.table")
+        .agg(F.max_by("taken", "sequence").alias("taken"), F.max("sequence").alias("sequence"))
+        .collect()
+    )
+    found: dict[str, dict[str, Version]] = {}
+    for row in rows:
+        taken = row["taken"]
+        if taken["version"] is not None:
+            version = Version(taken["table"], taken["table_created_ms"], taken["version"], rows=taken["rows"])
+            found.setdefault(taken["consumer"], {})[version.table] = version
+    return found, max((row["sequence"] for row in rows), default=0)

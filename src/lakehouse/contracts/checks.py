@@ -1,0 +1,446 @@
+"""What the contracts must be to one another: every name that one uses, another has. Imports without pyspark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from lakehouse.contracts.column_types import DIGITS_OF_DOUBLE, HOLDERS, STRING, ColumnType, DecimalType
+from lakehouse.contracts.models import (
+    Column,
+    Contracts,
+    Expectation,
+    FeedTopics,
+    Gate,
+    GoldTables,
+    Publication,
+    SilverTable,
+    Source,
+    StartAtOffsets,
+    TableExpectation,
+)
+from lakehouse.errors import ContractError, ContractProblem
+from lakehouse.quality.arguments import (
+    ROW_RULES,
+    argument_mistakes,
+    row_rule_mistakes,
+    table_rule_mistakes,
+    table_rules,
+    why_not_of_changes,
+)
+
+TOPICS, TABLES, ROW_GATE = "bronze/topics.yaml", "silver/tables.yaml", "silver/gate.yaml"
+GOLD, TABLE_GATE = "gold/tables.yaml", "gold/gate.yaml"
+UNIFIED_ORDERS = "unified_orders"
+# What gold adds to the columns of the contract.
+GOLD_ADDS = ("source_database", "fulfillment_status", "composite_key", "processed_at")
+# A published row may be larger than its record by so much: the schema of connect-json, times as text, the headers.
+ROW_OVERHEAD = 65_536
+# What connect-json writes besides decimals.
+CONNECT_TYPES = ("BIGINT", "BINARY", "BOOLEAN", "DATE", "INT", "SMALLINT", "STRING", "TIMESTAMP")
+
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong, in which of the contract's files, and at which of its keys."""
+
+    file: str
+    path: Path
+    what: str
+
+
+def mistakes(contracts: Contracts) -> Iterator[Mistake]:
+    """Every mistake between the contracts, in the order of the flow."""
+    yield from _topics(contracts)
+    for name, table in contracts.silver.tables.items():
+        yield from _table(contracts, name, table)
+    yield from _gate(contracts, contracts.silver_gate, ROW_GATE)
+    yield from _gold(contracts, contracts.gold)
+    yield from _gate(contracts, contracts.gold_gate, TABLE_GATE)
+    yield from _publication_gate(contracts)
+
+
+def _topics(contracts: Contracts) -> Iterator[Mistake]:
+    """Every feed is the only one of its name and has a table; feeds that share a topic can be told apart."""
+    sources = contracts.topics.sources
+    owner_of_feed: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for source_name, source in sources.items():
+        for name, feed in source.feeds.items():
+            here: Path = ("sources", source_name, "feeds", name)
+            if name in owner_of_feed:
+                what = f"source {owner_of_feed[name]} has a feed {name} too: both would be silver.{name}"
+                yield Mistake(TOPICS, here, what)
+            owner_of_feed[name] = source_name
+            if name not in contracts.silver.tables:
+                yield Mistake(TOPICS, here, _unknown("table", name, contracts.silver.tables, where=TABLES))
+            owners |= dict.fromkeys(feed.topics, name)
+        yield from _start(source_name, source)
+    yield from _shared_topics(sources)
+    yield from _ignored_topics(sources)
+    published = contracts.gold.publication.topic
+    for topic in (published, contracts.gold.publication.progress_topic):
+        if topic in owners or any(feed.has_topic(topic) for feed in _feeds(sources).values()):
+            what = f"{topic} is a topic that bronze reads: gold would feed itself"
+            yield Mistake(GOLD, ("publication", "topic"), what)
+
+
+def _feeds(sources: Mapping[str, Source]) -> Mapping[tuple[str, str], FeedTopics]:
+    return {(source, name): feed for source, declared in sources.items() for name, feed in declared.feeds.items()}
+
+
+def _shared_topics(sources: Mapping[str, Source]) -> Iterator[Mistake]:
+    """Feeds have a topic in common only where their records can be told apart."""
+    feeds = list(_feeds(sources).items())
+    for number, ((source, name), feed) in enumerate(feeds):
+        for (other_source, other_name), other in feeds[:number]:
+            named = [("topics", topic) for topic in filter(other.has_topic, feed.topics)]
+            found = [("topic_patterns", topic) for topic in filter(feed.has_topic, other.topics)]
+            same = [("topic_patterns", pattern) for pattern in feed.topic_patterns if pattern in other.topic_patterns]
+            for where, topic in [*named, *found, *same][:1]:
+                why = "of another source" if source != other_source else _not_told_apart(feed, other)
+                if why is not None:
+                    here = ("sources", source, "feeds", name, where)
+                    yield Mistake(TOPICS, here, f"topic {topic} belongs to {other_name} too, {why}")
+
+
+def require_told_apart(name: str, source: Source, topics: Iterable[str]) -> None:
+    """Raise ContractError where feeds of the source share one of these topics and their records cannot be told apart.
+
+    Which topics the patterns of two feeds have in common is known from the broker alone.
+    """
+    problems = []
+    for topic in topics:
+        sharing = [(feed, declared) for feed, declared in source.feeds.items() if declared.has_topic(topic)]
+        for number, (feed, declared) in enumerate(sharing):
+            for other, of_other in sharing[:number]:
+                why = _not_told_apart(declared, of_other)
+                if why is not None:
+                    key = f"sources.{name}.feeds.{feed}"
+                    problems.append(ContractProblem(TOPICS, None, key, f"topic {topic} belongs to {other} too, {why}"))
+    if problems:
+        raise ContractError(problems)
+
+
+def _not_told_apart(feed: FeedTopics, other: FeedTopics) -> str | None:
+    """Why the records of two feeds cannot be told apart by their tables; None where they can."""
+    if "outbox" in (feed.envelope, other.envelope):
+        return "and records of an outbox do not name their table"
+    if not all(one.tables or one.table_patterns for one in (feed, other)):
+        return "so both need `tables` or `table_patterns`: they tell the records apart"
+    if feed.other_tables != other.other_tables:
+        return "so both need the same `other_tables`"
+    both = [*{*feed.tables} & {*other.tables}]
+    for one, named in ((feed, other), (other, feed)):
+        both += [t for t in named.tables if any(re.fullmatch(pattern, t) for pattern in one.table_patterns)]
+    if both:
+        return f"and table {min(both)} as well"
+    return "and `table_patterns` of both may name one table" if feed.table_patterns and other.table_patterns else None
+
+
+def _ignored_topics(sources: Mapping[str, Source]) -> Iterator[Mistake]:
+    """No topic that is to be ignored is a feed's."""
+    for source, declared in sources.items():
+        for topic in declared.ignored_topics:
+            for name, feed in declared.feeds.items():
+                if feed.has_topic(topic):
+                    yield Mistake(
+                        TOPICS,
+                        ("sources", source, "ignored_topics"),
+                        f"topic {topic} is to be ignored, and belongs to feed {name}",
+                    )
+
+
+def _start(name: str, source: Source) -> Iterator[Mistake]:
+    if isinstance(source.start, StartAtOffsets):
+        named = [topic for feed in source.feeds.values() for topic in feed.topics]
+        for topic in source.start.offsets:
+            if topic not in named and not any(feed.has_topic(topic) for feed in source.feeds.values()):
+                here = ("sources", name, "start", "offsets", topic)
+                yield Mistake(TOPICS, here, _unknown("topic", topic, named, where=f"source {name}"))
+
+
+def _table(contracts: Contracts, name: str, table: SilverTable) -> Iterator[Mistake]:
+    here = ("tables", name)
+    feeds = {feed: told for (_source, feed), told in _feeds(contracts.topics.sources).items()}
+    if name not in feeds:
+        yield Mistake(TABLES, here, _unknown("feed", name, feeds, where=TOPICS))
+        return
+    for key in table.keys:
+        if key not in table.columns:
+            yield Mistake(TABLES, (*here, "keys"), _unknown("column", key, table.columns, where="columns"))
+        elif table.columns[key].optional:
+            yield Mistake(TABLES, (*here, "columns", key, "optional"), "a column of the key cannot be optional")
+    for column, declared in table.columns.items():
+        path = (*here, "columns", column)
+        if declared.from_topic is not None:
+            yield from _from_topic(path, declared)
+        yield from _source_type(path, declared)
+        if feeds[name].envelope == "table":
+            yield from _cut_digits(path, declared, feeds[name])
+    if feeds[name].envelope == "table":
+        yield from _table_of_changes(here, table)
+    else:
+        yield from _table_of_outbox(here, table)
+
+
+def _from_topic(here: tuple[str, ...], declared: Column) -> Iterator[Mistake]:
+    if re.compile(declared.from_topic or "").groups != 1:
+        yield Mistake(TABLES, (*here, "from_topic"), "the pattern needs one group: the part that is the value")
+    if declared.type != STRING:
+        yield Mistake(TABLES, (*here, "type"), f"what stands in a topic's name is STRING, not {declared.type.ddl}")
+    if declared.fields:
+        yield Mistake(TABLES, (*here, "fields"), "the value stands in the topic's name, not in a field: leave it out")
+
+
+def _source_type(here: tuple[str, ...], column: Column) -> Iterator[Mistake]:
+    """The type holds every value that the database's type has."""
+    source, held = column.source_type, column.element_type
+    if source is None:
+        return
+    kind = "DECIMAL" if isinstance(held, DecimalType) else held.ddl
+    if kind not in HOLDERS[source.name]:
+        what = f"{source.text} is read into {' or '.join(HOLDERS[source.name])}, not into {held.ddl}"
+        yield Mistake(TABLES, (*here, "source_type"), what)
+    elif kind == "BOOLEAN" and source.sizes != (1,):
+        yield Mistake(TABLES, (*here, "source_type"), f"only bit(1) fits BOOLEAN: read {source.text} into STRING")
+    elif source.name == "unsigned_bigint" and isinstance(held, DecimalType) and held.precision - held.scale < 20:
+        what = f"{held.ddl} is too small for unsigned_bigint: write DECIMAL(20,0)"
+        yield Mistake(TABLES, (*here, "type"), what)
+
+
+def _cut_digits(here: tuple[str, ...], column: Column, feed: FeedTopics) -> Iterator[Mistake]:
+    """Where the connector itself cuts digits, the contract says that it may."""
+    why = _why_cut(column, feed)
+    if why is not None and not column.allow_cut_digits:
+        what = f"{why}: write allow_cut_digits: true if that is accepted"
+        yield Mistake(TABLES, (*here, "allow_cut_digits"), what)
+
+
+def _why_cut(column: Column, feed: FeedTopics) -> str | None:
+    held, source = column.element_type, column.source_name
+    if feed.decimal_handling_mode == "double" and source != "unsigned_bigint":
+        digits = _digits(column) if isinstance(held, DecimalType) or source == "numeric" else 0
+        if digits is None or digits > DIGITS_OF_DOUBLE:
+            most = "any number of" if digits is None else digits
+            return f"decimal_handling_mode double keeps {DIGITS_OF_DOUBLE} digits, and this column has {most} digits"
+    is_time = source in ("time", "timestamp") or (held.ddl == "TIMESTAMP" and source != "timestamptz")
+    if is_time and feed.time_precision_mode == "connect" and column.epoch_unit != "millis":
+        return "time_precision_mode connect cuts times to milliseconds (a column that has no more: epoch_unit: millis)"
+    if source == "varbit":
+        return "the connector cuts the leading zeros of varbit"
+    return None
+
+
+def _digits(column: Column) -> int | None:
+    """How many digits the column has at most; None: any number."""
+    if column.source_type and column.source_type.sizes:
+        return column.source_type.sizes[0]
+    return column.element_type.precision if isinstance(column.element_type, DecimalType) else None
+
+
+def _table_of_changes(here: tuple[str, ...], table: SilverTable) -> Iterator[Mistake]:
+    if table.payload != "full":
+        yield Mistake(TABLES, (*here, "payload"), "only an outbox has partial payloads: write full, or leave it out")
+    if table.apply_as_deletes:
+        what = "in a table feed the operation d deletes, and no other: leave it out"
+        yield Mistake(TABLES, (*here, "apply_as_deletes"), what)
+
+
+def _table_of_outbox(here: tuple[str, ...], table: SilverTable) -> Iterator[Mistake]:
+    if table.sequence_by != "kafka_offset":
+        what = "outbox events carry no position: write kafka_offset"
+        yield Mistake(TABLES, (*here, "sequence_by"), what)
+    if table.append_only:
+        yield Mistake(TABLES, (*here, "append_only"), "an outbox tells of rows by their key: name it in `keys`")
+    elif len([key for key in table.keys if key in table.columns and table.columns[key].from_topic is None]) != 1:
+        what = "an outbox feed has exactly one key: the aggregateid stands for it where the payload lacks it"
+        yield Mistake(TABLES, (*here, "keys"), what)
+
+
+def _gate(contracts: Contracts, gate: Gate, file: str) -> Iterator[Mistake]:
+    tables = contracts.silver.tables
+    for feed in gate.feeds:
+        if feed not in tables:
+            yield Mistake(file, ("feeds",), _unknown("feed", feed, tables, where=TABLES))
+    yield from _expectations(file, "expectations", gate.expectations)
+    for number, rule in enumerate(gate.expectations):
+        here = ("expectations", number)
+        for feed in rule.feeds:
+            if feed not in gate.feeds:
+                yield Mistake(file, (*here, "feeds"), _unknown("feed", feed, gate.feeds, where="this gate"))
+        for feed in rule.feeds or gate.feeds:
+            if feed in tables:
+                yield from _columns(file, here, rule, tables[feed].columns, where=f"table {feed}")
+                yield from _scope(file, here, rule, tables[feed].keys)
+
+
+def _publication_gate(contracts: Contracts) -> Iterator[Mistake]:
+    rules = contracts.gold_gate.publication
+    yield from _expectations(TABLE_GATE, "publication", rules)
+    for number, rule in enumerate(rules):
+        here = ("publication", number)
+        if rule.feeds:
+            what = "these rules are about every source, in gold.unified_orders: leave it out"
+            yield Mistake(TABLE_GATE, (*here, "feeds"), what)
+        columns = (*contracts.gold.columns, *GOLD_ADDS)
+        yield from _columns(TABLE_GATE, here, rule, columns, where="gold.unified_orders")
+        yield from _scope(TABLE_GATE, here, rule, ("composite_key",))
+
+
+def _expectations(file: str, key: str, rules: Sequence[Expectation]) -> Iterator[Mistake]:
+    """What is wrong with the rules of a gate by themselves, whatever their tables are."""
+    of_rows = file == ROW_GATE
+    known, possible = (ROW_RULES, ("warn", "quarantine", "fail")) if of_rows else (table_rules(), ("warn", "fail"))
+    names = [rule.name for rule in rules]
+    for number, rule in enumerate(rules):
+        here = (key, number)
+        if rule.name in names[:number]:
+            yield Mistake(file, (*here, "name"), f"two expectations are named {rule.name}")
+        if rule.on_failure not in possible:
+            what = f"{rule.on_failure!r} is not possible at this gate; it is {' or '.join(possible)}"
+            yield Mistake(file, (*here, "on_failure"), what)
+        more = row_rule_mistakes if of_rows else table_rule_mistakes
+        found = [*argument_mistakes(rule, known), *more(rule)]
+        yield from (Mistake(file, (*here, *path), what) for path, what in found)
+
+
+def _columns(file: str, here: Path, rule: Expectation, columns: Collection[str], *, where: str) -> Iterator[Mistake]:
+    """The columns that the rule names, and its table does not have."""
+    for argument in ("column", "column_A", "column_B", "column_list"):
+        value = rule.kwargs.get(argument, ())
+        for column in (value,) if isinstance(value, str) else value:
+            if column not in columns:
+                yield Mistake(file, (*here, "kwargs", argument), _unknown("column", str(column), columns, where=where))
+
+
+def _scope(file: str, here: Path, rule: Expectation, keys: Sequence[str]) -> Iterator[Mistake]:
+    """Why the rule cannot be asked about the rows of changed keys alone."""
+    if isinstance(rule, TableExpectation) and rule.scope == "changes":
+        what = why_not_of_changes(rule, keys)
+        if what:
+            yield Mistake(file, (*here, "scope"), f"{what}: leave it out, or say `scope: table`")
+
+
+def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
+    if gold.key not in gold.columns:
+        yield Mistake(GOLD, ("key",), _unknown("column", gold.key, gold.columns, where="columns"))
+    if gold.fulfillment is not None:
+        column, here = gold.fulfillment.column, ("fulfillment", "column")
+        if column not in gold.columns:
+            yield Mistake(GOLD, here, _unknown("column", column, gold.columns, where="columns"))
+        elif gold.columns[column] != STRING:
+            yield Mistake(GOLD, here, f"{column} is {gold.columns[column].ddl}, and only text can be looked up")
+    for attribute in ("name", "prefix"):
+        seen: dict[str, str] = {}
+        for source, given in gold.sources.items():
+            value = getattr(given, attribute)
+            if value in seen:
+                what = f"source {seen[value]} has the {attribute} {value} too: their orders would overwrite each other"
+                yield Mistake(GOLD, ("sources", source, attribute), what)
+            seen[value] = source
+    yield from _gold_feeds(contracts, gold)
+    yield from _gold_columns(contracts, gold)
+    yield from _marts(gold)
+    yield from _sizes(contracts, gold.publication)
+    if gold.publication.format == "connect-json":
+        yield from _connect_json(gold)
+
+
+def _gold_feeds(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
+    for name, source in gold.sources.items():
+        here = ("sources", name)
+        if name not in contracts.topics.sources:
+            yield Mistake(GOLD, here, _unknown("source", name, contracts.topics.sources, where=TOPICS))
+            continue
+        own = contracts.topics.sources[name].feeds
+        for feed in source.feeds:
+            if feed not in own or feed not in contracts.silver.tables:
+                yield Mistake(GOLD, (*here, "feeds"), _unknown("feed", feed, own, where=f"source {name}"))
+            elif contracts.silver.tables[feed].keys != (gold.key,):
+                keys = ", ".join(contracts.silver.tables[feed].keys)
+                what = f"the key of {feed} is {keys}, and gold goes by {gold.key} alone"
+                yield Mistake(GOLD, (*here, "feeds"), what)
+        for feed in {feed for feed in source.feeds if source.feeds.count(feed) > 1}:
+            yield Mistake(GOLD, (*here, "feeds"), f"feed {feed} stands here twice")
+
+
+def _gold_columns(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
+    feeds = [feed for source in gold.sources.values() for feed in source.feeds if feed in contracts.silver.tables]
+    every_column = {column for feed in feeds for column in contracts.silver.tables[feed].columns}
+    for column, declared in gold.columns.items():
+        here = ("columns", column)
+        if column in GOLD_ADDS:
+            yield Mistake(GOLD, here, "gold adds a column of this name by itself")
+        elif feeds and column not in every_column:
+            yield Mistake(GOLD, here, _unknown("column", column, every_column, where="the feeds of gold"))
+        for feed in feeds:
+            told = contracts.silver.tables[feed].columns.get(column)
+            if told is not None and told.type != declared:
+                what = f"{declared.ddl} here, and {told.type.ddl} in silver table {feed}: they must be the same"
+                yield Mistake(GOLD, here, what)
+
+
+def _marts(gold: GoldTables) -> Iterator[Mistake]:
+    every = (*gold.columns, *GOLD_ADDS)
+    for name, mart in gold.marts.items():
+        here = ("marts", name)
+        if name == UNIFIED_ORDERS:
+            yield Mistake(GOLD, here, f"gold.{UNIFIED_ORDERS} is not a mart: name it otherwise")
+        if mart.day is None and not mart.by:
+            yield Mistake(GOLD, here, "a mart needs groups: give `day`, or `by`, or both")
+        elif mart.day is not None and mart.day not in gold.columns:
+            yield Mistake(GOLD, (*here, "day"), _unknown("column", mart.day, gold.columns, where="columns"))
+        elif mart.day is not None and gold.columns[mart.day].ddl not in {"TIMESTAMP", "DATE"}:
+            what = f"{mart.day} is {gold.columns[mart.day].ddl}, and only a TIMESTAMP or a DATE has a day"
+            yield Mistake(GOLD, (*here, "day"), what)
+        for column in mart.by:
+            if column not in every:
+                yield Mistake(GOLD, (*here, "by"), _unknown("column", column, every, where="gold.unified_orders"))
+        for column, summed in mart.sums.items():
+            if summed not in gold.columns:
+                yield Mistake(GOLD, (*here, "sums", column), _unknown("column", summed, gold.columns, where="columns"))
+            elif not _is_exact(gold.columns[summed]):
+                what = f"{summed} is {gold.columns[summed].ddl}: only whole numbers and DECIMAL have an exact sum"
+                yield Mistake(GOLD, (*here, "sums", column), what)
+        names = [*(["day"] if mart.day else []), *mart.by, mart.count, *mart.sums]
+        for twice in sorted({column for column in names if names.count(column) > 1}):
+            yield Mistake(GOLD, here, f"two of its columns would be named {twice}")
+
+
+def _is_exact(declared: ColumnType) -> bool:
+    return isinstance(declared, DecimalType) or declared.ddl in {"SMALLINT", "INT", "BIGINT"}
+
+
+def _sizes(contracts: Contracts, publication: Publication) -> Iterator[Mistake]:
+    """What silver accepts fits the topic."""
+    for feed in (feed for source in contracts.gold.sources.values() for feed in source.feeds):
+        table = contracts.silver.tables.get(feed)
+        if table is not None and publication.max_message_bytes < table.max_record_bytes + ROW_OVERHEAD:
+            what = (
+                f"{publication.max_message_bytes} is too low for feed {feed}, whose max_record_bytes in {TABLES} is "
+                f"{table.max_record_bytes}: write {table.max_record_bytes + ROW_OVERHEAD} or more, or lower that one"
+            )
+            yield Mistake(GOLD, ("publication", "max_message_bytes"), what)
+
+
+def _connect_json(gold: GoldTables) -> Iterator[Mistake]:
+    for column, declared in gold.columns.items():
+        if isinstance(declared, DecimalType) or declared.ddl in CONNECT_TYPES:
+            continue
+        # Kafka's JsonConverter reads a text in a number's place as 0.0.
+        why = "JSON has no NaN" if declared.ddl in ("DOUBLE", "FLOAT") else "it writes no arrays"
+        what = f"connect-json cannot carry {declared.ddl}, {why}: leave the column out, or write format: json"
+        yield Mistake(GOLD, ("columns", column), what)
+
+
+def _unknown(what: str, name: str, valid: Iterable[str], *, where: str) -> str:
+    known = sorted(set(valid))
+    close = get_close_matches(name, known, n=1)
+    hint = f" did you mean {close[0]!r}?" if close else ""
+    return f"no {what} {name!r} in {where};{hint} There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}"

@@ -1,0 +1,306 @@
+"""How this environment's Kafka is reached: one YAML file, checked when it is read, for both clients.
+
+The clients are librdkafka (admin, publishing) and the Java client inside Spark (reading); they name settings
+differently. Names and rules: https://kafka.apache.org/documentation/#security and librdkafka's CONFIGURATION.md.
+Imports without pyspark and confluent_kafka.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+
+from lakehouse.contracts.files import place_and_reason
+from lakehouse.contracts.models import Model
+from lakehouse.errors import SettingsError
+from lakehouse.secrets import REFERENCE_FORMS, FromDatabricks, FromEnvironment, FromFile, SecretReference, Text, resolve
+
+Reference = FromEnvironment | FromFile | FromDatabricks
+
+# Settings that both clients know by the same name and that hold no secret.
+PROPERTIES = (
+    *("client.dns.lookup", "client.id", "client.rack", "connections.max.idle.ms", "fetch.max.bytes"),
+    *("max.partition.fetch.bytes", "metadata.max.age.ms", "reconnect.backoff.max.ms", "reconnect.backoff.ms"),
+    *("retry.backoff.ms", "socket.connection.setup.timeout.ms", "ssl.cipher.suites"),
+)
+_SECRET_LIKE = ("password", "secret", "token", "jaas", "key")
+_SECRETS = ("username", "password", "client_key_password")
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+_PBES2 = bytes.fromhex("06092a864886f70d01050d")  # its object identifier, 1.2.840.113549.1.5.13, in DER
+
+
+class KafkaConnection(Model):
+    """The brokers, and how to be let in. Holds references to secrets, never a secret."""
+
+    bootstrap_servers: Text
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    username: Text | SecretReference | None = None
+    password: SecretReference | None = None
+    # Certificates of those who may vouch for the broker, PEM. Default: whom the machine trusts.
+    ca_file: Text | None = None
+    # This client's certificate with its chain, and its key, in one PEM file.
+    client_certificate_file: Text | None = None
+    client_key_password: SecretReference | None = None
+    # How long a broker may be silent before it counts as gone.
+    timeout_seconds: int = Field(default=30, ge=2, le=300)
+    properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+    @field_validator("properties")
+    @classmethod
+    def _harmless(cls, properties: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+        known = ", ".join(_SECRETS)
+        for name in properties:
+            if name in PROPERTIES:
+                continue
+            if any(part in name.lower() for part in _SECRET_LIKE):
+                raise ValueError(f"{name!r} looks like a secret: use a reference ({REFERENCE_FORMS}) in one of {known}")
+            raise ValueError(f"{name!r} is not for both clients; those that are: {', '.join(PROPERTIES)}")
+        return properties
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> KafkaConnection:
+        protocol = self.security_protocol
+        login = {"sasl_mechanism": self.sasl_mechanism, "username": self.username, "password": self.password}
+        given, absent = _names(login, given=True), _names(login, given=False)
+        if protocol.startswith("SASL") and absent:
+            raise ValueError(f"{protocol} needs {absent} too")
+        if not protocol.startswith("SASL") and given:
+            raise ValueError(f"{protocol} has no use for {given}: with a login it is SASL_SSL or SASL_PLAINTEXT")
+        tls = {
+            "ca_file": self.ca_file,
+            "client_certificate_file": self.client_certificate_file,
+            "client_key_password": self.client_key_password,
+        }
+        if not protocol.endswith("SSL") and _names(tls, given=True):
+            raise ValueError(f"{protocol} has no use for {_names(tls, given=True)}: with TLS it is SSL or SASL_SSL")
+        if self.client_key_password is not None and self.client_certificate_file is None:
+            raise ValueError("client_key_password is of no use without client_certificate_file")
+        return self
+
+    def __str__(self) -> str:
+        """The client, as the broker knows it, for messages."""
+        if self.username is not None:
+            return f"the user {self.username}" if isinstance(self.username, str) else f"the user in {self.username}"
+        if self.client_certificate_file is not None:
+            return f"the client with the certificate {self.client_certificate_file}"
+        return "this client, which has no user"
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """The secrets of a connection, read; nothing shows them."""
+
+    username: SecretStr | None = None
+    password: SecretStr | None = None
+    key_password: SecretStr | None = None
+
+
+def load_connection(
+    file: Path, *, bootstrap_servers: str | None = None, secret_scope: str | None = None
+) -> KafkaConnection:
+    """The connection in a YAML file; `bootstrap_servers`, when given, instead of its own.
+
+    `secret_scope`: of the workspace's secrets that the file names without one.
+
+    Raises SettingsError, with file, line and key and without any value, for everything that does not fit, and for PEM
+    files that are not there or that one of the clients could not read.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SettingsError(f"{file} cannot be read: {why}.", remedy="Give another --kafka-config.") from None
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        line, _why = place_and_reason(error, text)  # the reason can quote the file
+        raise SettingsError(
+            f"{file}:{line}: not valid YAML.", remedy="Mend the syntax; text with signs needs quotes."
+        ) from None
+    if not isinstance(raw, dict):
+        raise SettingsError(f"{file}: not a map of settings.", remedy=f"It may have: {', '.join(_fields())}.")
+    if bootstrap_servers:
+        raw = {**raw, "bootstrap_servers": bootstrap_servers}
+    if secret_scope:
+        raw = {key: _in_scope(value, secret_scope) for key, value in raw.items()}
+    try:
+        connection = KafkaConnection.model_validate(raw)
+    except ValidationError as error:
+        problems = {_problem(problem["type"], problem["loc"], problem["msg"]): None for problem in error.errors()}
+        sentences = [f"{file}:{_line_of(root, key)}: {f'{key}: ' if key else ''}{what}" for key, what in problems]
+        raise SettingsError("\n".join(sentences), remedy="Mend it and run the command again.") from None
+    _check_pem_files(connection, file)
+    return connection
+
+
+def _in_scope(value: object, scope: str) -> object:
+    """A reference to a secret of the workspace with a scope, if it has none; everything else as it is."""
+    match value:
+        case {"databricks_secret": {"key": _} as named} if "scope" not in named:
+            return {"databricks_secret": {**named, "scope": scope}}
+    return value
+
+
+def credentials(connection: KafkaConnection) -> Credentials:
+    """Read the secrets that the connection refers to. Raises what `resolve` raises."""
+    username = connection.username
+    return Credentials(
+        username=SecretStr(username) if isinstance(username, str) else _resolved(username),
+        password=_resolved(connection.password),
+        key_password=_resolved(connection.client_key_password),
+    )
+
+
+def librdkafka_settings(connection: KafkaConnection, secrets: Credentials) -> dict[str, Any]:
+    """The connection as librdkafka has it (confluent_kafka)."""
+    settings = {
+        "bootstrap.servers": connection.bootstrap_servers,
+        "security.protocol": connection.security_protocol,
+        "sasl.mechanism": connection.sasl_mechanism,
+        "sasl.username": _value(secrets.username),
+        "sasl.password": _value(secrets.password),
+        "ssl.ca.location": connection.ca_file,
+        "ssl.certificate.location": connection.client_certificate_file,
+        "ssl.key.location": connection.client_certificate_file,
+        "ssl.key.password": _value(secrets.key_password),
+        "socket.timeout.ms": connection.timeout_seconds * 1000,
+        **{name: _text(value) for name, value in connection.properties.items()},
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def spark_options(connection: KafkaConnection, secrets: Credentials, *, shaded: bool) -> dict[str, str]:
+    """The connection as options of Spark's Kafka source: Java's settings behind `kafka.`, and Spark's own.
+
+    `shaded`: whether the Java client's packages begin with `kafkashaded.`, as they do on Databricks.
+    """
+    timeout_ms = str(connection.timeout_seconds * 1000)
+    java = {
+        "bootstrap.servers": connection.bootstrap_servers,
+        "security.protocol": connection.security_protocol,
+        "sasl.mechanism": connection.sasl_mechanism,
+        "sasl.jaas.config": _jaas(connection, secrets, shaded=shaded),
+        "ssl.truststore.type": "PEM" if connection.ca_file else None,
+        "ssl.truststore.location": connection.ca_file,
+        "ssl.keystore.type": "PEM" if connection.client_certificate_file else None,
+        "ssl.keystore.location": connection.client_certificate_file,
+        "ssl.key.password": _value(secrets.key_password),
+        "request.timeout.ms": timeout_ms,
+        "default.api.timeout.ms": timeout_ms,
+        **{name: _text(value) for name, value in connection.properties.items()},
+    }
+    return {
+        **{f"kafka.{name}": value for name, value in java.items() if value is not None},
+        "kafkaConsumer.pollTimeoutMs": timeout_ms,
+        # We try again ourselves, and say so.
+        "fetchOffset.numRetries": "1",
+    }
+
+
+def _jaas(connection: KafkaConnection, secrets: Credentials, *, shaded: bool) -> str | None:
+    if connection.sasl_mechanism is None:
+        return None
+    module = ("kafkashaded." if shaded else "") + _LOGIN_MODULES[connection.sasl_mechanism]
+    return f"{module} required username={_quoted(secrets.username)} password={_quoted(secrets.password)};"
+
+
+def _quoted(secret: SecretStr | None) -> str:
+    r"""A word of JAAS: Kafka reads it with Java's StreamTokenizer, where \ escapes and a line break ends the word."""
+    text = _value(secret) or ""
+    for sign, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(sign, escaped)
+    return f'"{text}"'
+
+
+def _resolved(reference: Reference | None) -> SecretStr | None:
+    return None if reference is None else resolve(reference)
+
+
+def _value(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _names(values: Mapping[str, object | None], *, given: bool) -> str:
+    return ", ".join(name for name, value in values.items() if (value is not None) == given)
+
+
+def _fields() -> list[str]:
+    return list(KafkaConnection.model_fields)
+
+
+def _problem(kind: str, location: tuple[int | str, ...], message: str) -> tuple[str, str]:
+    """The key at the top of the file, and what is wrong with it. What stands below one may be a secret."""
+    key = str(location[0]) if location else ""
+    if key in _SECRETS:
+        forms = f"by reference: {REFERENCE_FORMS}"
+        return key, f"is given as plain text or {forms}." if key == "username" else f"is given {forms}."
+    if kind == "extra_forbidden":
+        return key, f"this key is not known here. Known are: {', '.join(_fields())}."
+    if kind == "missing" and key == "bootstrap_servers":
+        return key, "no Kafka broker was given, neither here nor by --bootstrap-servers."
+    return key, f"{message.removeprefix('Value error, ')}."
+
+
+def _line_of(root: yaml.Node | None, key: str) -> int:
+    if isinstance(root, yaml.MappingNode):
+        for node, _value_node in root.value:
+            if node.value == key:
+                return int(node.start_mark.line) + 1
+    return 1
+
+
+def _check_pem_files(connection: KafkaConnection, file: Path) -> None:
+    """Both clients must be able to read them: Java takes a key in the form of PKCS#8 only."""
+    if connection.ca_file is not None:
+        _require(connection.ca_file, "-----BEGIN CERTIFICATE-----", "a certificate", where=f"{file}: ca_file")
+    path = connection.client_certificate_file
+    if path is not None:
+        where = f"{file}: client_certificate_file"
+        _require(path, "-----BEGIN CERTIFICATE-----", "a certificate", where=where)
+        if connection.client_key_password is None:
+            _require(path, "-----BEGIN PRIVATE KEY-----", "a PKCS#8 key without a password", where=where)
+        else:
+            _require(path, "-----BEGIN ENCRYPTED PRIVATE KEY-----", "a PKCS#8 key with a password", where=where)
+            _require_older_encryption(path, where=where)
+
+
+def _require_older_encryption(path: str, *, where: str) -> None:
+    """Kafka's Java client on Java 17 cannot open a key encrypted by PBES2 (RFC 8018), today's default of openssl."""
+    text = Path(path).read_text(encoding="ascii", errors="replace")
+    key = re.search(r"BEGIN ENCRYPTED PRIVATE KEY-----([\sA-Za-z0-9+/=]*)-----END", text)
+    if key is not None and _PBES2 in b64decode(key[1]):
+        raise SettingsError(
+            f"{where}: the key in {path} is encrypted by PBES2, which Kafka's Java client cannot open.",
+            remedy="Write it again: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY; or without a password, in a file "
+            "that only the job's user may read.",
+        )
+
+
+def _require(path: str, line: str, what: str, *, where: str) -> None:
+    try:
+        text = Path(path).read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise SettingsError(f"{where}: {path} cannot be read: {error.strerror}.", remedy="Put it there.") from None
+    if line not in text:
+        raise SettingsError(
+            f"{where}: {path} does not hold {what} ({line}).",
+            remedy="It is one PEM file with all of it; `openssl pkcs8 -topk8` makes a PKCS#8 key of another.",
+        )

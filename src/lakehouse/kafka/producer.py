@@ -1,0 +1,206 @@
+"""A producer whose records are there all at once, or not at all: Kafka transactions, with patience for a broker.
+
+Readers with `isolation.level=read_committed` see what was committed, once. What a process that died had begun is taken
+back by the next one of the same transactional id (Kafka documentation, "Using Transactions").
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from lakehouse.errors import KafkaError
+from lakehouse.kafka.broker import client_config, may_not_write, raise_if_refused, stopped_answering
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.retry import Patience
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError as ClientError
+    from confluent_kafka import Message
+
+MOST_IN_FLIGHT = 50_000
+# A broker allows fifteen minutes (transaction.max.timeout.ms) unless told otherwise, and takes back what lasts longer.
+TRANSACTION_SECONDS = 600
+
+
+@contextmanager
+def transactional_producer(
+    connection: KafkaConnection, *, transactional_id: str, max_message_bytes: int, patience: Patience | None = None
+) -> Iterator[TransactionalProducer]:
+    """A producer that is alone with its `transactional_id`: what another one has begun under it is taken back.
+
+    It takes records up to `max_message_bytes`, with all that Kafka writes around one.
+    Leaving the block with an exception takes back what was not committed. A broker that stops answering is waited for
+    as `patience` says; then BrokerGoneError is raised. KafkaError when the broker refuses.
+    """
+    producer = TransactionalProducer(connection, transactional_id, max_message_bytes, patience)
+    try:
+        producer.start()
+        yield producer
+    except BaseException:
+        producer.take_back()
+        raise
+
+
+class TransactionalProducer:
+    """See `transactional_producer`, which makes it. A transaction begins with the first record after a commit."""
+
+    def __init__(
+        self, connection: KafkaConnection, transactional_id: str, max_message_bytes: int, patience: Patience | None
+    ) -> None:
+        from confluent_kafka import Producer
+
+        self._connection = connection
+        self._transactional_id = transactional_id
+        self._patience = patience
+        self._refusals: list[ClientError] = []
+        self._topics: set[str] = set()
+        self._has_begun = False
+        self._producer = Producer(
+            {
+                **client_config(connection),
+                "error_cb": self._troubled,
+                "transactional.id": transactional_id,
+                "message.max.bytes": max_message_bytes,
+                "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
+                # Java's default, so any other producer of the same keys finds the same partitions.
+                "partitioner": "murmur2_random",
+                "compression.type": "zstd",
+                "linger.ms": 20,
+                "queue.buffering.max.messages": MOST_IN_FLIGHT,
+            }
+        )
+
+    def start(self) -> None:
+        """Take back what another producer of this id has begun, and shut that one out."""
+        self._patiently(self._producer.init_transactions)
+
+    def send(self, topic: str, *, key: bytes, value: bytes | None, headers: Mapping[str, str]) -> None:
+        """Send a record, as part of the transaction."""
+        from confluent_kafka import KafkaException
+
+        if len(self._producer) >= MOST_IN_FLIGHT // 2:
+            self._wait(until=MOST_IN_FLIGHT // 4)
+        self._topics.add(topic)
+        try:
+            if not self._has_begun:
+                self._producer.begin_transaction()
+                self._has_begun = True
+            self._producer.produce(
+                topic, key=key, value=value, headers=list(headers.items()), on_delivery=self._delivered
+            )
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from None
+        self._producer.poll(0)
+        self._raise_refusals()
+
+    def commit(self) -> None:
+        """Let readers have all that was sent since the last commit. After an error it is not known whether they do."""
+        self._wait(until=0)
+        self._patiently(self._producer.commit_transaction)
+        self._has_begun = False
+
+    def take_back(self) -> None:
+        """Take back what was not committed; where the broker does not answer, the next producer does."""
+        from confluent_kafka import KafkaException
+
+        self._producer.purge()  # nothing goes out any more
+        if self._has_begun:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(self._connection.timeout_seconds)
+
+    def _delivered(self, error: ClientError | None, _message: Message) -> None:
+        if error is not None:
+            self._refusals.append(error)
+
+    def _troubled(self, error: ClientError) -> None:
+        if error.fatal() or error.name() == "_AUTHENTICATION":  # the others pass when the broker is back
+            self._refusals.append(error)
+
+    def _patiently(self, step: Callable[[float], None]) -> None:
+        """Do the step, which takes the seconds it may last; again as patience says while the broker does not answer."""
+        from confluent_kafka import KafkaException
+
+        waits = self._patience.waits if self._patience is not None else ()
+        for attempt, seconds in enumerate((float(self._connection.timeout_seconds), *waits)):
+            try:
+                step(seconds)
+                return
+            except KafkaException as error:
+                refusal = error.args[0]
+                if not refusal.retriable():
+                    raise self._refused(refusal) from None
+                self._raise_refusals()
+            if attempt < len(waits) and self._patience is not None:
+                self._patience.announce(self._connection.bootstrap_servers, attempt)
+        raise stopped_answering(self._connection, "publish")
+
+    def _wait(self, *, until: int) -> None:
+        """Wait until at most so many records are under way, or the broker has refused one.
+
+        librdkafka itself connects again and sends again, each record once. Raises BrokerGoneError when for
+        `timeout_seconds`, and then for as long as patience says, no record arrived.
+        """
+        waits = self._patience.waits if self._patience is not None else ()
+        under_way, attempt = len(self._producer), 0
+        deadline = time.monotonic() + self._connection.timeout_seconds
+        while len(self._producer) > until:
+            self._producer.poll(0.2)
+            self._raise_refusals()
+            if len(self._producer) < under_way:
+                under_way, attempt = len(self._producer), 0
+                deadline = time.monotonic() + self._connection.timeout_seconds
+            elif time.monotonic() >= deadline:
+                if self._patience is None or attempt == len(waits):
+                    raise stopped_answering(self._connection, "publish")
+                self._patience.announce(self._connection.bootstrap_servers, attempt)
+                deadline = time.monotonic() + waits[attempt]
+                attempt += 1
+        self._raise_refusals()
+
+    def _raise_refusals(self) -> None:
+        if self._refusals:
+            raise self._refused(*self._refusals)
+
+    def _why_broken_off(self) -> ClientError | None:
+        """Why the client has broken off the transaction and purged its records: an attempt to commit it says so."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.commit_transaction(self._connection.timeout_seconds)
+        except KafkaException as error:
+            reason: ClientError = error.args[0]
+            return reason
+        return None
+
+    def _refused(self, *refusals: ClientError) -> KafkaError:
+        """What the refusals mean; that this client is not let in is raised at once."""
+        from confluent_kafka import KafkaError as ClientError
+
+        codes = {refusal.code() for refusal in refusals}
+        if codes <= {ClientError._PURGE_QUEUE, ClientError._PURGE_INFLIGHT}:
+            refusals = (self._why_broken_off() or refusals[0],)
+            codes = {refusals[0].code()}
+        for refusal in refusals:
+            raise_if_refused(self._connection, refusal)
+        topics = ", ".join(sorted(self._topics))
+        if ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED in codes:
+            return KafkaError(
+                f"At {self._connection.bootstrap_servers}, {self._connection} has no right to write in transactions as "
+                f"{self._transactional_id}.",
+                remedy=f"Grant Describe and Write on the transactional id {self._transactional_id}.",
+            )
+        if codes & {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.CLUSTER_AUTHORIZATION_FAILED}:
+            return may_not_write(self._connection, topics)
+        if ClientError._FENCED in codes:
+            return KafkaError(
+                f"Another publication has begun as {self._transactional_id}, and has taken this one's place.",
+                remedy="See who else publishes there: one warehouse may publish to a topic, one run at a time.",
+            )
+        names = ", ".join(sorted({refusal.name() for refusal in refusals}))
+        return KafkaError(
+            f"Not every record reached {topics or 'its topic'} ({names}); readers of committed records see none.",
+            remedy="Run `lakehouse publish` again: it sends the same changes once more.",
+        )

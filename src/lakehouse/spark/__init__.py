@@ -1,0 +1,1 @@
+"""Spark and Delta: the session, the tables of the warehouse, and who may work on them."""

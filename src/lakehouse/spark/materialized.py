@@ -1,0 +1,242 @@
+"""Rows that are computed once for all that a block of code asks of them, and rows as the source of a MERGE.
+
+Spark keeps them; serverless compute keeps none, so there they are written to files beside the checkpoints.
+
+A MERGE that may insert joins its rows, on the left, with the table. Neither side of such a join can be broadcast, so
+Spark sorts both: all columns of ten million rows, for ten thousand changes. With a Bloom filter of the keys it sorts
+the rows of the table that may match, and no others. Spark has such filters, and here they are made sure of.
+https://spark.apache.org/docs/latest/sql-performance-tuning.html
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from lakehouse.spark.sizing import MANY, MOST_FETCHED, MOST_SENT_ALONG, rows_in, sent_along
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+# The folder that `held` writes rows to, where the compute keeps none itself: serverless. Also in processes of batches.
+HELD_ROWS = "LAKEHOUSE_HELD_ROWS"
+# What one process fetches at a time.
+ROWS_AT_ONCE = 20_000
+# What a run wrote so long ago is of a run that died.
+_OLD = timedelta(days=1)
+
+
+def hold_rows_in(checkpoints: str, *, run_id: str) -> None:
+    """On Databricks' serverless compute, let `held` write to a folder of the run beside the checkpoints."""
+    if os.environ.get("IS_SERVERLESS", "").lower() == "true":
+        os.environ[HELD_ROWS] = f"{checkpoints}/_held_rows/{run_id}"
+
+
+def forget_held_rows(spark: SparkSession, checkpoints: str) -> int:
+    """Remove what runs that died have left of held rows: folders a day old or older. How many there were."""
+    place = f"{checkpoints}/_held_rows"
+    folders = _old_at_uri(spark, place) if _is_uri(place) else _old_on_disk(place)
+    for folder in folders:
+        _remove(spark, folder)
+    return len(folders)
+
+
+def _old_on_disk(place: str) -> list[str]:
+    day_ago = time.time() - _OLD.total_seconds()
+    return [str(folder) for folder in Path(place).glob("*") if folder.stat().st_mtime < day_ago]
+
+
+def _old_at_uri(spark: SparkSession, place: str) -> list[str]:
+    """The folders of runs that wrote rows last a day ago or earlier, listed by Spark, which reaches every store."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    try:
+        files = spark.read.format("binaryFile").load(f"{place}/*/*/*.parquet")
+        run = F.regexp_extract("path", "^(.*)/[^/]+/[^/]+$", 1).alias("run")
+        last = files.groupBy(run).agg(F.max("modificationTime").alias("last"))
+        return [row["run"] for row in last.where(F.col("last") < F.current_timestamp() - F.lit(_OLD)).collect()]
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return []  # nothing was ever kept there
+
+
+def _is_uri(place: str) -> bool:
+    return ":" in place
+
+
+def _remove(spark: SparkSession, folder: str) -> None:
+    """Remove the rows of a folder. At a URI, files without rows stay.
+
+    There only Spark's writer reaches the store, and over Spark Connect nothing else of Spark does: what it overwrites,
+    it deletes.
+    """
+    if _is_uri(folder):
+        spark.range(0).write.mode("overwrite").parquet(folder)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def in_batch(*, held_rows: str) -> None:
+    """Make the process that runs a batch of a stream what the one that started the stream is.
+
+    Over Spark Connect it is another one, which does not have its environment. `held_rows`: the folder
+    of `hold_rows_in`; empty when rows are kept.
+    """
+    os.environ[HELD_ROWS] = held_rows
+
+
+@contextmanager
+def held(rows: DataFrame) -> Iterator[DataFrame]:
+    """The same rows, computed once for everything inside the block; on serverless, which keeps none, written to files.
+
+    What is asked of them plans as if they were a table: the plan that makes them is behind them. Were it not, reading
+    the records of a batch would be planned again, and parts of it run again, for each of a dozen questions.
+    """
+    folder = os.environ.get(HELD_ROWS)
+    if folder:
+        with _in_files(rows, f"{folder}/{uuid4().hex}") as kept:
+            yield kept
+        return
+    kept = rows.localCheckpoint(eager=True)
+    try:
+        yield kept
+    finally:
+        # Spark Connect lets go of its checkpoints itself; here it would wait for the garbage collector.
+        if hasattr(kept, "_jdf"):
+            kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Few rows that were computed once and are here, as a `table`; `rows` are the same as a part of Spark's plans.
+
+    So Spark knows how many they are, and what is asked of them alone reads nothing.
+    """
+
+    rows: DataFrame
+    table: pa.Table
+
+
+def fetched(rows: DataFrame) -> Fetched:
+    """The rows, computed now: for some MOST_FETCHED of them, and few columns."""
+    table = rows.toArrow()
+    return Fetched(rows.sparkSession.createDataFrame(table), table)
+
+
+def in_arrow(rows: DataFrame, *, count: int) -> Iterator[pa.Table]:
+    """All the rows, of which there are `count`, some thousands at a time.
+
+    A partition is fetched whole, through the memory of Spark's driver, while the one before it is used: so none has
+    more than about ROWS_AT_ONCE. Spark fetches Arrow only of all rows together (toArrow), or rows one by one: so each
+    Arrow batch travels as the value of one row.
+    """
+    import pyarrow as pa
+
+    parts = ceil(count / ROWS_AT_ONCE)
+    rows = rows if parts < 2 else rows.repartition(parts)
+    for row in rows.mapInArrow(_packed, "packed BINARY").toLocalIterator(prefetchPartitions=True):
+        with pa.ipc.open_stream(row["packed"]) as packed:
+            yield packed.read_all()
+
+
+def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_pydict({"packed": [sink.getvalue().to_pybytes()]})
+
+
+@contextmanager
+def held_or_fetched(rows: DataFrame, *, count: int) -> Iterator[DataFrame]:
+    """The same rows, computed once for everything inside the block. `count`: how many there are at most."""
+    if count <= MOST_FETCHED:
+        yield fetched(rows).rows
+    else:
+        with held(rows) as kept:
+            yield kept
+
+
+@contextmanager
+def _in_files(rows: DataFrame, place: str) -> Iterator[DataFrame]:
+    """The rows as they are in Parquet files of their own, which go at the end of the block."""
+    spark = rows.sparkSession
+    try:
+        rows.write.parquet(place)
+        yield spark.read.schema(rows.schema).parquet(place)
+    except BaseException:
+        with suppress(Exception):  # what ended the block is what counts; `forget_held_rows` finds what stays
+            _remove(spark, place)
+        raise
+    _remove(spark, place)
+
+
+# The rows are held: Delta need not hold them once more, which would hide how few they are.
+_FILTERED = {
+    "spark.databricks.delta.merge.materializeSource": "none",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "true",
+    "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold": "0",
+    "spark.sql.optimizer.runtime.bloomFilter.creationSideThreshold": "1PB",
+}
+
+
+@contextmanager
+def merge_source(rows: DataFrame, *, key: str, count: int | None, size_in_bytes: int) -> Iterator[DataFrame]:
+    """The rows as a MERGE into a table of this size takes them, inside the block; they must not change in it.
+
+    `count`: how many there are at most, None where there may be many. `key`: a column that the MERGE compares.
+    """
+    if count is None:
+        yield rows
+    elif not is_filtered(count, size_in_bytes):
+        yield sent_along(rows, count)
+    else:
+        from pyspark.sql import functions as F
+
+        with ExitStack() as stack:
+            # Of rows that are held Spark does not know the number; of a limit of such rows it does, and keeps it where
+            # nothing else is in the plan. This one cuts nothing off.
+            kept = stack.enter_context(held(rows))
+            few = stack.enter_context(held(kept.limit(10 * MOST_SENT_ALONG)))
+            # It takes rows for a choice, and makes a filter of their keys, where a condition has chosen them.
+            chosen = few.where(F.coalesce(F.length(F.col(key).cast("string")), F.lit(0)) >= 0)
+            with _settings(rows):
+                yield chosen
+
+
+def is_filtered(count: int, size_in_bytes: int) -> bool:
+    """Whether a table of this size is filtered for so many rows. Databricks has a MERGE of its own."""
+    is_large = rows_in(size_in_bytes) >= MANY
+    return count <= MOST_SENT_ALONG and is_large and "DATABRICKS_RUNTIME_VERSION" not in os.environ
+
+
+@contextmanager
+def _settings(rows: DataFrame) -> Iterator[None]:
+    conf = rows.sparkSession.conf
+    before = {key: conf.get(key, None) for key in _FILTERED}
+    for key, value in _FILTERED.items():
+        conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, earlier in before.items():
+            if earlier is None:
+                conf.unset(key)
+            else:
+                conf.set(key, earlier)

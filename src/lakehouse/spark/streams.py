@@ -1,0 +1,106 @@
+"""One stream a source, side by side: one that fails leaves the others their way, one without a broker tries again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+
+from lakehouse.errors import BrokerGoneError, LakehouseError
+from lakehouse.kafka.retry import Patience
+from lakehouse.steps import Note
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Start = Callable[[str], "StreamingQuery"]
+Explain = Callable[[str, StreamingQueryException], LakehouseError]
+
+
+POLL_SECONDS = 2
+
+
+def run_until_done(
+    sources: Iterable[str],
+    *,
+    start: Start,
+    explain: Explain,
+    patience: Patience | None = None,
+    progress: Note | None = None,
+) -> None:
+    """Start the stream of every source and wait until each has taken all there is, telling `progress` how far it is.
+
+    A source whose broker does not answer is started again as often as `patience` says, which is told of it; whenever
+    one of them took something, the count begins anew. At the end, raises the first failure: what `start` raised, or
+    what `explain` makes of a stream that stopped.
+    """
+    waiting = list(sources)
+    failures: list[LakehouseError] = []
+    attempt = 0
+    while waiting:
+        round_ = _run_once(waiting, start=start, explain=explain, progress=progress)
+        gone = {source: error for source, error in round_.failed.items() if isinstance(error, BrokerGoneError)}
+        failures += [error for source, error in round_.failed.items() if source not in gone]
+        if not round_.took_some.isdisjoint(gone):
+            attempt = 0
+        if patience is None or attempt == len(patience.waits):
+            failures += gone.values()
+            break
+        for source, error in gone.items():
+            patience.announce(error.servers, attempt, of=source)
+        if gone:
+            time.sleep(patience.waits[attempt])
+        attempt += 1
+        waiting = list(gone)
+    if failures:
+        raise failures[0]
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The streams that failed, each with its error; and the sources that had taken something before."""
+
+    failed: Mapping[str, LakehouseError]
+    took_some: frozenset[str]
+
+
+def _run_once(sources: Iterable[str], *, start: Start, explain: Explain, progress: Note | None) -> _Round:
+    """Start the stream of every source and wait until all have ended."""
+    queries: dict[str, StreamingQuery] = {}
+    failed: dict[str, LakehouseError] = {}
+    try:
+        for source in sources:
+            try:
+                queries[source] = start(source)
+            except LakehouseError as error:
+                failed[source] = error
+        for source, query in queries.items():
+            try:
+                while not query.awaitTermination(POLL_SECONDS):
+                    if progress is not None and (how_far := _how_far(queries)):
+                        progress(how_far)
+            except StreamingQueryException as error:
+                failed[source] = explain(source, error)
+        took_some = frozenset(
+            source
+            for source, query in queries.items()
+            if source in failed and any(progress.numInputRows for progress in query.recentProgress)
+        )
+    finally:
+        for query in queries.values():
+            query.stop()
+    return _Round(failed, took_some)
+
+
+def _how_far(queries: Mapping[str, StreamingQuery]) -> str:
+    """The last batch of every source that has ended one: `postgres batch 3 (20,000 records)`."""
+    last = {source: query.lastProgress for source, query in queries.items()}
+    return ", ".join(
+        # Not by their keys: over Spark Connect the number of rows is there as an attribute only.
+        f"{source} batch {batch.batchId + 1} ({batch.numInputRows:,} records)"
+        for source, batch in last.items()
+        if batch
+    )

@@ -1,0 +1,132 @@
+"""What silver writes down of every batch, in one append, last: a batch that stands in `ops.batches` is done.
+
+The last segments and all feed rows together are the state (`State`): read once when a process starts, then remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from lakehouse.batches import append as append_rows
+from lakehouse.batches import batches
+from lakehouse.kafka.ranges import PLACE
+from lakehouse.spark.tables import TableSpec, Warehouse
+from silver.order.runs import SEGMENT_KEY
+from silver.order.state import State, Stored, job_name, writer_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from silver.quarantine import Standing
+
+# Where every event of an outbox was first seen: a connector that replays sends it again under a new offset, and with
+# the same key. `first_key`: the first column of the row's key, where it is a whole number and not sensitive: files with
+# other keys are passed over.
+OUTBOX_EVENTS = TableSpec(
+    name="ops.outbox_events",
+    columns="""
+        source STRING, feed STRING, event_id STRING, topic STRING, partition INT, offset BIGINT, first_key BIGINT
+    """,
+    partition_by=("source",),
+)
+
+_OF_FEED = ("epochs", "cutoffs", "suspended", "resumed")
+
+
+def checkpoint_of(warehouse: Warehouse, source: str) -> str:
+    """The identity of the checkpoint of the source's silver: another one when silver is rebuilt; empty without."""
+    return warehouse.checkpoint_id(job_name(source)) or ""
+
+
+def read_state(
+    warehouse: Warehouse, source: str, *, checkpoint: str, writer: str | None = None, batch: int | None = None
+) -> State:
+    """What this silver knows; for a batch of `writer` what it knew before it, also when it is repeated."""
+    is_own = (F.col("writer") == F.lit(writer)) & F.col("batch").eqNullSafe(F.lit(batch).cast("bigint"))
+    of_silver = (F.col("source") == source) & (F.col("checkpoint") == checkpoint) & ~F.coalesce(is_own, F.lit(False))
+    rows = batches(warehouse, "silver").where(of_silver)
+    by = ("source", "checkpoint", "feed", *SEGMENT_KEY)
+    last = F.max_by(F.struct("writer", "batch", "segment"), "sequence").alias("last")
+    segments = rows.where("segment IS NOT NULL").groupBy(*by).agg(F.max("sequence").alias("sequence"), last)
+    of_feeds = rows.where(" OR ".join(f"{name} IS NOT NULL" for name in _OF_FEED))
+    known = segments.select(*by, "sequence", "last.*").unionByName(
+        of_feeds.select(*by, "sequence", "writer", "batch", *_OF_FEED), allowMissingColumns=True
+    )
+    return State().after(sorted((row.asDict(recursive=True) for row in known.collect()), key=_in_order))
+
+
+def _in_order(row: Stored) -> int:
+    return int(row["sequence"])
+
+
+@dataclass
+class Memory:
+    """What a process knows of a source while it has the lease, and nobody else writes.
+
+    `standing`: what the quarantine has of it.
+    """
+
+    checkpoint: str = ""
+    state: State | None = None
+    standing: Standing | None = None
+
+    def before(self, warehouse: Warehouse, source: str, *, checkpoint: str, batch: int) -> State:
+        """What silver knew before a batch of its stream."""
+        known = self.state if self.checkpoint == checkpoint else None
+        if known is None or known.last_batch >= batch:  # the batch is repeated
+            writer = writer_of(source, checkpoint)
+            known = read_state(warehouse, source, checkpoint=checkpoint, writer=writer, batch=batch)
+        self.checkpoint, self.state = checkpoint, known
+        return known
+
+    def now(self, warehouse: Warehouse, source: str, *, checkpoint: str) -> State:
+        """What silver knows now."""
+        if self.state is None or self.checkpoint != checkpoint:
+            self.checkpoint, self.state = checkpoint, read_state(warehouse, source, checkpoint=checkpoint)
+        return self.state
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to another process, as a stream's batches do over Spark Connect: from then on it remembers."""
+        moved = dict(vars(self))
+        self.forget()
+        return moved
+
+    def forget(self) -> None:
+        """What is known is read again when it is asked for."""
+        self.checkpoint, self.state, self.standing = "", None, None
+
+
+def append(
+    warehouse: Warehouse, state: State, rows: Iterable[Stored], *, of_batch: Mapping[str, Any], writer: str
+) -> State:
+    """Write the rows of a batch down, once; the state after it. `of_batch`: run, source, checkpoint and batch."""
+    written = [{**of_batch, **row, "writer": writer, "sequence": state.sequence + 1} for row in rows]
+    if written:
+        append_rows(warehouse, "silver", written, writer=writer, number=of_batch["batch"] or 0)
+    return state.after(written)
+
+
+def waiting_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFrame:
+    """topic, topic_id, partition, first, last: the ranges of offsets that wait for suspended tables."""
+    of_silver = audit.where((F.col("source") == source) & (F.col("checkpoint") == checkpoint))
+    resumed = of_silver.where("resumed").groupBy("feed").agg(F.max("batch").alias("resumed_to"))
+    return (
+        of_silver.where("suspended IS NOT NULL")
+        .join(resumed, on="feed", how="left")
+        .where(F.col("resumed_to").isNull() | (F.col("batch") > F.col("resumed_to")))
+        .select(*PLACE, F.col("suspended.first_offset").alias("first"), F.col("suspended.last_offset").alias("last"))
+    )
+
+
+def rule_counts(audit: DataFrame, *, run: str) -> DataFrame:
+    """source, feed, rule, evaluated, failed: how every row rule came out over all batches of a run."""
+    return (
+        audit.where((F.col("run") == run) & F.col("feed").isNotNull())
+        .select("source", "feed", "judged", F.explode("failed_rules").alias("rule", "times"))
+        .groupBy("source", "feed", "rule")
+        .agg(F.sum("judged").alias("evaluated"), F.sum("times").alias("failed"))
+    )

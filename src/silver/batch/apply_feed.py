@@ -1,0 +1,295 @@
+"""One batch of one feed: its records placed in the source's history, folded, and merged into the feed's silver table.
+
+The steps, in the order of `apply_feed`: what is known of the history; epochs that have begun; positions; tombstones
+that delete; cutoffs; the MERGE; what became of each record; and the keys that are unusual, derived anew. Every step can
+be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.kafka.ranges import PLACE
+from lakehouse.quality.masking import has_sensitive_key
+from lakehouse.quality.results import RESULTS, Result, result_rows
+from lakehouse.spark.materialized import held, merge_source
+from lakehouse.spark.sizing import MOST_BYTES_SENT_ALONG, sent_along
+from lakehouse.spark.tables import small_table
+from silver.audit import OUTBOX_EVENTS
+from silver.batch.changelog import (
+    ENDS,
+    as_gone_below_cutoffs,
+    deleting_tombstones,
+    highest_cutoff,
+    keys_across_partitions,
+    latest_per_key,
+    list_of_changes,
+    outcomes,
+    with_cutoffs,
+    with_repeated_events,
+    with_tombstones,
+)
+from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_told_before
+from silver.batch.events import events
+from silver.batch.merge import append_changes, merge_latest
+from silver.batch.outcome import FeedBatch, Outcome, from_bronze, read_ranges
+from silver.batch.position import PLACES, with_position
+from silver.batch.rederive import is_unusual_where, keys_of, rederive
+from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
+from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition
+from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+SAMPLE_KEYS = 5
+
+
+def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
+    """Apply a feed's `judged_records` to its table; what became of its changes and tombstones."""
+    feed = batch.feed
+    before = history(feed, [row.asDict() for row in batch.rows], batch.state)
+    past, epoch_starts = with_new_epochs(before, partial(_telling_news, batch, before))
+    runs = {row["run_id"] for row in batch.rows}
+    number = batch.total("read")
+    # A value may be as large as Kafka lets it be.
+    is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_SENT_ALONG
+    with ExitStack() as stack:
+        places = _places(batch, past, runs=runs)
+        highest = _highest_timestamps(batch, records, past)
+        placed = with_position(records, feed, places=places, highest_timestamps=highest).drop("value", "headers")
+        placed = _known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))
+        deleting = 0
+        if batch.total("lone_tombstones") and not feed.append_only:
+            deletes = stack.enter_context(held(_deletes(batch, placed, past)))
+            if deleting := deletes.count():
+                placed = with_tombstones(placed, sent_along(deletes, deleting))
+        misplaced = _placed_before_their_epoch(past, epoch_starts)
+        past, cutoffs = _with_new_cutoffs(batch, placed, past, misplaced)
+        placed = with_cutoffs(placed, highest_cutoff(past.cutoff_by_shard(), feed))
+        if feed.envelope == "outbox":
+            placed = with_repeated_events(placed, feed, known=_known_events(batch, records, records=number))
+        else:
+            placed = placed.withColumn("is_repeated", F.lit(False))
+        if feed.sequence_by == "kafka_offset" or deleting:
+            # Records are sorted and joined for these columns: that is done once. Other positions are worked out anew.
+            placed = stack.enter_context(held(placed))
+        tells = ("change", "truncate") if feed.append_only else ("change",)
+        live = as_gone_below_cutoffs(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
+        _merge(batch, live, past, cutoffs, sent=number if is_light else None)
+        if feed.envelope == "outbox":
+            _remember_events(batch, live)
+        outcome = _outcome_of(batch, placed, past, misplaced=misplaced, stack=stack)
+        outcome.epochs, outcome.cutoffs = epoch_rows(past, epoch_starts), cutoffs
+        return outcome
+
+
+def _outcome_of(
+    batch: FeedBatch,
+    placed: DataFrame,
+    past: History,
+    *,
+    misplaced: Mapping[TopicPartition, tuple[int, int]],
+    stack: ExitStack,
+) -> Outcome:
+    """What became of the batch's changes and tombstones, when the keys that ask for it have been derived anew."""
+    feed = batch.feed
+    is_unusual = is_unusual_where(feed, has_left_out=past.has_left_out)
+    ended = outcomes(placed, batch.rows_of(placed), feed)
+    counted = ended.groupBy(*PLACE, "outcome").agg(
+        F.count(F.lit(1)).alias("records"), F.expr(f"bool_or({is_unusual}) AS is_unusual")
+    )
+    rows = counted.collect()
+    if feed.append_only:  # a list of changes has no keys
+        return _as_outcome(rows)
+    keys = []
+    if batch.request is not None:
+        # What was kept out may itself be the damaged record, or have been meant by a tombstone behind it.
+        keys.append(keys_of(placed, feed))
+    elif any(row["is_unusual"] for row in rows):
+        keys.append(keys_of(ended.where(is_unusual), feed))
+    if misplaced:
+        keys.append(keys_of(in_ranges(batch.bronze(), misplaced), feed))
+    if not keys:
+        return _as_outcome(rows)
+    wanted = stack.enter_context(held(reduce(DataFrame.unionByName, keys).distinct()))
+    found = rederive(batch, wanted, past, placed, stack)
+    own = outcomes(placed, batch.rows_of(placed), feed)
+    if feed.sequence_by == "source_position":
+        folded = found.outcomes.withColumnRenamed("outcome", "folded")
+        own = own.join(folded, on=OF_RECORD, how="left").withColumn("outcome", F.coalesce("folded", "outcome"))
+    counted = own.groupBy(*PLACE, "outcome").count()
+    outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())
+    outcome.moved = {**found.moved}
+    return outcome
+
+
+def _as_outcome(counted: Sequence[Row]) -> Outcome:
+    outcome = Outcome()
+    for row in counted:
+        outcome.add((row["topic"], row["topic_id"], row["partition"]), row["outcome"], row["records"])
+    return outcome
+
+
+def _highest_timestamps(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame | None:
+    """What positions by Kafka's offsets need of bronze, where the records are not the last ones of their places."""
+    is_needed = (batch.request is not None or past.reads_back) and batch.feed.sequence_by == "kafka_offset"
+    return highest_timestamps(batch.bronze(), records) if is_needed else None
+
+
+def _telling_news(batch: FeedBatch, past: History, found: Sequence[Regression]) -> list[Regression]:
+    """Of runs that fall behind, those that do not only repeat what bronze has."""
+    read = read_ranges(past)
+    rows = in_ranges(batch.bronze(), {regression.place: read[regression.place] for regression in found})
+    # Held: what is asked of them would be pushed into the plan that reads them, over and over.
+    with held(events(rows, batch.feed)) as told:
+        fallen = fallen_behind(batch.warehouse.spark, found)
+        numbers = not_told_before(told, fallen, batch.feed).distinct().collect()
+    return [found[row["number"]] for row in numbers]
+
+
+def _placed_before_their_epoch(
+    past: History, epoch_starts: Sequence[EpochStart]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The offsets of earlier batches' records that are of an epoch that was not known when they were placed."""
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for one in epoch_starts:
+        for place, (first, last) in past.read_again(one).items():
+            ranges[place] = (min(first, ranges.get(place, (first, last))[0]), last)
+    return ranges
+
+
+def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
+    """The placed records; those that were found damaged before are `damaged`."""
+    if batch.feed.name not in batch.standing.damaged:
+        return placed
+    known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
+    marked = placed.join(known, on=OF_RECORD, how="left")
+    is_damaged = F.col("is_set_aside").isNotNull() & (F.col("kind") == "change")
+    return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop("is_set_aside")
+
+
+def _deletes(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:
+    """The tombstones that delete: none where each follows a delete."""
+    ends = small_table(batch.warehouse.spark, past.ends(), ENDS)
+    table = batch.rows_of(placed.where(F.col("kind") == "tombstone"))
+    return deleting_tombstones(placed, table, batch.feed, ends=ends)
+
+
+def _with_new_cutoffs(
+    batch: FeedBatch, placed: DataFrame, past: History, misplaced: Mapping[TopicPartition, tuple[int, int]]
+) -> tuple[History, list[Cutoff]]:
+    """The history with the cutoffs of this batch, and those that are the highest now."""
+    if batch.feed.append_only:
+        return past, []
+    new = past.snapshot_cutoffs()
+    if batch.total("truncates"):
+        new += _truncates(batch, placed)
+    if misplaced:
+        # A truncate names no key.
+        rows = from_bronze(batch, in_ranges(batch.bronze(), misplaced).where(F.col("key").isNull()))
+        new += _truncates(batch, with_position(rows, batch.feed, places=_places(batch, past)))
+    past = past.with_cutoffs(new)
+    highest = past.highest_cutoffs("truncate", "snapshot").values()
+    return past, [cutoff for cutoff in highest if cutoff in new]
+
+
+def _places(batch: FeedBatch, past: History, *, runs: Collection[str] | None = None) -> DataFrame:
+    return small_table(batch.warehouse.spark, past.places(runs=runs), PLACES)
+
+
+def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Cutoff]:
+    at = F.struct("position", "topic", "partition", "offset")
+    last = F.max(at).alias("at")
+    found = placed.where(F.col("kind") == "truncate").groupBy("topic").agg(last)
+    rows = found.select("at.topic", "at.partition", "at.offset", F.to_json("at.position").alias("position")).collect()
+    return [
+        Cutoff(
+            reason="truncate",
+            position=row["position"],
+            topic=row["topic"] if batch.feed.is_sharded else None,
+            at_topic=row["topic"],
+            at_partition=row["partition"],
+            at_offset=row["offset"],
+        )
+        for row in rows
+    ]
+
+
+def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataFrame:
+    """The events of earlier batches that these records may be; `records`: how many these are at most."""
+    is_own = (F.col("source") == batch.feed.source) & (F.col("feed") == batch.feed.name)
+    if between := batch.first_key_range:
+        is_own &= F.col("first_key").between(*between)
+    ids = sent_along(placed.select("event_id").distinct(), records)
+    known = batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
+    return known.select("event_id", "topic", "partition", "offset").distinct()
+
+
+def _merge(
+    batch: FeedBatch, live: DataFrame, past: History, new_cutoffs: Sequence[Cutoff], *, sent: int | None
+) -> None:
+    """Bring the table up to the `live` changes. `sent`: how many there are at most, where rows are light; or None."""
+    feed, table = batch.feed, batch.warehouse.delta(batch.table)
+    if feed.append_only:
+        rows = list_of_changes(live, feed)
+        append_changes(table, rows if sent is None else sent_along(rows, sent))
+        return
+    if feed.sequence_by == "kafka_offset":
+        _report_strays(batch, live, past)
+    collected = past.highest_cutoffs(COLLECTED).get(None)
+    below = None if collected is None else collected.position
+    if not (batch.total("changes") or batch.total("tombstones") or new_cutoffs):
+        return
+    latest, between = latest_per_key(live, feed), batch.key_ranges
+    # A cutoff goes over all rows of the table, and between two keys there are few.
+    size = 0 if new_cutoffs or between else batch.table_size
+    with merge_source(latest, key=feed.keys[0], count=sent, size_in_bytes=size) as source:
+        merge_latest(table, source, feed, cutoffs=new_cutoffs, unknown_below=below, between=between)
+
+
+def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
+    """Keys whose events came over several partitions go into the results: only timestamps could order them."""
+    # With one partition there is nothing to look for key by key.
+    if len({(one.topic, one.partition) for one in past.known}) == 1:
+        return
+    strays = keys_across_partitions(events, batch.rows_of(events), batch.feed)
+    sample = strays.limit(SAMPLE_KEYS).collect()
+    if not sample:
+        return
+    failed = strays.count()
+    result = Result(
+        run=batch.run,
+        gate="silver",
+        source=batch.feed.source,
+        feed=batch.feed.name,
+        rule="one_partition_per_key",
+        description="All events of a key come in one partition.",
+        on_failure="warn",
+        evaluated=failed,
+        failed=failed,
+        passed=False,
+        sample_keys=()
+        if has_sensitive_key(batch.feed)
+        else tuple(",".join(str(value) for value in row) for row in sample),
+    )
+    batch.warehouse.append(RESULTS.name, result_rows(batch.warehouse.spark, [result]))
+
+
+def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
+    feed = batch.feed
+    first_key = F.col(f"row.{feed.keys[0]}") if batch.has_first_key else F.lit(None)
+    # A batch that is repeated, or a silver made anew from bronze, finds its events there.
+    rows = events.where(F.col("event_id").isNotNull() & ~F.col("is_known")).select(
+        F.lit(feed.source).alias("source"),
+        F.lit(feed.name).alias("feed"),
+        *("event_id", "topic", "partition", "offset"),
+        first_key.cast("bigint").alias("first_key"),
+    )
+    batch.warehouse.append(OUTBOX_EVENTS.name, rows)

@@ -1,0 +1,363 @@
+"""The changelog: which changes may pass the gate, what they are worth, and the last word on every key."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.models import Expectation, Feed
+from lakehouse.quality.arguments import columns_asked, reason
+from lakehouse.quality.row_rules import fails
+from silver.batch.column_versions import cell_folds, cell_values
+from silver.batch.merge import cutoff_type
+from silver.batch.position import at_offset, place_of, position_type, same_place
+from silver.order.fold import cells_of
+from silver.order.runs import Cutoff
+from silver.quarantine import DISCARDED, WAITS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# What a silver row says of the event that it is from.
+OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
+
+
+# The record before a batch, in every topic-partition.
+ENDS = "topic STRING, topic_id STRING, partition INT, last_key BIGINT, last_is_delete BOOLEAN"
+# SQL: a condition, and what is said where it holds.
+Found = tuple[str, str]
+_TEXTS = "ARRAY<STRING>"
+
+
+def judged(
+    changes: DataFrame,
+    expectations: Sequence[Expectation],
+    *,
+    keys: Sequence[str],
+    has_position: str,
+    row: str = "row",
+    is_own: str = "true",
+) -> DataFrame:
+    """The same records with `is_judged`, `failed_rules` (names) and the final `kind`.
+
+    A change becomes `quarantined` when a value did not fit, when it has no position, or when it fails a rule with
+    another `on_failure` than `warn`, unless a person has released it; and when its `decision` is that it was discarded,
+    or that it waits although it is read again. An unreadable record always, a truncate without a position too.
+    `problems` holds every reason. No rule is asked about a delete, nor about columns that the event does not tell
+    (`untold`). `keys`: the columns that tell rows apart; none where every change is one.
+
+    `has_position`, `is_own`: SQL. `row`: the column with the rows that the rules are about. `is_own`: which records
+    they are about. The others stay as they are: records of several feeds are judged one feed after the other, in one
+    pass.
+    """
+    if "is_judged" not in changes.columns:
+        changes = changes.withColumns({"is_judged": F.expr("false"), "failed_rules": F.expr(_NONE)})
+    # Conditions in SQL name the columns of the row, whatever else a record has under the same names.
+    apart = changes.selectExpr("struct(*) AS _record", f"{is_own} AS _is_own", f"{row}.*")
+    asked = "_is_own AND _record.kind = 'change' AND NOT _record.is_delete"
+    told_by = keys or [f"_record.{name}" for name in ("topic", "partition", "offset")]
+    of_row = [name for name in apart.columns if name not in ("_record", "_is_own")]
+
+    def is_asked(rule: Expectation) -> Column:
+        told = [f"NOT array_contains(_record.untold, '{c}')" for c in columns_asked(rule, of_row) if c not in keys]
+        return F.expr(" AND ".join([asked, *told]))
+
+    failing = [f"_fails_{number}" for number in range(len(expectations))]
+    verdicts = [fails(rule, keys=told_by, is_judged=is_asked(rule)) for rule in expectations]
+    named = [verdict.alias(name) for verdict, name in zip(verdicts, failing, strict=True)]
+    with_rules = apart.select("_record.*", "_is_own", F.expr(f"{asked} AS _is_asked"), *named)
+    is_applied = "kind IN ('change', 'truncate')"
+    is_released = "decision <=> 'released'"
+    rules = list(zip(expectations, failing, strict=True))
+    holds_back = [(rule, name) for rule, name in rules if rule.on_failure != "warn"]
+    reasons = [
+        (f"{is_applied} AND NOT ({has_position})", _text("The record has no source position.")),
+        (f"{is_applied} AND decision = 'discarded'", _text(DISCARDED)),
+        (f"{is_applied} AND decision = 'waits'", _text(WAITS)),
+        *[(f"{name} AND NOT ({is_released})", _text(reason(rule))) for rule, name in holds_back],
+    ]
+    failed = _present([(name, _text(rule.name)) for rule, name in rules])
+    must_wait = f"kind = 'unreadable' OR ({is_applied} AND size(problems) > 0)"
+    return (
+        with_rules.withColumns(
+            {
+                "is_judged": F.expr("is_judged OR _is_asked"),
+                "failed_rules": F.expr(f"IF(_is_own, {failed}, failed_rules)"),
+                "problems": F.expr(f"IF(_is_own, concat(problems, {_present(reasons)}), problems)"),
+            }
+        )
+        .withColumn("kind", F.expr(f"IF(_is_own AND ({must_wait}), 'quarantined', kind)"))
+        .drop("_is_own", "_is_asked", *failing)
+    )
+
+
+def _present(found: Sequence[Found]) -> str:
+    """SQL: the texts whose condition holds, in order.
+
+    Spark interprets what takes NULLs out of an array, and all that stands in it; so only where some condition holds.
+    """
+    if not found:
+        return _NONE
+    some = " OR ".join(f"coalesce({condition}, false)" for condition, _said in found)
+    texts = ", ".join(f"IF({condition}, {said}, NULL)" for condition, said in found)
+    return f"IF({some}, CAST(array_compact(array({texts})) AS {_TEXTS}), {_NONE})"
+
+
+def _text(said: str) -> str:
+    """SQL: the text as a literal."""
+    escaped = said.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+_NONE = f"CAST(array() AS {_TEXTS})"
+
+
+def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: DataFrame) -> DataFrame:
+    """topic, topic_id, partition, offset and position (`deletes_at`) of tombstones that no delete precedes.
+
+    Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. Such a
+    delete stands right behind the highest place that an earlier record of the key has, in the batch or in the silver
+    `table`: the record just before it may be a replayed one.
+    `ends`: topic, topic_id, partition, last_key (xxhash64) and last_is_delete of the record before the batch.
+    """
+    of_key = (
+        Window.partitionBy("topic", "topic_id", "partition", "key")
+        .orderBy("offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    is_tombstone = F.col("kind") == "tombstone"
+    is_said = F.col("kind").isin("change", "quarantined")
+    keys = list(feed.keys)
+    with_key = reduce(operator.and_, [F.col(f"_key_{key}").isNotNull() for key in keys])
+    of_record = ("topic", "topic_id", "partition", "offset")
+    # All records of these keys are sorted: without what is not asked for.
+    of_row = [F.col(f"row.{key}").alias(f"_key_{key}") for key in keys]
+    narrow = placed.select(*of_record, "key", "kind", "is_delete", "position", *of_row)
+    tombstones = narrow.where(is_tombstone & with_key).select("topic", "topic_id", "partition", "key").distinct()
+    before = (
+        narrow.join(tombstones, on=["topic", "topic_id", "partition", "key"], how="left_semi")
+        .withColumns(
+            {
+                "follows_delete": F.last(F.when(is_said, F.col("is_delete")), ignorenulls=True).over(of_key),
+                "highest_before": F.max(F.when(is_said, F.col("position"))).over(of_key),
+            }
+        )
+        .where(is_tombstone & with_key & ~F.coalesce("follows_delete", F.lit(False)))
+        .join(F.broadcast(ends), on=["topic", "topic_id", "partition"], how="left")
+    )
+    is_own = F.col("follows_delete").isNull() & (F.col("last_key") == F.xxhash64("key")) & F.col("last_is_delete")
+    rows = table.select(
+        *[F.col(key).alias(f"_row_{key}") for key in keys],
+        F.col("_topic").alias("_table_topic"),
+        F.col("_partition").alias("_table_partition"),
+        F.col("_offset").alias("_table_offset"),
+        F.col("_position").alias("_table_position"),
+        F.col("_is_deleted").alias("_table_is_deleted"),
+    )
+    same_row = reduce(operator.and_, [F.col(f"_key_{key}") == F.col(f"_row_{key}") for key in keys])
+    is_earlier = (
+        (F.col("_table_topic") == F.col("topic"))
+        & (F.col("_table_partition") == F.col("partition"))
+        & (F.col("_table_offset") < F.col("offset"))
+        & ~F.col("_table_is_deleted")
+    )
+    found = before.where(~F.coalesce(is_own, F.lit(False))).join(rows, on=same_row & is_earlier, how="left")
+    if feed.sequence_by == "kafka_offset":
+        position = F.col("position")
+    else:
+        position = F.expr(at_offset("greatest(highest_before, _table_position)", "offset", feed))
+    # A batch may hold a record twice.
+    deletes = found.groupBy(*of_record).agg(F.max(position).alias("deletes_at"))
+    return deletes.where(F.col("deletes_at").isNotNull())
+
+
+def with_tombstones(placed: DataFrame, deletes: DataFrame) -> DataFrame:
+    """The records, with these tombstones (`deleting_tombstones`) as deletes: `is_tombstone`."""
+    is_delete = F.col("deletes_at").isNotNull()
+    return (
+        placed.join(deletes, on=["topic", "topic_id", "partition", "offset"], how="left")
+        .withColumn("is_tombstone", is_delete)
+        .withColumn("kind", F.when(is_delete, "change").otherwise(F.col("kind")))
+        .withColumn("op", F.when(is_delete, "d").otherwise(F.col("op")))
+        .withColumn("is_delete", F.col("is_delete") | is_delete)
+        .withColumn("position", F.coalesce("deletes_at", "position"))
+        .drop("deletes_at")
+    )
+
+
+def highest_cutoff(cutoffs: Mapping[str, Cutoff], feed: Feed) -> Column:
+    """The cutoff of a placed record's shard (`cutoff_type`), of `History.cutoff_by_shard`; NULL without one."""
+    kind = cutoff_type(feed)
+    if not cutoffs:
+        return F.lit(None).cast(kind)
+    by_shard = json.dumps({shard: one.as_json() for shard, one in cutoffs.items()})
+    shard = F.col("topic") if feed.is_sharded else F.lit("")
+    return F.try_element_at(F.from_json(F.lit(by_shard), f"MAP<STRING, {kind}>"), shard)
+
+
+def with_cutoffs(placed: DataFrame, cutoff: Column) -> DataFrame:
+    """The records with the `cutoff` of their shard, and whether they are older (`is_below_cutoff`)."""
+    is_below = F.expr("coalesce(position < cutoff.position, false)")
+    return placed.withColumn("cutoff", cutoff).withColumn("is_below_cutoff", is_below)
+
+
+def as_gone_below_cutoffs(changes: DataFrame) -> DataFrame:
+    """The changes, those below their cutoff as a delete by it: so a key that they name is known to be gone.
+
+    Whether they come in one batch with the truncate, before it or after it, the table is the same.
+    """
+    instead = {
+        "position": "cutoff.position",
+        "is_delete": "true",
+        "op": "IF(cutoff.reason = 'truncate', 't', 'r')",
+        "topic": "cutoff.at_topic",
+        "partition": "cutoff.at_partition",
+        "offset": "cutoff.at_offset",
+        "source_ts": "CAST(NULL AS TIMESTAMP)",
+    }
+    return changes.withColumns({name: F.expr(f"IF(is_below_cutoff, {gone}, {name})") for name, gone in instead.items()})
+
+
+def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> DataFrame:
+    """The records with `is_repeated`: whether another record of the same `event_id` is the event's first occurrence.
+
+    And with `is_known`: whether `known` names the event. The first occurrence is the change with the lowest position,
+    or the record that `known` (event_id, topic, partition, offset) names from earlier batches. A repeated batch finds
+    its own records there, and they are no repetitions. Shards may have the same ids.
+    """
+    of_event = ["event_id", *(["topic"] if feed.is_sharded else [])]
+    same_event = Window.partitionBy(*of_event)
+    is_event = (F.col("kind") == "change") & F.col("event_id").isNotNull()
+    first_here = F.min(F.when(is_event & ~F.col("is_below_cutoff"), F.col("position"))).over(same_event)
+    first = known.select(*of_event, F.struct("topic", "partition", "offset").alias("known_at"))
+    is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != F.struct("topic", "partition", "offset"))
+    is_repeated = is_event & ((F.col("position") != first_here) | is_known_elsewhere)
+    return (
+        placed.join(first, on=of_event, how="left")
+        .withColumn("is_repeated", F.coalesce(is_repeated, F.lit(False)))
+        .withColumn("is_known", F.col("known_at").isNotNull())
+        .drop("known_at")
+    )
+
+
+def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
+    """The last word on every key: of its changes, the one with the highest position, as a silver row.
+
+    One row a key: the contract's columns (of a delete, the keys only), `_position`, and what the row says of its
+    event. A column that events may pass over has the last word on itself after the key's last delete. Positions are
+    total: they end with the Kafka offset.
+    """
+    cells = cells_of(feed)
+    keys = [F.expr(f"row.`{key}` AS `{key}`") for key in feed.keys]
+    last = f"max_by(struct(row, position, is_delete, {', '.join(OF_LAST_EVENT)}), position) AS _last"
+    folded = changes.groupBy(*keys).agg(F.expr(last), *cell_folds(feed))
+    columns = [
+        f"IF(NOT _last.is_delete, _last.row.`{column}`, NULL) AS `{column}`"
+        for column in feed.columns
+        if column not in cells and column not in feed.keys
+    ]
+    values = {**cell_values(feed)}
+    return folded.selectExpr(
+        *[f"`{key}`" for key in feed.keys],
+        *columns,
+        *[f"{values.pop(column)} AS `{column}`" for column in cells],
+        "_last.position AS _position",
+        "_last.is_delete AS _is_deleted",
+        *[f"_last.{name} AS _{name}" for name in OF_LAST_EVENT],
+        *[f"{value} AS {name}" for name, value in values.items()],
+    )
+
+
+def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
+    """The rows of an append-only table: one a change, `_event_id` first.
+
+    A streamed change that a connector sends again is the same event: its coordinates and its row tell. Any other is
+    told by its Kafka coordinates.
+    """
+    image = f"CAST(xxhash64(op, {', '.join(f'row.`{column}`' for column in feed.columns)}) AS STRING)"
+    is_told_by_source = "position.streamed = 1" if feed.sequence_by == "source_position" else "false"
+    of_source = f"concat_ws(' ', topic, to_json({place_of('position', feed)}), {image})"
+    of_kafka = "concat_ws('/', topic, CAST(partition AS STRING), CAST(offset AS STRING))"
+    first = f"min_by(struct(row, position, {', '.join(OF_LAST_EVENT)}), struct(partition, offset)) AS _first"
+    return (
+        changes.groupBy(F.expr(f"IF({is_told_by_source}, {of_source}, {of_kafka}) AS _event_id"))
+        .agg(F.expr(first))
+        .selectExpr(
+            "_event_id",
+            *[f"_first.row.`{column}` AS `{column}`" for column in feed.columns],
+            "_first.position AS _position",
+            "false AS _is_deleted",
+            *[f"_first.{name} AS _{name}" for name in OF_LAST_EVENT],
+        )
+    )
+
+
+def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
+    """What became of every change, truncate and tombstone: the records with `outcome`, and `now`, the row of their key
+    that the silver `table` has.
+
+    applied: the table's row, or a cell of it, is this record's; or the record has emptied the table. duplicate: the
+    record repeats what was told, under another offset. superseded: something later was said. A tombstone is one unless
+    it has deleted the row itself. quarantined: it is known to be damaged.
+    """
+    cells = cells_of(feed)
+    of_row = ["_position", "_topic", "_partition", "_offset"]
+    of_row += ["_cell_positions", "_deleted_position"] if cells else []
+    now = f"struct({', '.join(of_row)}) AS now"
+    if feed.append_only:
+        rows = table.selectExpr("_topic AS table_topic", now)
+        same_row = "topic = now._topic AND partition = now._partition AND offset = now._offset"
+    else:
+        rows = table.selectExpr(*[f"`{key}` AS `table_{key}`" for key in feed.keys], now)
+        same_row = " AND ".join(f"row.`{key}` = `table_{key}`" for key in feed.keys)
+    said = [f"position = now._cell_positions.`{cell}`" for cell in cells]
+    is_applied = " OR ".join(f"coalesce({one}, false)" for one in ("position = now._position", *said))
+    repeats = "false"
+    if feed.append_only:
+        is_applied, repeats = "now IS NOT NULL", "true"
+    elif feed.sequence_by == "source_position":
+        repeats = f"coalesce({same_place('position', 'now._position', feed)}, false)"
+    empties = "false" if feed.append_only else "kind = 'truncate' AND NOT is_replay"
+    in_play = "kind IN ('change', 'truncate') AND NOT is_below_cutoff AND NOT is_repeated"
+    outcome = f"""
+        CASE WHEN kind = 'damaged' THEN 'quarantined'
+             WHEN kind = 'tombstone' THEN 'tombstone'
+             WHEN {in_play} AND ({is_applied} OR {empties}) THEN 'applied'
+             WHEN is_tombstone THEN 'tombstone'
+             WHEN is_replay OR is_repeated OR {repeats} THEN 'duplicate'
+             ELSE 'superseded' END
+    """
+    told = placed.where("kind IN ('change', 'truncate', 'tombstone', 'damaged')")
+    has_row = "kind IN ('change', 'truncate')" if feed.append_only else "kind = 'change'"
+    return told.join(rows, on=F.expr(f"{has_row} AND {same_row}"), how="left").withColumn("outcome", F.expr(outcome))
+
+
+def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
+    """The keys whose events came from more than one topic-partition, where only timestamps can tell their order.
+
+    `table`: the rows of their keys in the feed's silver table before these events.
+    """
+    place = F.struct(F.col("topic").alias("topic"), F.col("partition").alias("partition"))
+    keys = list(feed.keys)
+    of_events = events.select(*[F.col(f"row.{key}").alias(key) for key in keys], place.alias("_place")).distinct()
+    of_table = table.join(of_events.select(*keys).distinct(), on=keys, how="left_semi").select(
+        *keys, F.struct(F.col("_topic").alias("topic"), F.col("_partition").alias("partition")).alias("_place")
+    )
+    return (
+        of_events.unionByName(of_table)
+        .groupBy(*keys)
+        .agg(F.count_distinct("_place").alias("_places"))
+        .where(F.col("_places") > 1)
+        .select(*keys)
+    )
+
+
+def position_from(text: str, feed: Feed) -> Column:
+    """A position from its JSON text."""
+    return F.from_json(F.lit(text), position_type(feed))

@@ -1,0 +1,93 @@
+"""What only bronze can tell of records: whether they repeat others, and the highest timestamp before them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from lakehouse.batches import COORDINATES
+from lakehouse.contracts.models import Feed
+from lakehouse.kafka.ranges import PLACE
+from lakehouse.spark.tables import small_table
+from silver.batch.position import STREAMED, coordinates, log_place
+from silver.order.runs import Regression, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def in_ranges(bronze: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame:
+    """The bronze rows that lie in one of these ranges of offsets, both ends included."""
+    rows = [
+        {**dict(zip(PLACE, place, strict=True)), "first": first, "last": last}
+        for place, (first, last) in ranges.items()
+    ]
+    columns = "topic STRING, topic_id STRING, partition INT, first BIGINT, last BIGINT"
+    wanted = small_table(bronze.sparkSession, rows, columns).withColumnRenamed("topic_id", "wanted_id")
+    topics = {topic for topic, _topic_id, _partition in ranges}
+    is_of_topic = F.col("wanted_id") == F.coalesce("_topic_id", F.lit(""))
+    return (
+        bronze.where(F.col("topic").isin(*topics))  # files of other topics are skipped
+        .join(F.broadcast(wanted), on=["topic", "partition"], how="inner")
+        .where(is_of_topic & F.col("offset").between(F.col("first"), F.col("last")))
+        .drop("wanted_id", "first", "last")
+    )
+
+
+def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame:
+    """The runs that fall behind: topic, topic_id, partition, run_id, `from_offset`, `below` and their `number`."""
+    rows = [
+        {
+            **dict(zip(PLACE, regression.place, strict=True)),
+            "run_id": regression.run_id,
+            "from_offset": regression.from_offset,
+            "below": list(regression.below),
+            "number": number,
+        }
+        for number, regression in enumerate(found)
+    ]
+    columns = f"topic STRING, topic_id STRING, partition INT, run_id STRING, from_offset BIGINT, below {COORDINATES}"
+    return small_table(spark, rows, f"{columns}, number INT")
+
+
+def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame:
+    """`number` of the runs that have told something behind `below` which no earlier record of their place has told.
+
+    Equal are the place in the log (without the commit before it, which a run without stored offsets does not know),
+    the operation, the key and the row. `told`: events (silver.batch.events). `fallen`: `fallen_behind`.
+    """
+    said = F.struct(
+        *PLACE,
+        F.expr(log_place(feed)).alias("at"),
+        F.coalesce("op", F.lit("")).alias("op"),
+        F.hex("key").alias("key"),
+        F.xxhash64(F.to_json("row")).alias("row"),
+    ).alias("said")
+    is_behind = f"{STREAMED} = 1 AND {coordinates(feed)} < below"
+    new = told.join(F.broadcast(fallen), on=[*PLACE, "run_id"], how="inner").where(is_behind)
+    # Of each run by itself: a batch may have two that fall behind, and the later one's past is the earlier one.
+    first = told.groupBy(said).agg(F.min("offset").alias("first_told"))
+    is_first = F.col("first_told") >= F.col("from_offset")
+    return (
+        new.select("number", "from_offset", said).join(first, on="said", how="inner").where(is_first).select("number")
+    )
+
+
+def highest_timestamps(bronze: DataFrame, records: DataFrame) -> DataFrame:
+    """topic, topic_id, partition, offset of these records, and the highest `highest_timestamp_ms` up to each.
+
+    It is what a position by Kafka's offsets begins with, whenever the record is placed.
+    """
+    places = records.select(*PLACE).distinct()
+    up_to_here = Window.partitionBy(*PLACE).orderBy("offset")
+    highest = F.max(F.unix_millis("timestamp")).over(up_to_here).alias("highest_timestamp_ms")
+    return (
+        bronze.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        .join(F.broadcast(places), on=list(PLACE), how="left_semi")
+        .select(*PLACE, "offset", highest)
+        .join(records.select(*PLACE, "offset").distinct(), on=[*PLACE, "offset"], how="left_semi")
+        .distinct()
+    )

@@ -1,0 +1,203 @@
+"""The guarded MERGE: a key's row is replaced only by what stands later in the source's history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.models import Feed
+from lakehouse.spark.tables import OWN_PROPERTY, UPSERTED, TableSpec
+from silver.batch.column_versions import cell_columns, cell_updates, has_cell_news
+from silver.batch.position import position_type, same_place
+from silver.order.fold import cells_of
+from silver.order.runs import Cutoff
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import Column, DataFrame
+
+
+# What else than its contract's columns a silver table is searched by.
+_WITH_STATISTICS = ("_topic", "_partition", "_offset")
+_WITHOUT_STATISTICS = ("ARRAY", "BINARY", "BOOLEAN")
+
+
+def cutoff_type(feed: Feed) -> str:
+    """The Spark type of a cutoff."""
+    position = position_type(feed)
+    return f"STRUCT<reason: STRING, position: {position}, at_topic: STRING, at_partition: INT, at_offset: BIGINT>"
+
+
+def silver_table(feed: Feed) -> TableSpec:
+    """`silver.<feed>`: the contract's columns, then what the pipeline knows about each row (columns with `_`)."""
+    made_by = {
+        f"{OWN_PROPERTY}source": feed.source,
+        f"{OWN_PROPERTY}keys": ", ".join(feed.keys) or "none",
+        f"{OWN_PROPERTY}payload": feed.payload,
+    }
+    # Of every row that is written Spark works out the statistics of 32 columns; most of those are parts of positions.
+    with_statistics = {"delta.dataSkippingStatsColumns": ",".join((*_searched(feed), *_WITH_STATISTICS))}
+    properties = {**UPSERTED, **with_statistics, **made_by}
+    columns = {**({"_event_id": "STRING"} if feed.append_only else {}), **_of_row(feed), "_applied_at": "TIMESTAMP"}
+    ddl = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    return TableSpec(name=f"silver.{feed.name}", columns=ddl, properties=properties)
+
+
+def row_type(feed: Feed) -> str:
+    """The Spark type of a row of a table of last words, all but when it was applied."""
+    return f"STRUCT<{', '.join(f'{name}: {kind}' for name, kind in _of_row(feed).items())}>"
+
+
+def _of_row(feed: Feed) -> dict[str, str]:
+    position = position_type(feed)
+    return {
+        **{column: declared.type.ddl for column, declared in feed.columns.items()},
+        "_position": position,
+        "_op": "STRING",
+        "_is_deleted": "BOOLEAN",
+        "_source_ts": "TIMESTAMP",
+        "_topic": "STRING",
+        "_partition": "INT",
+        "_offset": "BIGINT",
+        **cell_columns(feed, position),
+    }
+
+
+def _searched(feed: Feed) -> list[str]:
+    """The contract's columns that Delta takes statistics of: for other types it refuses to make the table."""
+    return [name for name, declared in feed.columns.items() if not declared.type.ddl.startswith(_WITHOUT_STATISTICS)]
+
+
+def merge_latest(
+    table: DeltaTable,
+    latest: DataFrame,
+    feed: Feed,
+    *,
+    cutoffs: Sequence[Cutoff] = (),
+    unknown_below: str | None = None,
+    between: Mapping[str, tuple[int, int]] | None = None,
+) -> int:
+    """Apply the last word on every key; the number of rows that changed.
+
+    Deletes stay as rows with their position and nothing but their key: a late event finds the higher position and
+    does nothing. `latest` has at most one row a key. `cutoffs`: rows below them, which `latest` does not name, are
+    deleted. `unknown_below`: a key that the table does not have is passed over below this position (JSON).
+    `between`: of keys that are whole numbers, the lowest and the highest that `latest` has.
+    """
+    same_key = " AND ".join(
+        [
+            *[f"target.{key} = latest.{key}" for key in feed.keys],
+            *[f"target.{key} BETWEEN {lowest} AND {highest}" for key, (lowest, highest) in (between or {}).items()],
+        ]
+    )
+    is_later = "latest._position > target._position"
+    cells = cells_of(feed)
+    plain = [column for column in feed.columns if column not in feed.keys and column not in cells]
+    if cells:
+        of_event = [*plain, *(f"_{name}" for name in ("op", "source_ts", "topic", "partition", "offset"))]
+        deleted = "greatest(target._deleted_position, latest._deleted_position)"
+        values = {
+            **{name: f"IF({is_later}, latest.{name}, target.{name})" for name in of_event},
+            "_position": "greatest(target._position, latest._position)",
+            "_is_deleted": f"{deleted} <=> greatest(target._position, latest._position)",
+            "_applied_at": "latest._applied_at",
+            **cell_updates(feed),
+        }
+        condition = " OR ".join([f"({is_later} AND NOT {_is_repeated(feed)})", *has_cell_news(feed)])
+    else:
+        values = {name: f"latest.{name}" for name in latest.columns if name not in feed.keys}
+        values["_applied_at"] = "latest._applied_at"
+        condition = f"{is_later} AND NOT {_is_repeated(feed)}"
+    if feed.sequence_by == "source_position":
+        # What is deleted is not deleted again by a cutoff.
+        by_cutoff = "target._is_deleted AND latest._is_deleted AND latest._op IN ('t', 'r')"
+        condition = f"({condition}) AND NOT ({by_cutoff})"
+    merge = (
+        table.alias("target")
+        .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
+        .whenMatchedUpdate(condition=condition, set=dict(values))
+        .whenNotMatchedInsertAll(condition=_is_known_or_not_below(unknown_below, feed))
+    )
+    if cutoffs:
+        merge = merge.whenNotMatchedBySourceUpdate(condition=_is_below(cutoffs, feed), set=_gone(cutoffs, feed))
+    return int(merge.execute().collect()[0]["num_affected_rows"])
+
+
+def replace_rows(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
+    """Put these rows in the place of those that the table has of their keys, wherever they stand in history."""
+    same_key = " AND ".join(f"target.{key} = latest.{key}" for key in feed.keys)
+    is_other = " OR ".join(f"NOT (latest.{name} <=> target.{name})" for name in latest.columns)
+    result = (
+        table.alias("target")
+        .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
+        .whenMatchedUpdateAll(condition=is_other)
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
+    return int(result.collect()[0]["num_affected_rows"])
+
+
+def append_changes(table: DeltaTable, rows: DataFrame) -> int:
+    """Add the rows of an append-only table that it does not have; how many."""
+    result = (
+        table.alias("target")
+        .merge(
+            rows.withColumn("_applied_at", F.current_timestamp()).alias("latest"),
+            "target._event_id = latest._event_id",
+        )
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
+    return int(result.collect()[0]["num_affected_rows"])
+
+
+def _is_repeated(feed: Feed) -> str:
+    """SQL: `latest` says again, at the same place of the source's history, what `target` has: nothing to rewrite."""
+    if feed.sequence_by == "kafka_offset":
+        return "false"
+    plain = [c for c in feed.columns if c not in feed.keys and c not in cells_of(feed)]
+    same = [f"latest.{name} <=> target.{name}" for name in (*plain, "_is_deleted")]
+    return f"({same_place('latest._position', 'target._position', feed)} AND {' AND '.join(same)})"
+
+
+def _is_known_or_not_below(position: str | None, feed: Feed) -> str | None:
+    return None if position is None else f"latest._position >= {_literal(position, feed)}"
+
+
+def _cutoff(cutoffs: Sequence[Cutoff], feed: Feed) -> str:
+    """SQL: the cutoff of a row of `target`; NULL without."""
+    by_topic = json.dumps({cutoff.topic or "": cutoff.as_json() for cutoff in cutoffs})
+    shard = "target._topic" if feed.is_sharded else "''"
+    return f"try_element_at(from_json('{by_topic}', 'MAP<STRING, {cutoff_type(feed)}>'), {shard})"
+
+
+def _is_below(cutoffs: Sequence[Cutoff], feed: Feed) -> str:
+    return f"NOT target._is_deleted AND coalesce(target._position < {_cutoff(cutoffs, feed)}.position, false)"
+
+
+def _gone(cutoffs: Sequence[Cutoff], feed: Feed) -> dict[str, str | Column]:
+    """What a row becomes that a cutoff removes: its key, and where it was removed."""
+    cutoff = _cutoff(cutoffs, feed)
+    values: dict[str, str | Column] = {column: "NULL" for column in feed.columns if column not in feed.keys}
+    values |= {
+        "_position": f"{cutoff}.position",
+        "_op": f"IF({cutoff}.reason = 'truncate', 't', 'r')",
+        "_is_deleted": "true",
+        "_source_ts": "NULL",
+        "_topic": f"{cutoff}.at_topic",
+        "_partition": f"{cutoff}.at_partition",
+        "_offset": f"{cutoff}.at_offset",
+        "_applied_at": "current_timestamp()",
+    }
+    if cells_of(feed):
+        values |= {"_deleted_position": f"{cutoff}.position", "_cell_positions": "NULL"}
+        values |= {} if feed.payload == "partial" else {"_unresolved_columns": "NULL"}
+    return values
+
+
+def _literal(position: str, feed: Feed) -> str:
+    """A position (JSON: numbers, and the name of a topic) in SQL."""
+    return f"from_json('{position}', '{position_type(feed)}')"

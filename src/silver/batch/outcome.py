@@ -1,0 +1,223 @@
+"""One batch of one feed: what is known of it, and what became of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.models import Expectation, Feed
+from lakehouse.quality.masking import has_sensitive_key
+from lakehouse.spark.sizing import MOST_SENT_ALONG
+from lakehouse.spark.tables import Warehouse
+from silver.batch.changelog import judged
+from silver.batch.events import WHOLE_NUMBERS, decoded, of_feed
+from silver.batch.position import has_position
+from silver.decode.arrow import row_of
+from silver.order.history import History
+from silver.order.runs import Cutoff, TopicPartition
+from silver.order.state import State, feed_row, moved_row
+from silver.quarantine import (
+    OF_RECORD,
+    QUARANTINE,
+    Standing,
+    contract_version,
+    decided,
+    decided_or_waiting,
+    quarantine_rows,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+
+# Keys lie close together where there are so many possible ones, at most, for each record of the batch.
+FEW_FOR_ONE = 20
+
+
+@dataclass
+class Outcome:
+    """What became of a batch's changes and tombstones: by place and outcome, how many records.
+
+    `moved`: records of earlier batches that turned out to be damaged, by place: how many. `epochs` (`epoch_rows`) and
+    `cutoffs`: those that begin with this batch.
+    """
+
+    counts: dict[TopicPartition, dict[str, int]] = field(default_factory=dict)
+    moved: dict[TopicPartition, int] = field(default_factory=dict)
+    epochs: Sequence[Mapping[str, Any]] = ()
+    cutoffs: Sequence[Cutoff] = ()
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether records were found damaged: they wait in quarantine."""
+        return bool(self.moved) or any(counts.get("quarantined") for counts in self.counts.values())
+
+    def add(self, place: TopicPartition, outcome: str, records: int) -> None:
+        """So many more records of a place."""
+        of_place = self.counts.setdefault(place, {})
+        of_place[outcome] = of_place.get(outcome, 0) + records
+
+
+@dataclass(frozen=True)
+class FeedBatch:
+    """A feed, its rules, the counts (COUNTS) of its part of the batch, and the state of the source before it.
+
+    `standing`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for. `request`: which
+    one requeues its records, where one does: they were read before, and are not the last ones of their places.
+    `value_bytes`: of the values of its records; None where they were not counted. `table_size`: the bytes of the silver
+    table before the batch; 0 where it was not looked at.
+    """
+
+    warehouse: Warehouse
+    feed: Feed
+    rules: Sequence[Expectation]
+    rows: Sequence[Row]
+    run: str
+    state: State
+    standing: Standing
+    checkpoint: str
+    request: str | None = None
+    value_bytes: int | None = None
+    table_size: int = 0
+
+    @property
+    def table(self) -> str:
+        """The feed's silver table."""
+        return f"silver.{self.feed.name}"
+
+    def total(self, count: str) -> int:
+        """The sum of a count over all run segments of the batch."""
+        return sum(row[count] for row in self.rows)
+
+    @property
+    def key_ranges(self) -> Mapping[str, tuple[int, int]]:
+        """Between which values the keys of the batch's records lie, where they are whole numbers close together.
+
+        Said to Delta in numbers, it passes over the files that have none between: most of them, where keys are recent.
+        """
+        ranges: dict[str, tuple[int, int]] = {}
+        for row in self.rows:
+            for key, one in (row["key_ranges"] or {}).items():
+                if one["lowest"] is not None:
+                    lowest, highest = ranges.get(key, (one["lowest"], one["highest"]))
+                    ranges[key] = min(lowest, one["lowest"]), max(highest, one["highest"])
+        most = FEW_FOR_ONE * self.total("read")
+        are_close = all(highest - lowest < most for lowest, highest in ranges.values())
+        # Delta writes conditions into the history of a table.
+        return ranges if are_close and not has_sensitive_key(self.feed) else {}
+
+    @property
+    def has_first_key(self) -> bool:
+        """Whether the first column of the key is a whole number that may be written down elsewhere."""
+        first = self.feed.keys[:1]
+        return any(self.feed.columns[key].type.ddl in WHOLE_NUMBERS for key in first) and not has_sensitive_key(
+            self.feed
+        )
+
+    @property
+    def first_key_range(self) -> tuple[int, int] | None:
+        """Of `key_ranges` that of the first column of the key; None without."""
+        return self.key_ranges.get(self.feed.keys[0]) if self.has_first_key else None
+
+    def read_table(self) -> DataFrame:
+        """The silver table as it is now."""
+        return self.warehouse.read(self.table)
+
+    def rows_of(self, records: DataFrame) -> DataFrame:
+        """The table's rows with a key of these records of the batch, before all else; all rows where those are many."""
+        if self.feed.append_only or self.total("read") > MOST_SENT_ALONG:
+            return self.read_table()
+        keys = records.select(*[F.col(f"row.{key}").alias(key) for key in self.feed.keys]).distinct()
+        table = self.read_table()
+        for key, (lowest, highest) in self.key_ranges.items():
+            table = table.where(F.col(key).between(lowest, highest))
+        return table.join(F.broadcast(keys), on=[*self.feed.keys], how="left_semi")
+
+    def bronze(self) -> DataFrame:
+        """All bronze rows of the feed's source."""
+        return self.warehouse.read(f"bronze.{self.feed.source}_events")
+
+
+def judged_records(
+    records: DataFrame, gates: Sequence[tuple[Feed, Sequence[Expectation]]], *, decisions: DataFrame | None = None
+) -> DataFrame:
+    """Bronze rows as what they state (silver.batch.events), through gate 1: in one pass, each feed with its row rules.
+
+    The raw `value` and `headers` stay with those alone that go to quarantine: the others are held several times over.
+
+    `decisions` (`decided`): what people have decided about records; None where they have about none.
+    """
+    told = decoded(records, [feed for feed, _rules in gates])
+    if decisions is None:
+        told = told.withColumn("decision", F.lit(None).cast("string"))
+    else:
+        told = told.join(F.broadcast(decisions), on=OF_RECORD, how="left")
+    for feed, rules in gates:
+        told = judged(
+            told,
+            rules,
+            keys=feed.keys,
+            has_position=has_position(feed),
+            row=row_of(feed.name),
+            is_own=f"feed = '{feed.name}'",
+        )
+    waits = F.col("kind") == "quarantined"
+    return told.withColumns({name: F.when(waits, F.col(name)) for name in ("value", "headers")})
+
+
+def judged_of_feed(
+    records: DataFrame, feed: Feed, rules: Sequence[Expectation], *, decisions: DataFrame | None = None
+) -> DataFrame:
+    """The same for the records of one feed, with its `row`."""
+    return of_feed(judged_records(records, [(feed, rules)], decisions=decisions), feed)
+
+
+def decisions_about(warehouse: Warehouse, feeds: Sequence[Feed], standing: Standing) -> DataFrame | None:
+    """`decided` of these feeds; None where nobody has decided anything."""
+    found = [decided(warehouse.read(QUARANTINE.name), feed) for feed in feeds if feed.name in standing.decided]
+    return reduce(DataFrame.unionByName, found) if found else None
+
+
+def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
+    """The same for rows that earlier batches have read: what waits stays out."""
+    decisions = None
+    if batch.feed.name in {*batch.standing.decided, *batch.standing.waiting}:
+        known = batch.warehouse.read(QUARANTINE.name)
+        decisions = decided_or_waiting(known, batch.feed, asked=batch.request)
+    return judged_of_feed(rows, batch.feed, batch.rules, decisions=decisions)
+
+
+def entries(batch: FeedBatch, judged_records: DataFrame, *, is_damaged: bool = False) -> DataFrame:
+    """The quarantined ones of a feed's records, as entries of `quality.quarantine`. `is_damaged`: all of them are."""
+    contract = contract_version(batch.feed, batch.rules)
+    of_silver = {"contract": contract, "checkpoint": batch.checkpoint}
+    return quarantine_rows(judged_records, batch.feed, **of_silver, is_damaged=is_damaged)
+
+
+def read_ranges(past: History) -> dict[TopicPartition, tuple[int, int]]:
+    """Of every place the offsets that silver has read, this batch included."""
+    return covering((one.place, one.first_offset, one.last_offset) for one in past.known)
+
+
+def covering(parts: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:
+    """Of every place the range of offsets in which these ranges lie."""
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for place, first, last in parts:
+        so_far = ranges.get(place, (first, last))
+        ranges[place] = (min(so_far[0], first), max(so_far[1], last))
+    return ranges
+
+
+def learned(feed: str, outcome: Outcome) -> list[dict[str, Any]]:
+    """What a batch has found out of a feed: records of earlier batches that are damaged, epochs and cutoffs."""
+    rows = [
+        moved_row(feed, place, {"applied": -records, "quarantined": records})
+        for place, records in outcome.moved.items()
+    ]
+    has_news = bool(outcome.epochs or outcome.cutoffs)
+    return [*rows, *([feed_row(feed, epochs=outcome.epochs, cutoffs=outcome.cutoffs)] if has_news else [])]

@@ -1,0 +1,312 @@
+"""The slow path: the rows of some keys derived again from all their events in bronze, by the definition (order.fold).
+
+Whatever is unusual for a key ends here: a damaged record, an epoch found after its records were read, a large value
+that was stated under a previous key, a decision about a quarantined record. It costs what its keys cost. `fold` names
+the records that a row's values are of; here the values are taken from them, column by column, as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.models import Feed
+from lakehouse.kafka.ranges import PLACE
+from lakehouse.spark.materialized import held
+from lakehouse.spark.sizing import sent_along
+from lakehouse.spark.tables import small_table
+from silver.batch.earlier_records import highest_timestamps, in_ranges
+from silver.batch.merge import merge_latest, replace_rows, row_type
+from silver.batch.outcome import FeedBatch, entries, from_bronze, read_ranges
+from silver.batch.position import PLACES, STREAMED, with_position
+from silver.decode.explain import large_columns
+from silver.order.fold import PlacedEvent, Row, RowKey, cells_of, fold
+from silver.order.history import History
+from silver.order.keys import Key, groups
+from silver.order.position import Position
+from silver.order.runs import Cutoff, TopicPartition
+from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+# Through so many changes keys are followed, each a look into bronze.
+MOST_KEY_CHANGES = 20
+# A key: its topic, where a feed is sharded, and the Kafka key as text.
+KEY = ("shard", "key_text")
+_KEY_TYPES = "shard STRING, key_text STRING"
+# How a key begins that may bring its schema (Kafka Connect, JsonConverter).
+_WRAPPED = r'^[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
+
+
+class Rederived(NamedTuple):
+    """What became of the events of the keys (OF_RECORD, `outcome`).
+
+    `moved`: how many records of earlier batches were found damaged, by topic-partition.
+    """
+
+    outcomes: DataFrame
+    moved: Mapping[TopicPartition, int]
+
+
+def rederive(batch: FeedBatch, keys: DataFrame, past: History, own: DataFrame, stack: ExitStack) -> Rederived:
+    """Replace the rows of these keys (KEY, distinct), and of those that they were changed from or to.
+
+    `past`: the history up to the end of the batch, with its cutoffs. `own`: the records of the batch.
+    What it returns is held by `stack`. It may be repeated.
+    """
+    events, is_whole = _events_of(batch, keys, past, stack)
+    records = stack.enter_context(held(events))
+    folded = stack.enter_context(held(_folded(batch, records, past)))
+    moved = _damaged_aside(batch, records, folded.where("is_damaged"), own)
+    latest = folded.where("latest IS NOT NULL").select("latest.*")
+    if not is_whole:
+        # A key further on may have stated what these rows lack: they stay as they are.
+        latest = latest.where("_unresolved_columns IS NULL")
+    table = batch.warehouse.delta(batch.table)
+    if batch.feed.sequence_by == "kafka_offset":
+        # The payload states the key of the row: events under another Kafka key may be later.
+        last = F.max_by(F.struct("*"), "_position").alias("last")
+        merge_latest(table, latest.groupBy(*batch.feed.keys).agg(last).select("last.*"), batch.feed)
+    else:
+        replace_rows(table, latest, batch.feed)
+    return Rederived(folded.select(*OF_RECORD, "outcome").distinct(), moved)
+
+
+def with_key(records: DataFrame, feed: Feed) -> DataFrame:
+    """The records with their KEY. The text of a key is as headers of changed keys have it: JSON without its schema."""
+    text = F.col("key").cast("string")
+    is_wrapped = F.coalesce(F.substring("key", 1, 40).cast("string").rlike(_WRAPPED), F.lit(False))
+    key_text = F.when(is_wrapped, F.get_json_object(text, "$.payload")).otherwise(text)
+    return records.withColumns({"shard": _shard(feed), "key_text": key_text})
+
+
+def is_unusual_where(feed: Feed, *, has_left_out: bool) -> str:
+    """SQL of a record with its outcome (changelog.outcomes): whether its key's row must be derived anew.
+
+    Its position is behind that of an earlier record of its run; or a large value may be known, or not be known, now:
+    its key was changed, or it comes behind the end of its key.
+    """
+    if feed.sequence_by == "kafka_offset" or feed.append_only:
+        return "false"
+    is_behind = "outcome IN ('superseded', 'duplicate') AND run_id <> '' AND position < now._position"
+    is_same_run = """
+        now._topic = topic AND now._partition = partition AND now._offset < offset AND now._offset >= run_from
+        AND now._position.streamed = 1 AND now._position.epoch = position.epoch
+    """
+    shows_damage = f"{is_behind} AND position.streamed = 1 AND {is_same_run}"
+    if not (has_left_out and large_columns(feed)):
+        return f"coalesce({shows_damage}, false)"
+    leaves_out = "old_key IS NOT NULL AND size(left_out) > 0"
+    comes_late = "kind = 'change' AND NOT is_delete AND position <= now._deleted_position"
+    return f"coalesce({shows_damage}, false) OR ({leaves_out}) OR new_key IS NOT NULL OR coalesce({comes_late}, false)"
+
+
+def keys_of(records: DataFrame, feed: Feed) -> DataFrame:
+    """The KEY of each key of these records."""
+    return with_key(records, feed).where("key_text IS NOT NULL").select(*KEY).distinct()
+
+
+def _shard(feed: Feed) -> Column:
+    return F.col("topic") if feed.is_sharded else F.lit("")
+
+
+def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStack) -> tuple[DataFrame, bool]:
+    """All records of these keys, and of those they were changed from or to: judged, with position, KEY and `group`.
+
+    And whether these are all keys: the search ends after MOST_KEY_CHANGES.
+    """
+    feed, spark = batch.feed, batch.warehouse.spark
+    bronze = with_key(in_ranges(batch.bronze(), read_ranges(past)), feed)
+    found: list[DataFrame] = []
+    changed: set[tuple[Key, Key]] = set()
+    asked: set[Key] = set()
+    wanted, further = keys, set[Key]()
+    for _hop in range(MOST_KEY_CHANGES):
+        rows = bronze.join(sent_along(wanted, wanted.count()), on=[*KEY], how="left_semi").drop(*KEY)
+        found.append(stack.enter_context(held(with_key(from_bronze(batch, rows), feed))))
+        new = _changes_of_keys(found[-1]) if large_columns(feed) else set()
+        changed |= new
+        further = {other for _key, other in new} - {key for key, _other in changed} - asked
+        if not further:
+            break
+        asked |= further
+        rows_of_keys = [dict(zip(KEY, key, strict=True)) for key in further]
+        wanted = small_table(spark, rows_of_keys, _KEY_TYPES).join(keys, on=[*KEY], how="left_anti")
+    records = reduce(DataFrame.unionByName, found)
+    highest = highest_timestamps(batch.bronze(), records) if feed.sequence_by == "kafka_offset" else None
+    places = small_table(spark, past.places(), PLACES)
+    placed = with_position(records, feed, places=places, highest_timestamps=highest)
+    return _grouped(placed, groups(changed)), not further
+
+
+def _changes_of_keys(records: DataFrame) -> set[tuple[Key, Key]]:
+    """Of records with a link to another key: their own key, and that."""
+    links = records.where("old_key IS NOT NULL OR new_key IS NOT NULL").select(
+        *KEY, F.explode(F.array("old_key", "new_key")).alias("other")
+    )
+    rows = links.where("other IS NOT NULL").distinct().collect()
+    return {((row["shard"], row["key_text"]), (row["shard"], row["other"])) for row in rows}
+
+
+def _grouped(records: DataFrame, of_keys: Mapping[Key, str]) -> DataFrame:
+    """The records with the `group` of their key: those of a group are folded together."""
+    if not of_keys:
+        return records.withColumn("group", F.col("key_text"))
+    rows = [{**dict(zip(KEY, key, strict=True)), "of_keys": group} for key, group in of_keys.items()]
+    known = small_table(records.sparkSession, rows, f"{_KEY_TYPES}, of_keys STRING")
+    grouped = records.join(F.broadcast(known), on=[*KEY], how="left")
+    return grouped.withColumn("group", F.coalesce("of_keys", "key_text")).drop("of_keys")
+
+
+def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
+    feed = batch.feed
+    passed_over = "absent" if feed.payload == "partial" else "left_out"
+    events = records.withColumns({"is_streamed": F.expr(f"{STREAMED} = 1"), "passed_over": F.col(passed_over)}).select(
+        "shard", "group", *EVENT, "row"
+    )
+    cutoffs = past.cutoff_by_shard()
+    ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
+    return events.groupBy("shard", "group").applyInArrow(
+        lambda events: fold_table(events, feed=feed, cutoffs=cutoffs),  # Spark looks for types, which a partial has not
+        ddl,
+    )
+
+
+def _damaged_aside(
+    batch: FeedBatch, records: DataFrame, damaged: DataFrame, own: DataFrame
+) -> dict[TopicPartition, int]:
+    """Put the damaged records into quarantine; those of earlier batches, by place."""
+    known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
+    # What an earlier batch has found damaged, it has moved in the batch audit too.
+    new = damaged.select(*OF_RECORD).distinct().join(known, on=OF_RECORD, how="left_anti")
+    reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
+    found = records.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
+    with held(found.drop("value", "headers")) as found:
+        if found.isEmpty():
+            return {}
+        # Gate 1 lets a record's raw bytes go when it passes, as these did.
+        raw = batch.bronze().withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        raw = raw.select(*OF_RECORD, "value", "headers")
+        with_bytes = raw.join(F.broadcast(found), on=OF_RECORD, how="inner")
+        earlier = found.join(own.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
+        rows = earlier.groupBy(*PLACE).count().collect()
+        add(batch.warehouse, entries(batch, with_bytes, is_damaged=True), batch.feed.source)
+    return {(row["topic"], row["topic_id"], row["partition"]): row["count"] for row in rows}
+
+
+_OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
+
+
+# The columns of an event, as `fold_table` takes them, beside its `row`.
+EVENT = (
+    *("topic", "topic_id", "partition", "offset", "key", "key_text", "run_id", "kind", "op", "is_delete"),
+    *("is_streamed", "is_replay", "position", "event_id", "old_key", "passed_over", "source_ts"),
+)
+_AS_THEY_ARE = tuple(name for name in EVENT if name not in {"position", "source_ts"})
+
+
+def fold_table(events: pa.Table, *, feed: Feed, cutoffs: Mapping[str, Cutoff]) -> pa.Table:
+    """A row an event: its coordinates, `outcome`, `is_damaged`; and where it is the last of its key, the key's `latest`
+    row, with the columns of the silver table.
+
+    `events`: EVENT and `row`; all events of these keys. `cutoffs`: `History.cutoff_by_shard`.
+    """
+    events = events.combine_chunks()
+    folded = fold(_placed(events, feed), feed, cutoffs)
+    rows: list[Row | None] = [None] * events.num_rows
+    for row in folded.rows.values():
+        rows[row.last.number] = row
+    numbers = range(events.num_rows)
+    columns: dict[str, Any] = {name: events.column(name) for name in ("topic", "topic_id", "partition", "offset")}
+    columns["outcome"] = pa.array([folded.outcomes.get(number) for number in numbers], pa.string())
+    columns["is_damaged"] = pa.array([number in folded.damaged for number in numbers], pa.bool_())
+    latest = _latest(events, rows, feed)
+    is_absent = pa.array([row is None for row in rows], pa.bool_())
+    columns["latest"] = pa.StructArray.from_arrays(list(latest.values()), names=list(latest), mask=is_absent)
+    return pa.table(columns)
+
+
+def _placed(events: pa.Table, feed: Feed) -> list[PlacedEvent]:
+    of_event = [events.column(name).to_pylist() for name in _AS_THEY_ARE]
+    keys = zip(*(_of_row(events, key).to_pylist() for key in feed.keys), strict=True)
+    return [
+        PlacedEvent(
+            **dict(zip(_AS_THEY_ARE, one, strict=True)),
+            position=None if position is None else tuple(position.values()),
+            row_key=_row_key(key),
+        )
+        for *one, position, key in zip(*of_event, events.column("position").to_pylist(), keys, strict=True)
+    ]
+
+
+def _row_key(key: RowKey) -> RowKey | None:
+    return None if None in key else key
+
+
+def _latest(events: pa.Table, rows: Sequence[Row | None], feed: Feed) -> dict[str, pa.Array]:
+    """The silver columns of the rows; of a delete the keys and the technical ones alone."""
+    last = [None if row is None else row.last for row in rows]
+    of_key = [None if one is None else one.number for one in last]
+    of_live = [None if one is None or one.is_delete else one.number for one in last]
+    of_event = [None if one is None or one.is_below_cutoff else one.number for one in last]
+    cells = cells_of(feed)
+    found: dict[str, pa.Array] = {}
+    for column in feed.columns:
+        numbers = of_key if column in feed.keys else of_live
+        if column in cells:
+            numbers = [None if row is None else _number(row, column) for row in rows]
+        found[column] = _taken(_of_row(events, column), numbers)
+    kind = events.column("position").type
+    position = pa.struct([(kind.field(number).name, kind.field(number).type) for number in range(kind.num_fields)])
+    found |= {
+        "_position": _positions([None if one is None else one.position for one in last], position),
+        "_op": pa.array([one and one.op for one in last], pa.string()),
+        "_is_deleted": pa.array([one and one.is_delete for one in last], pa.bool_()),
+        "_source_ts": _taken(events.column("source_ts"), of_event),
+        "_topic": pa.array([one and one.at[0] for one in last], pa.string()),
+        "_partition": pa.array([one and one.at[1] for one in last], pa.int32()),
+        "_offset": pa.array([one and one.at[2] for one in last], pa.int64()),
+    }
+    if cells:
+        stated = [
+            _positions([None if row is None else _position(row, cell) for row in rows], position) for cell in cells
+        ]
+        found["_cell_positions"] = pa.StructArray.from_arrays(stated, names=list(cells))
+        found["_deleted_position"] = _positions([None if row is None else row.deleted_at for row in rows], position)
+        if feed.payload != "partial":
+            lists = [None if row is None else list(row.unresolved) or None for row in rows]
+            found["_unresolved_columns"] = pa.array(lists, pa.list_(pa.string()))
+    return found
+
+
+def _number(row: Row, column: str) -> int | None:
+    cell = row.cells[column]
+    return None if cell is None else cell[0]
+
+
+def _position(row: Row, column: str) -> Position | None:
+    cell = row.cells[column]
+    return None if cell is None else cell[1]
+
+
+def _positions(positions: Sequence[Position | None], kind: pa.StructType) -> pa.Array:
+    names = [kind.field(number).name for number in range(kind.num_fields)]
+    return pa.array([None if one is None else dict(zip(names, one, strict=True)) for one in positions], kind)
+
+
+def _of_row(events: pa.Table, column: str) -> pa.ChunkedArray:
+    return pc.struct_field(events.column("row"), column)
+
+
+def _taken(values: pa.ChunkedArray, numbers: Sequence[int | None]) -> pa.Array:
+    taken = values.take(pa.array(numbers, pa.int64()))
+    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken

@@ -1,0 +1,94 @@
+"""Gate 1, before anything is read: every row rule compiles against its table, and every required column has a field.
+
+A column that no event has a field for is a name in the contract that is not the source's: it is found before NULLs are
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.models import Contracts, Expectation, Feed
+from lakehouse.errors import ContractError, ContractProblem
+from lakehouse.quality.arguments import SQL_RULE
+from lakehouse.quality.row_rules import fails
+from lakehouse.spark.tables import small_table
+from silver.batch.events import fields_of_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+
+def require_rules(spark: SparkSession, contracts: Contracts) -> None:
+    """Raise ContractError, naming every rule whose SQL is none, or names what its table does not have."""
+    problems = [
+        problem
+        for feed in contracts.feeds.values()
+        for rule in contracts.silver_gate.rules(feed.name)
+        if rule.type == SQL_RULE or "row_condition" in rule.kwargs
+        if (problem := _problem(spark, rule, feed)) is not None
+    ]
+    if problems:
+        raise ContractError(problems)
+
+
+def _problem(spark: SparkSession, rule: Expectation, feed: Feed) -> ContractProblem | None:
+    columns = ", ".join(f"{name} {declared.type.ddl}" for name, declared in feed.columns.items())
+    keys = list(feed.keys or feed.columns)
+    argument = "unexpected_rows_query" if rule.type == SQL_RULE else "row_condition"
+    try:
+        table = small_table(spark, [], columns)
+        _ = table.select(fails(rule, keys=keys, is_judged=F.lit(True))).schema
+    except AnalysisException as error:
+        what = f"not a condition on the columns of table {feed.name}: {str(error).splitlines()[0]}"
+        return ContractProblem("silver/gate.yaml", None, f"expectations.{rule.name}.kwargs.{argument}", what)
+    return None
+
+
+MOST_FIELDS = 200
+EVENTS_THAT_TELL = 100
+
+
+def require_fields(records: DataFrame, feed: Feed, rows: Sequence[Row], *, before: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ContractError when a column that is not `optional` has never had a field in any event of the feed.
+
+    `rows`: the counts of these records; `before`: of those before them (silver.order.state). Debezium's rows have all
+    fields. The payloads of an outbox may leave out what is null: there it takes EVENTS_THAT_TELL of them; partial
+    payloads tell nothing.
+    """
+    judged = sum(row["judged"] for row in rows)
+    lacking = [
+        column
+        for column, declared in feed.columns.items()
+        if column not in feed.keys
+        and not declared.optional
+        and judged
+        and judged == sum(row["absent_columns"].get(column, 0) for row in rows)
+    ]
+    if not lacking or feed.payload == "partial":
+        return
+    judged_before = sum(row["judged"] for row in before)
+    never = [
+        column for column in lacking if judged_before == sum(row["absent_columns"].get(column, 0) for row in before)
+    ]
+    judged += judged_before
+    if not never or (feed.envelope == "outbox" and judged < EVENTS_THAT_TELL):
+        return
+    fields = sorted(row["field"] for row in fields_of_events(records, feed).limit(MOST_FIELDS).collect())
+    raise ContractError([_never_had(feed, column, fields, events=judged) for column in never])
+
+
+def _never_had(feed: Feed, column: str, fields: Sequence[str], *, events: int) -> ContractProblem:
+    wanted = feed.fields_of(column)
+    close = get_close_matches(wanted[0], fields, n=1)
+    hint = f" did you mean {close[0]!r}?" if close else ""
+    what = (
+        f"not one of {events:,} events has a field {' or '.join(wanted)};{hint} They have: {', '.join(fields)}."
+        " A column that may be absent needs `optional: true`"
+    )
+    return ContractProblem("silver/tables.yaml", None, f"tables.{feed.name}.columns.{column}", what)

@@ -1,0 +1,99 @@
+"""Tables that are stopped: what gate 1 found is too bad to go on with, so nothing of the batch is applied to them.
+
+The other tables of the source go on. What a stopped table is told meanwhile stays in bronze, and its ranges of offsets
+in `ops.batches`; every run reads them again, and goes on when the rules of today, or a person, let it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakehouse.contracts.models import Expectation, Feed
+from lakehouse.errors import FeedStoppedError
+from silver.order.runs import TopicPartition
+from silver.order.state import suspended_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+BUDGET = "poison_budget"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a batch has of a topic-partition."""
+
+    place: TopicPartition
+    first: int
+    last: int
+    records: int
+    value_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a table is stopped: the rule (or BUDGET), what it says, why, and of so many records how many failed."""
+
+    rule: str
+    description: str
+    why: str
+    failed: int = 0
+    judged: int = 0
+
+
+def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row]) -> Stop | None:
+    """What stops the table: a rule with `on_failure: fail` that is not met, or more rejects than its budget.
+
+    `rows`: the counts (COUNTS) of its records.
+    """
+    counted = list(rows)
+    judged = sum(row["judged"] for row in counted)
+    failures = {
+        rule.name: sum(row["failed_rules"].get(rule.name, 0) for row in counted)
+        for rule in rules
+        if rule.on_failure != "warn"
+    }
+    for rule in rules:
+        if rule.on_failure == "fail" and not rule.is_met(failed=failures[rule.name], evaluated=judged):
+            why = f"{failures[rule.name]:,} of {judged:,} changes fail {rule.name} ({rule.description})"
+            return Stop(rule.name, rule.description, why, failures[rule.name], judged)
+    rejected = sum(row["quarantined"] for row in counted)
+    read = rejected + sum(row["changes"] + row["truncates"] for row in counted)
+    budget = feed.poison_budget
+    if budget is None or rejected <= budget.records or rejected <= budget.share * read:
+        return None
+    most = sorted((name for name in failures if failures[name]), key=lambda name: -failures[name])
+    by_rule = ", ".join(f"{name} {failures[name]:,}" for name in most) or "values that do not fit, unreadable records"
+    why = f"{rejected:,} of {read:,} records may not pass, and the budget is {budget.share:.0%} ({by_rule})"
+    return Stop(BUDGET, "Not too many records of a batch are rejected.", why, rejected, read)
+
+
+def held_back(reaches: Iterable[Reach], feeds: Collection[Feed], new: Mapping[str, Stop]) -> list[dict[str, Any]]:
+    """What a batch has for suspended tables, as rows of `ops.batches`. `new`: those that it suspends."""
+    return [
+        suspended_row(
+            feed.name,
+            reach.place,
+            first=reach.first,
+            last=reach.last,
+            records=reach.records,
+            rule=new[feed.name].rule if feed.name in new else None,
+            why=new[feed.name].why if feed.name in new else None,
+        )
+        for reach in reaches
+        for feed in feeds
+        if feed.has_topic(reach.place[0])
+    ]
+
+
+def stopped_error(reasons: Mapping[str, str]) -> FeedStoppedError:
+    """What the run ends with: the tables that it has left as they were, and what to do."""
+    named = "; ".join(f"silver.{feed} is stopped: {why}" for feed, why in sorted(reasons.items()))
+    return FeedStoppedError(
+        f"{named}. Nothing of this was applied; the other tables went on.",
+        remedy="Mend the rule or the contract and run silver again, or let such records wait in quarantine: "
+        + " ".join(["lakehouse silver", *[f"--accept-rejects {feed}" for feed in sorted(reasons)]])
+        + ".",
+    )

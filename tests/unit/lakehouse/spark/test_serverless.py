@@ -1,0 +1,57 @@
+"""No module of src uses what Databricks' serverless compute refuses: there is no JVM at hand, and nothing is kept."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from lakehouse.spark import session
+
+CODE = Path(session.__file__).parents[2]
+# Attributes of a session or of rows: the Java behind them, RDDs, what is kept, and settings.
+REFUSED = {
+    *("sparkContext", "_sc", "_jsc", "_jvm", "_jdf", "_jsparkSession", "_jseq", "_gateway", "rdd", "rdds"),
+    *("cache", "persist", "unpersist", "localCheckpoint", "cacheTable", "setCheckpointDir", "conf"),
+    *("foreachPartition", "mapPartitions", "parallelize", "accumulator"),
+}
+# Only where it is not serverless (in `held`), or not Databricks; and (`conf`) settings that serverless takes.
+GUARDED = {
+    "lakehouse/spark/materialized.py": ["_jdf", "conf", "localCheckpoint", "rdd", "unpersist"],
+    "lakehouse/spark/session.py": ["_gateway", "_jvm", "conf", "sparkContext"],
+    "lakehouse/spark/sizing.py": ["conf", "conf", "conf"],
+}
+
+
+def test_what_serverless_refuses_is_only_in_guarded_places() -> None:
+    found: dict[str, list[str]] = {}
+    for module, node in nodes():
+        if isinstance(node, ast.Attribute) and node.attr in REFUSED:
+            found.setdefault(module, []).append(node.attr)
+    assert {module: sorted(names) for module, names in found.items()} == GUARDED
+
+
+def test_every_stream_takes_what_there_is_and_ends() -> None:
+    triggers = [
+        ast.unparse(node)
+        for _module, node in nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "trigger"
+    ]
+    assert len(triggers) == 2
+    assert all(trigger.endswith(".trigger(availableNow=True)") for trigger in triggers)
+
+
+def test_what_a_stream_calls_is_a_function_of_a_module_with_plain_data() -> None:
+    """It is called in another process: what it changed in this one would be lost."""
+    given = [
+        ast.unparse(node.args[0])
+        for _module, node in nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "foreachBatch"
+    ]
+    assert sorted(given) == ["partial(_apply, job=job, held_rows=os.environ.get(HELD_ROWS, ''))", "write"]
+
+
+def nodes() -> Iterator[tuple[str, ast.AST]]:
+    for file in sorted(CODE.glob("*/**/*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            yield str(file.relative_to(CODE)), node
