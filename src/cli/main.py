@@ -33,7 +33,7 @@ from cli.options import (
     with_job_options,
 )
 from cli.output import answer, say
-from cli.tables import offsets, optimize, purge, quality, quarantine, verify
+from cli.tables import offsets, optimize, purge, quality, quarantine, unlock, verify
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.failures import unexpected
 from lakehouse.kafka.retry import Patience
@@ -61,6 +61,7 @@ optimize.add_to(app)
 app.add_typer(offsets.app)
 app.add_typer(quarantine.app)
 verify.add_to(app)
+unlock.add_to(app)
 app.add_typer(quality.app)
 app.add_typer(connect.app)
 

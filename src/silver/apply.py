@@ -1,6 +1,6 @@
 """The silver job: what is new in bronze, read, judged, folded to one change a key, and merged into one table a feed.
 
-One stream a source. Before it reads on, it carries out what people have asked of the quarantine (silver.requeue), and
+One stream a source. Before it reads on, it carries out what people have asked of the quarantine (silver.decisions), and
 tries the tables that are stopped (silver.suspended).
 """
 
@@ -29,7 +29,7 @@ from lakehouse.spark.session import let_java_forget
 from lakehouse.spark.streams import run_until_done
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Note
-from silver import requeue, suspended
+from silver import decisions, suspended
 from silver.audit import OUTBOX_EVENTS, Memory, checkpoint_of, rule_counts
 from silver.batch.merge import silver_table
 from silver.gate import require_rules
@@ -99,7 +99,7 @@ def _catch_up(warehouse: Warehouse, job: Job) -> None:
     checkpoint = warehouse.checkpoint_id(job.checkpoint)
     if checkpoint is None:  # a silver that is made anew reads all of it by itself
         return
-    requeue.carry_out(warehouse, job)
+    decisions.carry_out(warehouse, job)
     for name in job.memory.now(warehouse, job.source, checkpoint=checkpoint).suspended:
         if name in job.feeds:
             resume(warehouse, job.feeds[name], job=job)

@@ -1,6 +1,6 @@
 """`quality.quarantine`: the records that may not pass, each with its reasons and with what was decided about it.
 
-An entry is one Kafka record. It is `open` until a person decides: `requeued` (judge it again by the rules of today),
+An entry is one Kafka record. It is `open` until a person decides: `retried` (judge it again by the rules of today),
 `released` (apply it although it fails rules) or `discarded` (never apply it). Decisions are kept, so that a silver
 which is made anew from bronze comes to the same rows.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # `row_key`: the columns of the key as JSON, where they could be read. `contract`: of the table and its rules, as they
 # were when the record was judged last. `checkpoint`: of the silver whose audit has it as quarantined. `request`: the
-# command that requeued or released it; `finished_at`: when that was carried out. `is_damaged`: its source position is
+# command that retried or released it; `finished_at`: when that was carried out. `is_damaged`: its source position is
 # wrong, as a later change of its key shows. `reasons` are for people: no code reads them.
 QUARANTINE = TableSpec(
     name="quality.quarantine",
@@ -37,7 +37,7 @@ QUARANTINE = TableSpec(
     """,
     partition_by=("source",),
 )
-STATES = ("open", "requeued", "released", "discarded")
+STATES = ("open", "retried", "released", "discarded")
 DAMAGED = "Its source position is ahead of that of a later change of the same key in the same connector run."
 DISCARDED = "It was discarded by command."
 WAITS = "It waits in quarantine."
@@ -131,13 +131,13 @@ def passed(warehouse: Warehouse, records: DataFrame, source: str) -> None:
         _entries(warehouse)
         .merge(records.select(*OF_RECORD).distinct().alias("new"), _same_record(source))
         .whenMatchedUpdate(
-            condition="known.state IN ('requeued', 'released') AND known.finished_at IS NULL AND NOT known.is_damaged",
+            condition="known.state IN ('retried', 'released') AND known.finished_at IS NULL AND NOT known.is_damaged",
             set={"finished_at": "current_timestamp()"},
         )
         .whenMatchedUpdate(
             condition="known.state = 'open' AND NOT known.is_damaged",
             set={
-                "state": "'requeued'",
+                "state": "'retried'",
                 "state_by": "'silver'",
                 "state_why": "'Read again from bronze: by the rules of today it may pass.'",
                 "state_at": "current_timestamp()",
@@ -150,7 +150,7 @@ def passed(warehouse: Warehouse, records: DataFrame, source: str) -> None:
 
 def waits() -> Column:
     """Whether the record of an entry is not in silver, and could come there: open, or a request is not carried out."""
-    is_asked = F.col("state").isin("requeued", "released") & F.col("finished_at").isNull()
+    is_asked = F.col("state").isin("retried", "released") & F.col("finished_at").isNull()
     return (F.col("state") == "open") | is_asked
 
 

@@ -190,7 +190,7 @@ def test_a_task_does_what_it_is_named_for() -> None:
         for key in ORDER:
             assert commands[f"{job}.{key}"][0] == key
     assert parsed(task_of("continuous", "run", "prod"))["trigger"] == "continuous"
-    assert parsed(task_of("maintenance", "maintain", "prod"))["retention_hours"] == 168
+    assert parsed(task_of("maintenance", "optimize", "prod"))["retention_hours"] == 168
     assert parsed(task_of("backfill", "gold", "prod"))["full_refresh"] is True
     for key in ("publish", "republish"):
         assert parsed(task_of("backfill", key, "prod"))["republish"] is (key == "republish")

@@ -81,7 +81,7 @@ Address(sys.argv[1], f"{sys.argv[1]}/_checkpoints").opened(spark_session()).ensu
 def test_what_delta_prints_is_not_part_of_an_answer(tmp_path: Path) -> None:
     warehouse = str(tmp_path / "warehouse")
     subprocess.run([sys.executable, "-c", MAKE_A_TABLE, warehouse], check=True, timeout=300)
-    done = lakehouse("maintain", "--warehouse", warehouse, "--json")
+    done = lakehouse("optimize", "--warehouse", warehouse, "--json")
     assert done.returncode == 0, done.stderr
     (table,) = json.loads(done.stdout)["tables"]
     assert table["table"] == "quality.quarantine"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cli.main import main
 from lakehouse.errors import UnfinishedTableError, WarehouseBusyError
 from lakehouse.spark import lease as leases
 from lakehouse.spark.lease import LEASE, Holder, Lease, has_ended, held_lease, this_process
@@ -238,6 +239,38 @@ def test_the_lease_of_another_machine_is_free_when_it_has_expired(warehouse: War
         pass
     (line,) = said
     assert line.startswith(f"took the warehouse over from {elsewhere}: its lease expired at ")
+
+
+def test_a_person_frees_the_warehouse_of_a_machine_that_is_gone(
+    warehouse: Warehouse, ended: Holder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = replace(ended, host="elsewhere", machine="elsewhere 1")
+    held = abandon(warehouse, elsewhere, expire_after=timedelta(hours=1))
+    command = ["unlock", "--warehouse", warehouse.location]
+    main([*command, "--dry-run"])
+    assert f"Locked by {elsewhere} until " in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(command)
+    assert token(warehouse) is not None, "nobody could be asked"
+    main([*command, "--yes"])
+    assert "Unlocked. Next: lakehouse run" in capsys.readouterr().out
+    assert token(warehouse) is None
+    with pytest.raises(WarehouseBusyError, match="now nobody holds it"):
+        held.renew()
+        held.check()
+    main([*command, "--yes"])
+    assert "The warehouse is not locked. Nothing was changed." in capsys.readouterr().out
+
+
+def test_a_lock_that_another_run_has_taken_meanwhile_is_not_freed(warehouse: Warehouse) -> None:
+    abandon(warehouse, holder(), expire_after=timedelta(hours=1))
+    lock = leases.current_lock(warehouse)
+    assert lock is not None
+    assert lock.why_free is None
+    other = leases._Held("other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
+    assert leases._write(warehouse, other, instead_of="true")
+    assert not leases.unlock(warehouse, lock)
+    assert token(warehouse) == "other"
 
 
 def test_renewals_keep_it(warehouse: Warehouse) -> None:

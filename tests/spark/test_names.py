@@ -122,4 +122,4 @@ def test_names_of_ours_as_columns_and_keys(
     assert source.live() == {1: (7, "one"), 9: (9, "three")}
     garbled = {**source.event("c", 5, note="five"), "value": "not JSON"}
     source.tell(garbled)
-    assert source.decide("requeued") == {"quarantined": 1}
+    assert source.decide("retried") == {"quarantined": 1}

@@ -13,7 +13,7 @@ import pytest
 
 from cli.main import main
 from lakehouse.contracts.models import Contracts
-from tests.spark.test_requeue import FEED, TOPIC, event
+from tests.spark.test_decisions import FEED, TOPIC, event
 from tests.support.silver import Told
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def test_show_masks_what_is_sensitive(run: Callable[..., str]) -> None:
     [
         ["show", "no record"],
         ["show", f"{TOPIC}/0/99"],
-        ["requeue"],
-        ["requeue", "--all"],
+        ["retry"],
+        ["retry", "--all"],
         ["discard", "--all"],
         ["list", "--feed", "nothing"],
         ["list", "--state", "lost"],
@@ -133,22 +133,22 @@ def test_show_masks_what_is_sensitive(run: Callable[..., str]) -> None:
     ids=" ".join,
 )
 def test_what_is_not_said_clearly_is_refused(told: Told, run: Callable[..., str], words: Sequence[str]) -> None:
-    """Of requeueing all, nobody can be asked here; a discard needs a reason."""
+    """Of retrying all, nobody can be asked here; a discard needs a reason."""
     assert exit_code(run, words) == 2
     assert {entry["state"] for entry in told.entries(FEED).values()} == {"open"}
 
 
 def test_a_decision_says_what_comes_of_it_and_is_carried_out(told: Told, run: Callable[..., str]) -> None:
-    plan = as_json(run("requeue", "--all", "--dry-run", "--json"))
+    plan = as_json(run("retry", "--all", "--dry-run", "--json"))
     assert plan["plan"] == {FEED: {"records": 3, "pass": 2, "fail": 1}}
     assert plan["came_to"] == {}
     assert {entry["state"] for entry in told.entries(FEED).values()} == {"open"}
-    done = as_json(run("requeue", "--all", "--yes", "--why", "too strict", "--json"))
+    done = as_json(run("retry", "--all", "--yes", "--why", "too strict", "--json"))
     assert done["came_to"] == {FEED: {"applied": 2, "quarantined": 1}}
     entries = told.entries(FEED)
-    assert [entries[offset]["state"] for offset in range(3)] == ["requeued", "open", "requeued"]
+    assert [entries[offset]["state"] for offset in range(3)] == ["retried", "open", "retried"]
     assert (entries[0]["state_why"], bool(entries[0]["state_by"])) == ("too strict", True)
     assert sorted(told.rows(FEED, "note")) == [1, 3]
     assert "Came to: 1 applied. Next: lakehouse gold" in run("release", f"{TOPIC}/0/1", "--yes", "--why", "confirmed")
     assert sorted(told.rows(FEED, "note")) == [1, 2, 3]
-    assert "No record that is meant" in run("discard", f"{TOPIC}/0/1", "--yes", "--why", "too late")
+    assert "No matching record" in run("discard", f"{TOPIC}/0/1", "--yes", "--why", "too late")

@@ -13,7 +13,7 @@ from cli.tables.verify import HARMLESS
 from lakehouse.contracts.models import Contracts, PoisonBudget
 from silver.apply import ensure_tables
 from silver.audit import read_state
-from tests.spark.test_requeue import AMOUNT
+from tests.spark.test_decisions import AMOUNT
 from tests.support.shared import CUSTOMERS, ORDERS, of_another, of_customer, of_order, sharing, tombstone
 from tests.support.silver import Told, with_gate
 
@@ -80,7 +80,7 @@ def test_two_tables_in_one_topic(empty_silver: Callable[[], Warehouse], contract
 
     # With a record its whole key is read again: the other table's records stay as they are.
     told.contracts = with_gate(sharing(contracts, other_tables="ignore"))
-    assert told.decide("requeued") == {"applied": 3}
+    assert told.decide("retried") == {"applied": 3}
     assert {key: str(amount) for key, amount in told.rows(ORDERS, "total_amount").items()} == {
         1: "-1.00",
         2: "-1.00",

@@ -21,7 +21,7 @@ from lakehouse.spark.materialized import held
 from silver import apply, micro_batch, suspended
 from silver.audit import read_state
 from silver.gate import require_rules
-from tests.spark.test_requeue import AMOUNT, FEED, OUTBOX, TOPIC, event, outbox_event
+from tests.spark.test_decisions import AMOUNT, FEED, OUTBOX, TOPIC, event, outbox_event
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import write
 from tests.support.silver import Told, with_gate

@@ -82,7 +82,7 @@ class PureSilver:
         sequence = self.state.sequence + 1
         self.state = self.state.after([{**row, **written, "batch": sequence, "sequence": sequence} for row in rows])
 
-    def requeue(self) -> None:
+    def retry(self) -> None:
         """What waits for a person may pass: nothing of the history changes, as it was read."""
         self.waiting = ()
         self.read = [Read(one.record, self._event(one.record)) for one in self.read]

@@ -22,11 +22,11 @@ from silver import quarantine
 from silver.audit import read_state
 from silver.batch.outcome import FeedBatch
 from silver.batch.rederive import keys_of, rederive
+from silver.decisions import Request, ask, carry_out
 from silver.micro_batch import Job, apply_batch, resume
 from silver.order.history import history
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
-from silver.requeue import Request, ask, carry_out
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 

@@ -1,1 +1,1 @@
-"""Commands about what the tables hold: verify, quality, quarantine, offsets, optimize, purge."""
+"""Commands about the tables: verify, quality, quarantine, offsets, optimize, purge, unlock."""

@@ -1,4 +1,4 @@
-"""`lakehouse maintain`: small files joined, and files removed that no version within the retention needs."""
+"""`lakehouse optimize`: small files joined, and files removed that no version within the retention needs."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ RetentionHours = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(maintain)
+    app.command()(optimize)
 
 
 @with_job_options
-def maintain(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: DryRun = False) -> None:
+def optimize(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: DryRun = False) -> None:
     """Join small files of every table, and remove files that no version of the last week needs. Changes no row.
 
     With --dry-run it says how many files there are and how many would be removed.
 
-    Example: lakehouse maintain --dry-run --warehouse ./warehouse
+    Example: lakehouse optimize --dry-run --warehouse ./warehouse
     """
     steps = Steps(wide_console(stderr=True))
     warehouse = opened(chosen, steps)
@@ -47,11 +47,11 @@ def maintain(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
 
     names = maintainable(warehouse, tables_of(chosen.contracts))
     if dry_run:
-        with steps.step("maintain", "counting files") as note:
+        with steps.step("optimize", "counting files") as note:
             done = [planned(warehouse, name, retention_hours=retention_hours) for name in names]
             note(f"{len(done)} tables; nothing was changed")
     else:
-        with at_work(chosen, warehouse, steps) as lease, steps.step("maintain", f"{len(names)} tables") as note:
+        with at_work(chosen, warehouse, steps) as lease, steps.step("optimize", f"{len(names)} tables") as note:
             done = []
             for name in names:
                 lease.check()

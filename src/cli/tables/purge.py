@@ -1,4 +1,4 @@
-"""`lakehouse collect`: remove deleted rows that nothing can concern any more."""
+"""`lakehouse purge`: remove deleted rows that nothing can concern any more."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ WithoutSkipped = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(collect)
+    app.command()(purge)
 
 
 @with_job_options
-def collect(
+def purge(
     chosen: Chosen, feed: FeedName = None, without_skipped: WithoutSkipped = False, dry_run: DryRun = False
 ) -> None:
     """Remove rows of the silver tables that are deleted in the source, where no event can concern them any more.
@@ -36,7 +36,7 @@ def collect(
     record in quarantine stands before it. Afterwards an event below that position is superseded. Where offsets were
     skipped nothing goes, unless you say with --without-skipped that they are given up for good.
 
-    Example: lakehouse collect --dry-run --warehouse ./warehouse
+    Example: lakehouse purge --dry-run --warehouse ./warehouse
     """
     from cli.tables.accounts import skipped_topics
     from silver.purge import carry_out, plan
@@ -46,13 +46,13 @@ def collect(
         raise SettingsError(f"There is no silver table {feed}.", remedy=f"There are: {', '.join(sorted(feeds))}.")
     steps = Steps(wide_console(stderr=True))
     warehouse = opened(chosen, steps)
-    with steps.step("collect", "looking for what can go") as note:
+    with steps.step("purge", "looking for what can go") as note:
         asked = [declared for name, declared in feeds.items() if feed in {None, name}]
         skipped = set() if without_skipped else skipped_topics(warehouse, {declared.source for declared in asked})
         plans = [plan(warehouse, chosen.contracts, declared, skipped=skipped) for declared in asked]
         note(f"{sum(one.rows for one in plans):,} rows can go")
     if not dry_run:
-        with at_work(chosen, warehouse, steps), steps.step("collect", "writing the cutoff, deleting rows") as note:
+        with at_work(chosen, warehouse, steps), steps.step("purge", "writing the cutoff, deleting rows") as note:
             for one in plans:
                 carry_out(warehouse, feeds[one.feed], one)
             note(f"{sum(one.rows for one in plans):,} rows removed")

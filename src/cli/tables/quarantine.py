@@ -45,7 +45,7 @@ _OF_FILTER: Options = {
         None,
     ),
     "state": (
-        Annotated[str | None, typer.Option(help="open, requeued, released, discarded, or all.", show_default="open")],
+        Annotated[str | None, typer.Option(help="open, retried, released, discarded, or all.", show_default="open")],
         None,
     ),
 }
@@ -86,7 +86,7 @@ def with_filter(*, without: Collection[str] = ()) -> Callable[[Callable[..., Non
 
 @dataclass(frozen=True)
 class Decision:
-    """What a person wants entries to be: `state` (requeued, released, discarded), and why."""
+    """What a person wants entries to be: `state` (retried, released, discarded), and why."""
 
     state: str
     narrowed: Filter
@@ -125,7 +125,7 @@ def list_entries(
     console.print(table)
     if number > len(rows):
         console.print(f"… and {number - len(rows):,} more: --limit, --feed, --rule, --reason.", highlight=False)
-    console.print("Next: lakehouse quarantine show RECORD; requeue, release or discard.", highlight=False, markup=False)
+    console.print("Next: lakehouse quarantine show RECORD; retry, release or discard.", highlight=False, markup=False)
 
 
 @app.command()
@@ -156,13 +156,13 @@ def show(
             if value not in (None, "", []):
                 table.add_row(name, "\n".join(value) if isinstance(value, list) else str(value))
         console.print(table)
-    console.print(f"Next: lakehouse quarantine requeue|release|discard {entry}", highlight=False, markup=False)
+    console.print(f"Next: lakehouse quarantine retry|release|discard {entry}", highlight=False, markup=False)
 
 
 @app.command()
 @with_job_options
 @with_filter()
-def requeue(
+def retry(
     chosen: Chosen,
     narrowed: Filter,
     *,
@@ -175,9 +175,9 @@ def requeue(
 
     Says first how many would pass, and asks. What may still not pass is open again, with its new reasons.
 
-    Example: lakehouse quarantine requeue --rule amount_not_negative --why "it was too strict" --warehouse ./warehouse
+    Example: lakehouse quarantine retry --rule amount_not_negative --why "it was too strict" --warehouse ./warehouse
     """
-    _decide(chosen, Decision("requeued", narrowed, why), every=every, yes=yes, dry_run=dry_run)
+    _decide(chosen, Decision("retried", narrowed, why), every=every, yes=yes, dry_run=dry_run)
 
 
 @app.command()
@@ -248,7 +248,7 @@ def _decide(chosen: Chosen, decision: Decision, *, every: bool, yes: bool, dry_r
 
 def _planned(chosen: Chosen, warehouse: Warehouse, decision: Decision) -> dict[str, Counter[str]]:
     """Of every table, how many `records` are meant, and how many of them would `pass` or `fail`."""
-    from silver.requeue import judged_again, may_become
+    from silver.decisions import judged_again, may_become
 
     meant = _entries(warehouse, chosen, decision.narrowed).where(may_become(decision.state))
     known = {row["feed"]: row["count"] for row in meant.groupBy("feed").count().collect()}
@@ -260,9 +260,9 @@ def _planned(chosen: Chosen, warehouse: Warehouse, decision: Decision) -> dict[s
 
 def _carry_out(chosen: Chosen, warehouse: Warehouse, steps: Steps, decision: Decision) -> dict[str, Counter[str]]:
     from lakehouse.spark.lease import this_process
+    from silver.decisions import Request, carry_out
+    from silver.decisions import ask as write_down
     from silver.micro_batch import Job
-    from silver.requeue import Request, carry_out
-    from silver.requeue import ask as write_down
 
     by = this_process(run_id=chosen.run_id, command=chosen.command).user
     request = Request(decision.state, by, decision.why, chosen.run_id)
@@ -373,11 +373,11 @@ def _outcomes(came_to: Mapping[str, Counter[str]]) -> str:
 
 def _said(state: str, records: int, came_to: Mapping[str, Counter[str]], *, dry_run: bool) -> str:
     if not records:
-        return "No record that is meant can be asked for: see lakehouse quarantine list --state all."
+        return "No matching record is eligible for this action: see lakehouse quarantine list --state all."
     if dry_run:
         return "Nothing was changed (dry run)."
     if state == "discarded":
-        return "They stay out of silver for good; a requeue of the very records takes it back."
+        return "They stay out of silver for good; `quarantine retry` of the very records takes it back."
     if not came_to:
         return "Written down; silver has not read them yet, and will carry it out. Next: lakehouse silver"
     return f"Came to: {_outcomes(came_to)}. Next: lakehouse gold"

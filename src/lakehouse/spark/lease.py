@@ -198,6 +198,33 @@ def held_lease(
             say(f"the lease of the warehouse was not released ({type(error).__name__}); the next run takes it over")
 
 
+@dataclass(frozen=True)
+class Lock:
+    """Who has the warehouse, until when unless it is renewed, and (`why_free`) why nobody has to wait for it."""
+
+    token: str
+    holder: Holder
+    expires_at: datetime
+    why_free: str | None
+
+
+def current_lock(warehouse: Warehouse) -> Lock | None:
+    """The lease as it is now; None when it is free. Reads only."""
+    held = _read(warehouse) if warehouse.exists(LEASE.name) else None
+    if held is None or held.token is None:
+        return None
+    return Lock(held.token, held.holder, held.expires_at, _why_free(held, now=datetime.now(UTC)))
+
+
+def unlock(warehouse: Warehouse, lock: Lock) -> bool:
+    """Free the warehouse of a run that cannot do so itself; False when another run has it by now.
+
+    A run that is still alive learns of it at its next renewal or step, and stops there (Lease).
+    """
+    free = _Held(None, lock.holder, datetime.now(UTC))
+    return _write(warehouse, free, instead_of=f"token = '{lock.token}'")
+
+
 def forget_old_rows(warehouse: Warehouse) -> None:
     """Remove the files of the lease's former rows, those of the last hour excepted."""
     warehouse.delta(LEASE.name).vacuum()
@@ -273,7 +300,7 @@ def _busy(held: _Held) -> WarehouseBusyError:
     return WarehouseBusyError(
         f"{held.holder} has been working on this warehouse since {_clock(held.holder.started_at)}.",
         remedy="Wait until it ends, or stop it; if that machine is gone, the warehouse is free at "
-        f"{_clock(held.expires_at)}.",
+        f"{_clock(held.expires_at)}, or at once after `lakehouse unlock`.",
     )
 
 

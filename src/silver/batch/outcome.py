@@ -68,7 +68,7 @@ class FeedBatch:
     """A feed, its rules, the counts (COUNTS) of its part of the batch, and the state of the source before it.
 
     `standing`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for. `request`: which
-    one requeues its records, where one does: they were read before, and are not the last ones of their places.
+    one retries its records, where one does: they were read before, and are not the last ones of their places.
     `value_bytes`: of the values of its records; None where they were not counted. `table_size`: the bytes of the silver
     table before the batch; 0 where it was not looked at.
     """

@@ -153,7 +153,7 @@ def test_an_error_of_a_parameter_is_json_too(capsys: pytest.CaptureFixture[str])
     assert answer["errors"][0]["remedy"].startswith("Pass --warehouse")
 
 
-SPARK_COMMANDS = (*JOBS, "verify", "collect", "offsets show postgres", "quality report", "quarantine list")
+SPARK_COMMANDS = (*JOBS, "verify", "unlock", "purge", "offsets show postgres", "quality report", "quarantine list")
 
 
 @pytest.mark.parametrize("command", SPARK_COMMANDS)

@@ -53,7 +53,7 @@ def test_an_exception_that_nobody_thought_of_quotes_nothing(
         main.main(["silver", "--warehouse=./w"])
 
 
-@pytest.mark.parametrize("command", ["silver", "gold", "verify", "collect", "maintain"])
+@pytest.mark.parametrize("command", ["silver", "gold", "verify", "unlock", "purge", "optimize"])
 def test_the_wheel_without_spark_says_what_is_missing(command: str, tmp_path: Path) -> None:
     """As it is installed off Databricks without its extra."""
     code = "import sys; sys.modules['pyspark'] = None; from cli.main import main; main()"

@@ -53,7 +53,7 @@ def test_what_has_waited_comes_to_the_same_rows_when_it_may_pass(contracts: Cont
         batches = batches_with_lagging_partitions(history, random)
         waiting = {(one["partition"], one["offset"]) for one in history.records if random.random() < 0.25}
         silver = told(contracts, history, batches, waiting=waiting)
-        silver.requeue()
+        silver.retry()
         assert silver.rows() == told(contracts, history, batches).rows(), (seed, sorted(history.features))
 
 

@@ -1,7 +1,7 @@
-"""The law of requeueing: whatever waited, and in whatever order it is requeued, silver is as if it had never waited.
+"""The law of retrying: whatever waited, and in whatever order it is retried, silver is as if it had never waited.
 
 Random histories are read by a gate that stops a part of their changes; then the gate is mended, and what waits is
-requeued in parts. Beside it the same batches are read by the mended gate from the beginning.
+retried in parts. Beside it the same batches are read by the mended gate from the beginning.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Contracts, Expectation
 from lakehouse.spark.tables import Warehouse
 from silver.apply import ensure_tables
+from silver.decisions import Request, ask, carry_out
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
-from silver.requeue import Request, ask, carry_out
 from tests.spark.test_changelog import SEED, SOURCES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
@@ -80,7 +80,7 @@ def tables(
             apply(warehouse, gate, source, rows, number)
         for part in Random(seed).sample(range(REQUESTS), REQUESTS) if gate is strict else ():  # noqa: S311
             is_of_part = F.pmod(F.hash("topic", "partition", "offset"), F.lit(REQUESTS)) == part
-            request = Request("requeued", "a person", "the law", uuid4().hex)
+            request = Request("retried", "a person", "the law", uuid4().hex)
             ask(warehouse, request, chosen=is_of_part & F.array_contains("rules", TOO_STRICT.name))
             carry_out(warehouse, job_of(warehouse, cases, source))
         return warehouse
@@ -97,7 +97,7 @@ def _batches(source: str, cases: Contracts, seed: int, folder: Path) -> list[tup
     batches: list[list[Record]] = [[] for _ in range(BATCHES)]
     feed = cases.feeds[f"{source}_orders"]
     for number in range(HISTORIES):
-        random = Random(f"{seed} requeue {source} {number}")  # noqa: S311
+        random = Random(f"{seed} retry {source} {number}")  # noqa: S311
         kind = random.choice(SOURCES[source])
         history = random_history(kind, random, topic=topic_of(f"{source}{number}", feed.name), features=None)
         for batch, records in enumerate(in_offset_order(history.records, random, count=BATCHES)):
@@ -159,8 +159,8 @@ def test_what_waits_is_what_would_wait_anyway(
 ) -> None:
     """But forged positions: where a new file or epoch follows, it depends on the batches whether one is found."""
     waited, at_once = [_waiting(warehouse) for warehouse in tables[source]]
-    requeued = tables[source][0].read(QUARANTINE.name).where("state = 'requeued'").count()
-    assert requeued > HISTORIES, "the rule was too strict for many"
+    retried = tables[source][0].read(QUARANTINE.name).where("state = 'retried'").count()
+    assert retried > HISTORIES, "the rule was too strict for many"
     assert waited == at_once, f"HISTORIES_SEED={seed}"
 
 

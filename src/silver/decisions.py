@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asks of entries: `state` (requeued, released, discarded), who, why, and the id of the request."""
+    """What a person asks of entries: `state` (retried, released, discarded), who, why, and the id of the request."""
 
     state: str
     by: str
@@ -60,7 +60,7 @@ class _Asked:
 
 def may_become(state: str) -> Column:
     """Which entries a request for this state is about: none that is in silver, none whose place in history is wrong."""
-    before = {"requeued": ("open", "discarded"), "released": ("open", "discarded"), "discarded": ("open",)}[state]
+    before = {"retried": ("open", "discarded"), "released": ("open", "discarded"), "discarded": ("open",)}[state]
     is_sound = F.lit(True) if state == "discarded" else ~F.col("is_damaged")
     return F.col("state").isin(*before) & is_sound
 
@@ -100,7 +100,7 @@ def carry_out(warehouse: Warehouse, job: Job) -> dict[str, Counter[str]]:
     `quarantined`: they may still not pass, and are open again, with the reasons of today.
     """
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
-    is_asked = F.col("state").isin("requeued", "released") & F.col("finished_at").isNull()
+    is_asked = F.col("state").isin("retried", "released") & F.col("finished_at").isNull()
     waiting = warehouse.read(QUARANTINE.name).where(
         (F.col("source") == job.source) & is_asked & (F.col("checkpoint") == checkpoint)
     )
@@ -124,10 +124,10 @@ def _apply(warehouse: Warehouse, job: Job, asked: _Asked, waiting: DataFrame) ->
         passing = _passing(records)
         outcome = apply_feed(batch, records) if passing else Outcome()
         quarantine.add(warehouse, entries(batch, records), job.source)
-        requeued = _write_down(batch, asked, passing, outcome)
+        retried = _write_down(batch, asked, passing, outcome)
         quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
         read = batch.total("read")
-    came_to = Counter({kind: sum(row[kind] for row in requeued) for kind in OUTCOMES})
+    came_to = Counter({kind: sum(row[kind] for row in retried) for kind in OUTCOMES})
     came_to["quarantined"] += read
     return +came_to
 
@@ -165,16 +165,16 @@ def _write_down(
     batch: FeedBatch, asked: _Asked, passing: Mapping[TopicPartition, Mapping[str, int]], outcome: Outcome
 ) -> Sequence[Mapping[str, Any]]:
     """What silver has learned, once for a request. Returns the rows of its own records."""
-    feed, requeued = batch.feed, requeued_rows(batch.feed.name, passing, outcome)
+    feed, retried = batch.feed, retried_rows(batch.feed.name, passing, outcome)
     # What the records say of columns was counted when they were read first.
     counted = [{**row.asDict(), "judged": 0, "absent_columns": {}} for row in batch.rows]
-    rows = [*requeued, *learned(feed.name, outcome), *segment_rows(batch.state, counted)]
+    rows = [*retried, *learned(feed.name, outcome), *segment_rows(batch.state, counted)]
     of_batch = {"run": batch.run, "source": feed.source, "checkpoint": asked.checkpoint, "batch": None}
     append(batch.warehouse, batch.state, rows, of_batch=of_batch, writer=_writer(feed, asked))
-    return requeued
+    return retried
 
 
-def requeued_rows(
+def retried_rows(
     feed: str, passing: Mapping[TopicPartition, Mapping[str, int]], outcome: Outcome
 ) -> Sequence[dict[str, Any]]:
     """Rows of `ops.batches` that move records out of quarantine: to what became of them.

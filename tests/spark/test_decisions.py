@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.contracts.models import Contracts, Expectation
-from silver import requeue
+from silver import decisions
 from silver.quarantine import QUARANTINE
 from tests.support.events import (
     Record,
@@ -68,7 +68,7 @@ def amounts(told: Told) -> dict[int, str]:
 # 6     order 4 is released, 7: order 5 is discarded, 8: order 6 has a time that is none
 # 9,10  order 7 waits, and is deleted by a tombstone alone in the next batch
 # 11-13 order 8: the record in the middle has a damaged position
-# 14,15 order 9: both wait, and only the first is requeued at first
+# 14,15 order 9: both wait, and only the first is retried at first
 # 16-18 order 10: a record with a damaged position waits for another reason
 
 
@@ -140,8 +140,8 @@ def story(
     see("told")
     mended(told)
     for state, offset in (
-        ("requeued", 2),
-        ("requeued", 14),
+        ("retried", 2),
+        ("retried", 14),
         ("released", 6),
         ("released", 8),
         ("discarded", 7),
@@ -149,13 +149,13 @@ def story(
     ):
         told.ask(state, offset, feed=FEED)
     see("decided", told.carry_out())
-    see("requeued", told.decide("requeued"))
-    assert told.decide("requeued", 1) == {}, "nothing is asked twice"
+    see("retried", told.decide("retried"))
+    assert told.decide("retried", 1) == {}, "nothing is asked twice"
     told.decide("discarded", 12)
     told.warehouse.delta(f"silver.{FEED}").delete()
     told.tell(*first_batch(), *second_batch())
     see("made anew")
-    see("thought better", told.decide("requeued", 7))
+    see("thought better", told.decide("retried", 7))
     return steps
 
 
@@ -173,35 +173,35 @@ def test_a_later_good_change_wins_over_one_that_waits(story: Mapping[str, Seen])
     assert story["told"].amounts == {1: "1.00", 2: "5.00", 8: "2.00", 10: "4.00"}
 
 
-def test_records_that_are_requeued_in_reverse_order_stand_where_they_belong(story: Mapping[str, Seen]) -> None:
+def test_records_that_are_retried_in_reverse_order_stand_where_they_belong(story: Mapping[str, Seen]) -> None:
     assert story["decided"].amounts[1] == "-3.00"
-    assert story["requeued"].amounts[1] == "-3.00"
-    assert story["requeued"].amounts[2] == "5.00", "its insert is requeued behind its update"
-    finished = [story["requeued"].entries[offset] for offset in (1, 2, 3)]
-    assert all(entry["state"] == "requeued" and entry["finished_at"] is not None for entry in finished)
+    assert story["retried"].amounts[1] == "-3.00"
+    assert story["retried"].amounts[2] == "5.00", "its insert is retried behind its update"
+    finished = [story["retried"].entries[offset] for offset in (1, 2, 3)]
+    assert all(entry["state"] == "retried" and entry["finished_at"] is not None for entry in finished)
 
 
 def test_what_nobody_has_asked_for_stays_out(story: Mapping[str, Seen]) -> None:
-    """Its rule would let it pass today, and another record of its key was requeued."""
+    """Its rule would let it pass today, and another record of its key was retried."""
     assert story["decided"].amounts[9] == "-1.00"
     assert story["decided"].entries[15]["state"] == "open"
-    assert story["requeued"].amounts[9] == "-2.00"
+    assert story["retried"].amounts[9] == "-2.00"
 
 
 def test_the_batch_audit_moves_what_passes_to_what_became_of_it(story: Mapping[str, Seen]) -> None:
     # Of the table 19 records, of the outbox 5.
     assert story["told"].counted == {"read": 24, "applied": 7, "superseded": 2, "tombstone": 1, "quarantined": 14}
     assert story["decided"].came_to == {"applied": 3, "quarantined": 1}
-    assert story["requeued"].came_to == {"applied": 2, "superseded": 3, "duplicate": 1, "quarantined": 3}
+    assert story["retried"].came_to == {"applied": 2, "superseded": 3, "duplicate": 1, "quarantined": 3}
     outcomes = {"applied": 12, "superseded": 5, "duplicate": 1, "tombstone": 1, "quarantined": 5}
-    assert story["requeued"].counted == {"read": 24, **outcomes}
+    assert story["retried"].counted == {"read": 24, **outcomes}
 
 
 def test_what_may_still_not_pass_is_open_again_with_the_reasons_of_today(story: Mapping[str, Seen]) -> None:
-    before, entry = story["told"].entries[5], story["requeued"].entries[5]
+    before, entry = story["told"].entries[5], story["retried"].entries[5]
     assert (entry["state"], entry["finished_at"], entry["state_by"]) == ("open", None, "a person")
     assert entry["contract"] != before["contract"]
-    assert 3 not in story["requeued"].amounts
+    assert 3 not in story["retried"].amounts
 
 
 def test_a_released_record_passes_the_rules_now_and_when_silver_is_made_anew(story: Mapping[str, Seen]) -> None:
@@ -226,28 +226,28 @@ def test_a_discarded_record_stays_out_when_the_rules_would_let_it_pass(story: Ma
 
 
 def test_a_silver_made_anew_is_the_same(story: Mapping[str, Seen]) -> None:
-    assert story["made anew"].amounts == story["requeued"].amounts
+    assert story["made anew"].amounts == story["retried"].amounts
 
 
-def test_a_tombstone_behind_a_requeued_record_still_deletes(story: Mapping[str, Seen]) -> None:
+def test_a_tombstone_behind_a_retried_record_still_deletes(story: Mapping[str, Seen]) -> None:
     """Compaction leaves of a deleted key its tombstone alone: it meant the record that was waiting."""
-    assert story["requeued"].entries[9]["state"] == "requeued"
-    assert 7 not in story["requeued"].amounts
+    assert story["retried"].entries[9]["state"] == "retried"
+    assert 7 not in story["retried"].amounts
 
 
 def test_the_place_of_a_damaged_record_is_wrong_and_nobody_can_ask_for_it(story: Mapping[str, Seen]) -> None:
-    assert [story[step].amounts[8] for step in ("told", "decided", "requeued", "made anew")] == ["2.00"] * 4
-    entry = story["requeued"].entries[12]
+    assert [story[step].amounts[8] for step in ("told", "decided", "retried", "made anew")] == ["2.00"] * 4
+    entry = story["retried"].entries[12]
     assert (entry["state"], entry["is_damaged"]) == ("open", True)
     assert json.loads(entry["value"])["after"]["order_id"] == 8, "raw, as every entry"
     assert entry["headers"]
     assert story["made anew"].entries[12]["state"] == "discarded"
 
 
-def test_a_damaged_record_that_waited_is_found_when_it_is_requeued(story: Mapping[str, Seen]) -> None:
+def test_a_damaged_record_that_waited_is_found_when_it_is_retried(story: Mapping[str, Seen]) -> None:
     """What shows it was read long before."""
-    assert story["requeued"].amounts[10] == "4.00"
-    entry = story["requeued"].entries[17]
+    assert story["retried"].amounts[10] == "4.00"
+    entry = story["retried"].entries[17]
     assert (entry["state"], entry["is_damaged"]) == ("open", True)
 
 
@@ -267,7 +267,7 @@ def test_a_sentence_that_is_worded_anew_changes_nothing(
 
 
 def test_events_without_positions_stand_by_the_highest_time_before_them(story: Mapping[str, Seen]) -> None:
-    rows = story["requeued"].outbox
+    rows = story["retried"].outbox
     assert {key: str(amount) for key, (amount, _position) in rows.items()} == {1: "5.00", 2: "2.00", 3: "-4.00"}
     assert rows[3][1]["timestamp_ms"] == 50 * 60_000
 
@@ -282,20 +282,20 @@ def test_a_request_that_broke_off_is_carried_out_once(
     told = Told(empty_silver(), with_gate(contracts, AMOUNT), "mysql", tmp_path)
     told.tell(event("c", 1, 100, 0, "-1.00"), event("c", 2, 200, 1, "-5000.00"))
     mended(told)
-    told.ask("requeued")
+    told.ask("retried")
 
     def killed(*_given: object) -> None:
         raise KeyboardInterrupt
 
     for step in ("quarantine.add", "_write_down", "quarantine.passed"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"{requeue.__name__}.{step}", killed)
+            patched.setattr(f"{decisions.__name__}.{step}", killed)
             with pytest.raises(KeyboardInterrupt):
                 told.carry_out()
     told.carry_out()
     assert amounts(told) == {1: "-1.00"}
     assert told.counted() == {"read": 2, "applied": 1, "quarantined": 1}
-    assert [told.entries(FEED)[offset]["state"] for offset in (0, 1)] == ["requeued", "open"]
+    assert [told.entries(FEED)[offset]["state"] for offset in (0, 1)] == ["retried", "open"]
     assert told.carry_out() == {}
 
 
@@ -312,5 +312,5 @@ def test_a_large_value_that_waited_in_quarantine_heals_the_row(
     told.tell(told_as("u", 200, 1, note="__debezium_unavailable_value"))
     assert told.rows("postgres_orders", "note", "_unresolved_columns") == {1: (None, ["note"])}
     mended(told)
-    told.decide("requeued")
+    told.decide("retried")
     assert told.rows("postgres_orders", "note", "_unresolved_columns") == {1: ("the large value", None)}
