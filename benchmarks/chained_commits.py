@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.backlog import UNIFIED
 from benchmarks.load import TIMEOUT_SECONDS
-from lakehouse.spark.sizing import sent_along
+from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def chain(warehouse: Warehouse, producer: Producer, rows: DataFrame, count: int)
 
 def merge(warehouse: Warehouse, table: str, rows: DataFrame, count: int) -> None:
     """The rows in the place of those of their keys."""
-    new = sent_along(rows, count).alias("new")
+    new = broadcast(rows, count).alias("new")
     old = warehouse.delta(table).alias("old")
     old.merge(new, "old.order_id = new.order_id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 

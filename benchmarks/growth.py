@@ -127,7 +127,7 @@ class Grown:
             "_partition": F.lit(0),
             "_offset": F.lit(-1),
             "_applied_at": F.current_timestamp(),
-            "_cell_positions": F.struct(position.alias("status"), position.alias("note")),
+            "_column_versions": F.struct(position.alias("status"), position.alias("note")),
         }
         columns = [
             values.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)

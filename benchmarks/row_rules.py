@@ -62,13 +62,13 @@ def with_rules(contracts: Contracts, rules: Sequence[Expectation]) -> Contracts:
 def one_pass(spark: SparkSession, contracts: Contracts, bronze: Path, folder: Path) -> float:
     """The seconds of one batch of all bronze rows into empty silver tables."""
     from silver.apply import ensure_tables
-    from silver.micro_batch import Job, apply_batch
+    from silver.micro_batch import SilverJob, apply_batch
 
     warehouse = Warehouse(spark, str(folder), str(folder / "_checkpoints"))
     ensure_tables(warehouse, contracts)
     rows = spark.read.format("delta").load(str(bronze))
     started = time.monotonic()
-    apply_batch(rows, 0, job=Job("postgres", contracts, warehouse.address, "benchmark"))
+    apply_batch(rows, 0, job=SilverJob("postgres", contracts, warehouse.address, "benchmark"))
     passed = time.monotonic() - started
     applied = warehouse.read("ops.batches").selectExpr("sum(applied) AS applied").collect()[0]["applied"]
     if not applied:

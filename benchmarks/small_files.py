@@ -22,7 +22,7 @@ from rich.table import Table as Shown
 from benchmarks import report
 from benchmarks.chained_commits import BRONZE, SILVER, merge, orders
 from lakehouse.config import settings
-from lakehouse.spark.materialized import held
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.session import spark_session
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import wide_console
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def batch(warehouse: Warehouse, rows: int, keys: int, *, seed: int) -> dict[str, float]:
     """Append and merge; the seconds of each."""
     seconds = {}
-    with held(orders(warehouse, rows, keys, seed=seed)) as new:
+    with materialized(orders(warehouse, rows, keys, seed=seed)) as new:
         begun = time.monotonic()
         warehouse.append(BRONZE.name, new)
         seconds[BRONZE.name] = time.monotonic() - begun

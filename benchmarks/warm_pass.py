@@ -31,7 +31,7 @@ from lakehouse.config import Settings, settings
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
 from lakehouse.kafka.broker import partitions
-from lakehouse.spark.materialized import held
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.session import spark_session
 from lakehouse.steps import Steps, wide_console
 from silver.audit import Memory
@@ -110,7 +110,7 @@ def passes(chosen: argparse.Namespace, folder: str, servers: str) -> list[dict[s
     for number in range(WARM_UP + chosen.passes):
         send(servers, sources, events=chosen.changes)
         costs = pipeline.run()
-        with held(orders(floor, chosen.changes, chosen.keys, seed=number)) as rows:
+        with materialized(orders(floor, chosen.changes, chosen.keys, seed=number)) as rows:
             before = jobs(spark)
             costs[FLOOR] = (sum(chain(floor, producer, rows, chosen.changes).values()), jobs(spark) - before)
         print(json.dumps({"pass": number - WARM_UP, **costs}), flush=True)

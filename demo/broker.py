@@ -174,7 +174,7 @@ def _format(home: Path, java_command: list[str], cluster_id: str) -> None:
     if run.returncode:
         raise KafkaError(
             f"Kafka cannot format {home}:\n{last_lines(run.stdout + run.stderr)}\n",
-            remedy="Mend what it says; the folder must be empty and writable.",
+            remedy="Fix what it says; the folder must be empty and writable.",
         )
 
 

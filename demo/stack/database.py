@@ -139,5 +139,5 @@ def run_tool(
     log.write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode:
         raise InstallationError(
-            f"{Path(command[0]).name} failed:\n{last_lines(done.stdout + done.stderr)}\n", remedy="Mend what it says."
+            f"{Path(command[0]).name} failed:\n{last_lines(done.stdout + done.stderr)}\n", remedy="Fix what it says."
         )

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.batches import append
 from lakehouse.kafka.offsets import Partition
-from lakehouse.kafka.ranges import PLACE
+from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def batch_rows(
     return [
         {
             **batch,
-            **dict(zip(PLACE, one.place, strict=True)),
+            **dict(zip(TOPIC_PARTITION, one.place, strict=True)),
             "planned": {
                 "from_offset": one.from_offset,
                 "until_offset": one.until_offset,
@@ -90,7 +90,7 @@ def batch_rows(
 def planned_of(batches: DataFrame) -> DataFrame:
     """checkpoint, batch, PLACE, from_offset, until_offset, records: what batches were to read, of `ops.batches`."""
     rows = batches.where("planned IS NOT NULL")
-    return rows.select("source", "checkpoint", "batch", *PLACE, "planned.*", "written_at")
+    return rows.select("source", "checkpoint", "batch", *TOPIC_PARTITION, "planned.*", "written_at")
 
 
 def write_down_batch(

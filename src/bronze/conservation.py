@@ -12,7 +12,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.findings import finding
-from lakehouse.kafka.ranges import PLACE, contiguous, length, overlap
+from lakehouse.kafka.ranges import TOPIC_PARTITION, contiguous, length, overlap
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,13 +30,15 @@ def stored_ranges(events: DataFrame) -> DataFrame:
 
 def asked_ranges(planned: DataFrame) -> DataFrame:
     """What batches were to read (`bronze.batches.planned_of`)."""
-    return planned.select(*PLACE, F.col("from_offset").alias("first"), (F.col("until_offset") - 1).alias("last"))
+    return planned.select(
+        *TOPIC_PARTITION, F.col("from_offset").alias("first"), (F.col("until_offset") - 1).alias("last")
+    )
 
 
 def skipped_ranges(steps: DataFrame) -> DataFrame:
     """What was skipped by command, or by the contract's `start` (`bronze.offsets.steps_in`)."""
     skipped = steps.where(F.col("skipped") > 0)
-    return skipped.select(*PLACE, F.col("from_offset").alias("first"), (F.col("to_offset") - 1).alias("last"))
+    return skipped.select(*TOPIC_PARTITION, F.col("from_offset").alias("first"), (F.col("to_offset") - 1).alias("last"))
 
 
 def with_surroundings(ranges: DataFrame) -> DataFrame:
@@ -45,7 +47,7 @@ def with_surroundings(ranges: DataFrame) -> DataFrame:
     `came_before`, `came_after`: when the records before and after it came; `stored_before`: how many offsets of the
     place before it bronze has.
     """
-    place = Window.partitionBy(*PLACE)
+    place = Window.partitionBy(*TOPIC_PARTITION)
     so_far = place.orderBy("first").rowsBetween(Window.unboundedPreceding, -1)
     to_come = place.orderBy("first").rowsBetween(1, Window.unboundedFollowing)
     is_asked = F.col("asked") > 0
@@ -74,16 +76,16 @@ def missing(ranges: DataFrame) -> DataFrame:
 def short_batches(ranges: DataFrame, planned: DataFrame) -> DataFrame:
     """The batches of whose offsets bronze has fewer now than when they ended: with `lacks`, how many fewer."""
     # Every batch begins and ends where a range begins: no range has to be compared with every batch.
-    at = ranges.select(*PLACE, F.col("first").alias("at"), "stored_before")
-    begin = at.select(*PLACE, F.col("at").alias("from_offset"), F.col("stored_before").alias("before_it"))
-    end = at.select(*PLACE, F.col("at").alias("until_offset"), F.col("stored_before").alias("with_it"))
+    at = ranges.select(*TOPIC_PARTITION, F.col("first").alias("at"), "stored_before")
+    begin = at.select(*TOPIC_PARTITION, F.col("at").alias("from_offset"), F.col("stored_before").alias("before_it"))
+    end = at.select(*TOPIC_PARTITION, F.col("at").alias("until_offset"), F.col("stored_before").alias("with_it"))
     return (
-        planned.join(begin, on=[*PLACE, "from_offset"], how="inner")
-        .join(end, on=[*PLACE, "until_offset"], how="inner")
+        planned.join(begin, on=[*TOPIC_PARTITION, "from_offset"], how="inner")
+        .join(end, on=[*TOPIC_PARTITION, "until_offset"], how="inner")
         .withColumn("lacks", F.col("records") - (F.col("with_it") - F.col("before_it")))
         .where(F.col("lacks") > 0)
         .select(
-            *PLACE,
+            *TOPIC_PARTITION,
             *_OF_BATCH,
             F.col("from_offset").alias("first"),
             (F.col("until_offset") - 1).alias("last"),
@@ -100,8 +102,8 @@ def missing_of_batches(ranges: DataFrame, short: DataFrame) -> DataFrame:
     """
     # Offsets without a row that silver has not counted: gaps, or records that were gone before silver read them.
     empty = ranges.where((F.col("stored") == 0) & (F.col("asked") > 0))
-    of_batch = [F.col(f"short.{name}").alias(name) for name in (*PLACE, *_OF_BATCH, "lacks")]
-    batch = Window.partitionBy(*PLACE, *_OF_BATCH)
+    of_batch = [F.col(f"short.{name}").alias(name) for name in (*TOPIC_PARTITION, *_OF_BATCH, "lacks")]
+    batch = Window.partitionBy(*TOPIC_PARTITION, *_OF_BATCH)
     is_known = F.col("counted") > 0
     known = F.coalesce(F.sum(F.when(is_known, length())).over(batch), F.lit(0))
     unknown = (
@@ -115,9 +117,9 @@ def missing_of_batches(ranges: DataFrame, short: DataFrame) -> DataFrame:
     is_exact = F.col("may_be") == F.col("lacks")
     vague = (
         unknown.where(~is_exact)
-        .groupBy(*PLACE, *_OF_BATCH, "lacks")
+        .groupBy(*TOPIC_PARTITION, *_OF_BATCH, "lacks")
         .agg(F.min("first").alias("first"), F.max("last").alias("last"))
-        .select(*PLACE, "first", "last", "lacks")
+        .select(*TOPIC_PARTITION, "first", "last", "lacks")
         .distinct()
     )
     return finding(unknown.where(is_exact), "missing").unionByName(finding(vague, "missing", records=F.col("lacks")))

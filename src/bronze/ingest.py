@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bronze.batches import planned_ranges, write_down_batch
 from bronze.events import events, events_table, not_yet_stored
-from bronze.offsets import Known, Standing, require_no_gap, standing_of, write_down
+from bronze.offsets import Known, SourceOffsets, offsets_of_source, require_no_gap, write_down
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Topics
@@ -17,7 +17,7 @@ from lakehouse.errors import LakehouseError, RetentionGapError
 from lakehouse.failures import storage_error, storage_errors, stream_stopped
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Partition
-from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.kafka.spark import explained, source_options
 from lakehouse.spark.sizing import prepared_for
 from lakehouse.spark.streams import run_until_done
@@ -36,15 +36,15 @@ def run(
     topics: Topics,
     *,
     known: Known,
-    patience: Patience | None = None,
+    retry_policy: RetryPolicy | None = None,
     progress: Note | None = None,
 ) -> None:
     """Append what is new on the topics of every source, and stop. `known`: the topics that the broker has.
 
-    A source whose broker stops answering is tried again as `patience` says. A source that cannot be read does not keep
-    the others from being read; its error is raised at the end: TopicMissingError, TopicChangedError, RetentionGapError
-    when records are gone that were never read, KafkaError when the broker refuses, BrokerGoneError when it does not
-    answer any more.
+    A source whose broker stops answering is tried again as `retry_policy` says. A source that cannot be read does not
+    keep the others from being read; its error is raised at the end: TopicMissingError, TopicChangedError,
+    RetentionGapError when records are gone that were never read, KafkaError when the broker refuses,
+    BrokerGoneError when it does not answer any more.
     """
     connection = settings.kafka()
     warehouse = settings.address.opened(spark)
@@ -52,16 +52,16 @@ def run(
     warehouse.ensure_all([*map(events_table, topics.sources), BATCHES])
 
     def start(source: str) -> StreamingQuery:
-        standing = standing_of(warehouse, connection, source, topics.sources[source], known=known)
-        require_no_gap(source, standing.following, standing.ends)
+        source_offsets = offsets_of_source(warehouse, connection, source, topics.sources[source], known=known)
+        require_no_gap(source, source_offsets.following, source_offsets.ends)
         with storage_errors(job=f"bronze: {source}", places=places):
-            write_down(warehouse, standing.unwritten)
-            return _start(warehouse, settings, connection, standing)
+            write_down(warehouse, source_offsets.unwritten)
+            return _start(warehouse, settings, connection, source_offsets)
 
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:
         return storage_error(error, job=f"bronze: {source}", places=places) or _explained(source, connection, error)
 
-    run_until_done(topics.sources, start=start, explain=explain, patience=patience, progress=progress)
+    run_until_done(topics.sources, start=start, explain=explain, retry_policy=retry_policy, progress=progress)
 
 
 def append_batch(
@@ -99,43 +99,45 @@ def append_batch(
     )
 
 
-def waiting(spark: SparkSession, settings: Settings, topics: Topics, *, known: Known) -> dict[str, int]:
+def pending(spark: SparkSession, settings: Settings, topics: Topics, *, known: Known) -> dict[str, int]:
     """How many offsets of every topic are not yet in bronze. Changes nothing. Raises as `run` does."""
     warehouse = settings.address.opened(spark)
     counts: dict[str, int] = {}
     for source, contract in topics.sources.items():
-        standing = standing_of(warehouse, settings.kafka(), source, contract, known=known)
-        for place, offset in standing.following.items():
-            counts[place.topic] = counts.get(place.topic, 0) + standing.ends[place].latest - offset
+        source_offsets = offsets_of_source(warehouse, settings.kafka(), source, contract, known=known)
+        for place, offset in source_offsets.following.items():
+            counts[place.topic] = counts.get(place.topic, 0) + source_offsets.ends[place].latest - offset
     return counts
 
 
-def _start(warehouse: Warehouse, settings: Settings, connection: KafkaConnection, standing: Standing) -> StreamingQuery:
+def _start(
+    warehouse: Warehouse, settings: Settings, connection: KafkaConnection, source_offsets: SourceOffsets
+) -> StreamingQuery:
     reader = (
         warehouse.spark.readStream.format("kafka")
-        .options(**source_options(connection, reader=f"bronze-{standing.source}"))
-        .option("subscribe", ",".join(sorted({place.topic for place in standing.following})))
+        .options(**source_options(connection, reader=f"bronze-{source_offsets.source}"))
+        .option("subscribe", ",".join(sorted({place.topic for place in source_offsets.following})))
         .option("includeHeaders", "true")
         # Heeded only while no batch was ever planned. A checkpoint may be there without one, when the broker was gone
         # at its first start: without this option Spark would then begin at the latest record, and skip all before it.
-        .option("startingOffsets", _in_sparks_form(standing.following))
+        .option("startingOffsets", _in_sparks_form(source_offsets.following))
     )
     if settings.max_offsets_per_trigger:
         reader = reader.option("maxOffsetsPerTrigger", settings.max_offsets_per_trigger)
     write = partial(
         append_batch,
-        source=standing.source,
-        job=standing.job,
-        topic_ids=standing.topic_ids,
-        read_again=standing.read_again,
+        source=source_offsets.source,
+        job=source_offsets.job,
+        topic_ids=source_offsets.topic_ids,
+        read_again=source_offsets.read_again,
         address=warehouse.address,
     )
     return (
         reader.load()
         .writeStream.foreachBatch(write)
-        .option("checkpointLocation", warehouse.checkpoint(standing.job))
+        .option("checkpointLocation", warehouse.checkpoint(source_offsets.job))
         .trigger(availableNow=True)
-        .queryName(f"bronze {standing.source}")
+        .queryName(f"bronze {source_offsets.source}")
         .start()
     )
 

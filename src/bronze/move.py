@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bronze.events import events_table
-from bronze.offsets import Known, Standing, Step, at_time, standing_of, stored, within, write_down
+from bronze.offsets import Known, SourceOffsets, Step, at_time, offsets_of_source, stored, within, write_down
 from lakehouse.batches import BATCHES
 from lakehouse.contracts.models import Source
 from lakehouse.errors import SettingsError
@@ -38,15 +38,18 @@ def planned(
     Raises SettingsError when the move means no partition, or an offset that a partition does not have.
     """
     accepted = known if move.topic is None else (move.topic,)
-    standing = standing_of(warehouse, connection, source, contract, known=known, accepted=accepted)
-    meant = _meant(source, standing, move)
-    targets = _targets(connection, standing, meant, move)
+    source_offsets = offsets_of_source(warehouse, connection, source, contract, known=known, accepted=accepted)
+    meant = _meant(source, source_offsets, move)
+    targets = _targets(connection, source_offsets, meant, move)
     highest = stored(warehouse.read(events_table(source).name)) if warehouse.exists(events_table(source).name) else {}
     return [
         replace(
-            step, change=standing.change + 1, to_offset=targets.get(step.place, step.from_offset), reason=move.reason
+            step,
+            change=source_offsets.change + 1,
+            to_offset=targets.get(step.place, step.from_offset),
+            reason=move.reason,
         )
-        for step in _standing_steps(standing, highest)
+        for step in _steps_from_here(source_offsets, highest)
     ]
 
 
@@ -62,12 +65,12 @@ def forgotten(
             f"The contract gives topic {topic} to source {source}, and the broker has it.",
             remedy="Take it out of bronze/topics.yaml first.",
         )
-    standing = standing_of(warehouse, connection, source, contract, known=known, accepted=(topic,))
+    source_offsets = offsets_of_source(warehouse, connection, source, contract, known=known, accepted=(topic,))
     highest = stored(warehouse.read(events_table(source).name)) if warehouse.exists(events_table(source).name) else {}
     reason = f"topic {topic} was given up"
     return [
-        replace(step, change=standing.change + 1, to_offset=step.from_offset, reason=reason)
-        for step in _standing_steps(standing, highest)
+        replace(step, change=source_offsets.change + 1, to_offset=step.from_offset, reason=reason)
+        for step in _steps_from_here(source_offsets, highest)
     ]
 
 
@@ -77,48 +80,50 @@ def carry_out(warehouse: Warehouse, steps: list[Step]) -> None:
     write_down(warehouse, steps)
 
 
-def _standing_steps(standing: Standing, highest: Mapping[tuple[str, str, int], int]) -> list[Step]:
+def _steps_from_here(source_offsets: SourceOffsets, highest: Mapping[tuple[str, str, int], int]) -> list[Step]:
     """Every partition with where it stands. What bronze has of a batch that has not ended counts as read."""
-    reread = standing.read_again
+    reread = source_offsets.read_again
     return [
         replace(
             step,
-            from_offset=standing.following[step.place]
+            from_offset=source_offsets.following[step.place]
             if step.place in reread
-            else max(standing.following[step.place], highest.get((step.topic, step.topic_id, step.partition), -1) + 1),
+            else max(
+                source_offsets.following[step.place], highest.get((step.topic, step.topic_id, step.partition), -1) + 1
+            ),
         )
-        for step in standing.steps
+        for step in source_offsets.steps
     ]
 
 
-def _meant(source: str, standing: Standing, move: Move) -> list[Partition]:
+def _meant(source: str, source_offsets: SourceOffsets, move: Move) -> list[Partition]:
     meant = [
         place
-        for place, offset in standing.following.items()
+        for place, offset in source_offsets.following.items()
         if move.topic in {None, place.topic}
         and move.partition in {None, place.number}
-        and (not move.only_gaps or offset < standing.ends[place].earliest)
+        and (not move.only_gaps or offset < source_offsets.ends[place].earliest)
     ]
     if not meant:
-        topics = ", ".join(sorted({place.topic for place in standing.following}))
+        topics = ", ".join(sorted({place.topic for place in source_offsets.following}))
         what = "has a gap" if move.only_gaps else f"is topic {move.topic} partition {move.partition}"
         raise SettingsError(f"No partition of source {source} {what}.", remedy=f"Its topics are: {topics}.")
     return meant
 
 
 def _targets(
-    connection: KafkaConnection, standing: Standing, meant: list[Partition], move: Move
+    connection: KafkaConnection, source_offsets: SourceOffsets, meant: list[Partition], move: Move
 ) -> dict[Partition, int]:
     if move.to == "earliest":
-        return {place: standing.ends[place].earliest for place in meant}
+        return {place: source_offsets.ends[place].earliest for place in meant}
     if move.to == "latest":
-        return {place: standing.ends[place].latest for place in meant}
+        return {place: source_offsets.ends[place].latest for place in meant}
     if move.to.isdigit():
         if len(meant) > 1:
             raise SettingsError(
                 f"An offset is of one partition, and this means {len(meant)}.", remedy="Give --topic and --partition."
             )
-        return {place: within(int(move.to), standing.ends[place], place) for place in meant}
+        return {place: within(int(move.to), source_offsets.ends[place], place) for place in meant}
     try:
         moment = datetime.fromisoformat(move.to)
     except ValueError:
@@ -126,4 +131,4 @@ def _targets(
             f"{move.to!r} is no place on a topic.",
             remedy="Give earliest, latest, a time as 2026-01-31T12:00:00, or an offset.",
         ) from None
-    return at_time(connection, moment, meant, standing.ends)
+    return at_time(connection, moment, meant, source_offsets.ends)

@@ -23,7 +23,7 @@ from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError
 from lakehouse.kafka.broker import require_topics
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Ends, Partition, ends, offsets_at_time, topic_ids
-from lakehouse.kafka.ranges import PLACE
+from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Known = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Standing:
+class SourceOffsets:
     """Where a source stands: the `steps` of its last change, where each partition goes on, and the broker's ends.
 
     `unwritten` steps are not yet in `ops.batches`: those of partitions that no run has read.
@@ -60,7 +60,7 @@ class Standing:
         return {step.place: (step.to_offset, step.from_offset) for step in self.steps if step.read_again}
 
 
-def standing_of(
+def offsets_of_source(
     warehouse: Warehouse,
     connection: KafkaConnection,
     source: str,
@@ -68,7 +68,7 @@ def standing_of(
     *,
     known: Known,
     accepted: Container[str] = (),
-) -> Standing:
+) -> SourceOffsets:
     """Where the source stands, by its checkpoint; without one by the table itself, and by what was last commanded.
 
     Raises TopicMissingError when the broker lacks a topic of the contract, ContractError when one belongs to two feeds
@@ -106,7 +106,7 @@ def standing_of(
     ]
     following = {step.place: step.to_offset for step in (*steps, *first_steps)}
     following |= {place: offset for place, offset in came.items() if place in following}
-    return Standing(source, change, ids, [*steps, *first_steps], [*unwritten, *first_steps], following, limits)
+    return SourceOffsets(source, change, ids, [*steps, *first_steps], [*unwritten, *first_steps], following, limits)
 
 
 def by_the_table(steps: Sequence[Step], highest: Mapping[tuple[str, str, int], int]) -> list[Step]:
@@ -167,7 +167,7 @@ def steps_of(warehouse: Warehouse, source: str) -> list[Step]:
 
 def steps_in(batches: DataFrame) -> DataFrame:
     """The steps in `ops.batches`: source, PLACE, change, from_offset, to_offset, skipped, read_again and reason."""
-    return batches.where("step IS NOT NULL").select("source", *PLACE, "step.*")
+    return batches.where("step IS NOT NULL").select("source", *TOPIC_PARTITION, "step.*")
 
 
 def write_down(warehouse: Warehouse, steps: Sequence[Step]) -> None:
@@ -176,7 +176,7 @@ def write_down(warehouse: Warehouse, steps: Sequence[Step]) -> None:
         of_step = ("change", "from_offset", "to_offset", "skipped", "read_again", "reason")
         rows = [
             {
-                **{name: getattr(step, name) for name in ("source", *PLACE)},
+                **{name: getattr(step, name) for name in ("source", *TOPIC_PARTITION)},
                 "step": {name: getattr(step, name) for name in of_step},
             }
             for step in steps

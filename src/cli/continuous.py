@@ -17,7 +17,7 @@ from lakehouse.contracts.models import Topics
 from lakehouse.errors import BrokerGoneError, KafkaError
 from lakehouse.kafka.broker import Admin, partitions
 from lakehouse.kafka.offsets import Partition, latest
-from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from lakehouse.spark.lease import Lease
@@ -61,17 +61,17 @@ class Broker:
         """Its topics; none where no job needs it. Raises KafkaError."""
         return partitions(self.settings.kafka()) if self._is_needed else {}
 
-    def look(self, patience: Patience | None = None) -> Seen:
-        """What is there now. Raises KafkaError; a broker that does not answer is waited for as `patience` says."""
+    def look(self, retry_policy: RetryPolicy | None = None) -> Seen:
+        """What is there now. Raises KafkaError; a broker that does not answer is waited for as `retry_policy` says."""
         attempt = 0
         while True:
             try:
                 return self._seen()
             except BrokerGoneError as gone:
-                if patience is None or attempt == len(patience.waits):
+                if retry_policy is None or attempt == len(retry_policy.waits):
                     raise
-                patience.announce(gone.servers, attempt)
-                time.sleep(patience.waits[attempt])
+                retry_policy.announce(gone.servers, attempt)
+                time.sleep(retry_policy.waits[attempt])
                 attempt += 1
 
     def close(self) -> None:
@@ -111,32 +111,32 @@ def go_on(
     turn: Callable[[], AbstractContextManager[Lease]],
     turn_seconds: float,
     broker: Broker,
-    patience: Patience,
+    retry_policy: RetryPolicy,
 ) -> NoReturn:
     """Pass after pass, until one raises.
 
     While there is news, and `turn_seconds` are not over, the next one comes in the same `turn` at the warehouse.
     """
     with closing(broker):
-        seen = broker.look(patience)
+        seen = broker.look(retry_policy)
         while True:
             with turn() as lease:
                 ends_at = time.monotonic() + turn_seconds
                 while True:
                     one_pass(seen.known, lease)
-                    before, seen = seen, broker.look(patience)
+                    before, seen = seen, broker.look(retry_policy)
                     # What came while bronze was at it may have been read: then the next pass finds nothing.
                     is_news = seen.ends != before.ends
                     if not is_news or time.monotonic() >= ends_at:
                         break
             time.sleep(PAUSE_SECONDS)
             if broker.brings_news and not is_news:
-                seen = _awaited(broker, seen, patience)
+                seen = _awaited(broker, seen, retry_policy)
 
 
-def _awaited(broker: Broker, before: Seen, patience: Patience) -> Seen:
+def _awaited(broker: Broker, before: Seen, retry_policy: RetryPolicy) -> Seen:
     """What the broker has as soon as it is something else, or when the longest wait is over."""
     ends_at = time.monotonic() + LONGEST_WAIT_SECONDS
-    while (seen := broker.look(patience)).ends == before.ends and time.monotonic() < ends_at:
+    while (seen := broker.look(retry_policy)).ends == before.ends and time.monotonic() < ends_at:
         time.sleep(LOOK_EVERY_SECONDS)
     return seen

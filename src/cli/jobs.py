@@ -19,7 +19,7 @@ from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
 from lakehouse.errors import GateHeldError, LakehouseError
 from lakehouse.failures import storage_errors
-from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.quality.results import PUBLICATION, TABLES
 from lakehouse.quality.table_rules import load_beforehand
 from lakehouse.spark.session import let_java_forget
@@ -40,7 +40,7 @@ Results = Mapping[str, Any]
 class Work:
     """What every job of one run gets. `known`: the topics of the broker with their partitions.
 
-    `accepted`: the silver tables whose rejects wait in quarantine, however many they are. `full_refresh`: gold is
+    `accepted`: the silver tables whose rejects go to quarantine, however many they are. `full_refresh`: gold is
     computed whole. `republish`: every order is sent again. `memories`: what silver remembers of each source.
     `consumed`: what gold and publish remember. Both hold while nobody else writes.
     """
@@ -64,7 +64,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What came of the jobs: for each that ended well its numbers, and every failure in order."""
 
     results: Mapping[str, Any]
@@ -73,7 +73,7 @@ class Outcome:
 
 def run_jobs(
     names: Sequence[str], work: Work, *, dry_run: bool = False, before_each: Callable[[], None] | None = None
-) -> Outcome:
+) -> RunOutcome:
     """Run the jobs of these names. One that fails for one source leaves the others their way.
 
     A dry run changes nothing: every job says what it would do with what is there now. What `before_each` raises ends
@@ -91,16 +91,21 @@ def run_jobs(
         let_java_forget()
         if name == "bronze" and "gold" in names and any(results.get(name, {}).get("new_records", {}).values()):
             load_beforehand()
-    return Outcome(results, failures)
+    return RunOutcome(results, failures)
 
 
 def _bronze(work: Work) -> Results:
     """Kafka to bronze."""
     with work.steps.step("bronze", "reading what is new on the topics") as note:
         before = _bronze_rows(work)
-        patience = Patience("bronze", note.say)
+        retry_policy = RetryPolicy("bronze", note.say)
         ingest.run(
-            work.spark, work.settings, work.contracts.topics, known=work.known, patience=patience, progress=note.now
+            work.spark,
+            work.settings,
+            work.contracts.topics,
+            known=work.known,
+            retry_policy=retry_policy,
+            progress=note.now,
         )
         new = {source: rows - before[source] for source, rows in _bronze_rows(work).items()}
         note(f"{sum(new.values()):,} new records")
@@ -143,7 +148,7 @@ def _gold(work: Work) -> Results:
         note(f"{outcome.changed_rows:,} orders changed, {written} written to a table of {size}")
         for source, why in outcome.whole.items():
             note(f"{source} was computed whole: {why}")
-        for source in outcome.held_sources:
+        for source in outcome.blocked_sources:
             note(f"gate 2 holds {source}")
         for source in outcome.unpublished_sources:
             note(f"gate 2 holds the publication of {source}")
@@ -152,7 +157,7 @@ def _gold(work: Work) -> Results:
         "written_bytes": outcome.written_bytes,
         "size_in_bytes": outcome.size_in_bytes,
         "computed_whole": outcome.whole,
-        "held_sources": outcome.held_sources,
+        "held_sources": outcome.blocked_sources,
         "unpublished_sources": outcome.unpublished_sources,
         "changed_groups": outcome.marts,
     }
@@ -167,18 +172,18 @@ def _publish(work: Work) -> Results:
             work.spark,
             work.settings,
             work.contracts,
-            patience=Patience("publish", note.say),
+            retry_policy=RetryPolicy("publish", note.say),
             republish=work.republish,
             consumed=work.consumed,
         )
         note(f"{outcome.sent:,} records sent")
         for source, why in outcome.whole.items():
-            note(f"{source} was laid beside the topic: {why}")
+            note(f"{source} was compared with the topic: {why}")
     if outcome.held:
         said = [f"{', '.join(sources)} back from {_HELD_FROM[gate]}" for gate, sources in outcome.held.items()]
         raise GateHeldError(
             f"Gate 2 holds {' and '.join(said)}; everything else was published.",
-            remedy="See the failed rules: lakehouse quality report. Mend the data or the rule, and run again.",
+            remedy="See the failed rules: lakehouse quality report. Fix the data or the rule, and run again.",
         )
     return {"topic": topic, "sent_records": outcome.sent, "compared_whole": outcome.whole}
 
@@ -189,9 +194,9 @@ _HELD_FROM = {TABLES: "gold", PUBLICATION: "the topic"}
 
 def _plan_bronze(work: Work) -> Results:
     with work.steps.step("bronze", "looking for what is new on the topics") as note:
-        waiting = ingest.waiting(work.spark, work.settings, work.contracts.topics, known=work.known)
-        note(f"{sum(waiting.values()):,} records are waiting on {len(waiting)} topics; nothing was read")
-    return {"waiting_records": waiting}
+        pending = ingest.pending(work.spark, work.settings, work.contracts.topics, known=work.known)
+        note(f"{sum(pending.values()):,} records are pending on {len(pending)} topics; nothing was read")
+    return {"pending_records": pending}
 
 
 def _plan_silver(work: Work) -> Results:
@@ -201,9 +206,9 @@ def _plan_silver(work: Work) -> Results:
         count = F.coalesce(F.sum("read"), F.lit(0))
         audits = {source: audit_now(warehouse, source) for source in work.contracts.topics.sources}
         read = {source: audit.agg(count).collect()[0][0] for source, audit in audits.items()}
-        waiting = {source: rows - read[source] for source, rows in _bronze_rows(work).items()}
-        note(f"{sum(waiting.values()):,} records of bronze are waiting; nothing was applied")
-    return {"waiting_records": waiting}
+        pending = {source: rows - read[source] for source, rows in _bronze_rows(work).items()}
+        note(f"{sum(pending.values()):,} records of bronze are pending; nothing was applied")
+    return {"pending_records": pending}
 
 
 def _plan_gold(work: Work) -> Results:
@@ -212,10 +217,10 @@ def _plan_gold(work: Work) -> Results:
         absent = [f"silver.{feed}" for feed in feeds if not work.warehouse.exists(f"silver.{feed}")]
         if absent:
             note(f"not there yet: {', '.join(absent)}; nothing was changed")
-            return {"waiting_orders": None}
-        keys = build.waiting(work.warehouse, work.contracts, full_refresh=work.full_refresh)
+            return {"pending_orders": None}
+        keys = build.pending(work.warehouse, work.contracts, full_refresh=work.full_refresh)
         note(f"up to {sum(keys.values()):,} orders would be computed again; nothing was changed")
-    return {"waiting_orders": keys}
+    return {"pending_orders": keys}
 
 
 def _plan_publish(work: Work) -> Results:
@@ -223,10 +228,10 @@ def _plan_publish(work: Work) -> Results:
     with work.steps.step("publish", "looking for what is new in gold") as note:
         if not work.warehouse.exists(UNIFIED):
             note(f"{UNIFIED} is not there yet; nothing was sent")
-            return {"topic": topic, "waiting_records": None}
-        waiting = publish.waiting(work.warehouse, work.settings, work.contracts, republish=work.republish)
-        note(f"{waiting:,} records would go to {topic}; nothing was sent")
-    return {"topic": topic, "waiting_records": waiting}
+            return {"topic": topic, "pending_records": None}
+        pending = publish.pending(work.warehouse, work.settings, work.contracts, republish=work.republish)
+        note(f"{pending:,} records would go to {topic}; nothing was sent")
+    return {"topic": topic, "pending_records": pending}
 
 
 def _bronze_rows(work: Work) -> dict[str, int]:

@@ -36,7 +36,7 @@ from cli.output import answer, say
 from cli.tables import offsets, optimize, purge, quality, quarantine, unlock, verify
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.failures import unexpected
-from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _run_jobs(
             # Jobs that are processes of their own come in turn.
             turn_seconds=TURN_SECONDS if names == EVERY_JOB else 0.0,
             broker=broker,
-            patience=Patience(chosen.command, steps.say),
+            retry_policy=RetryPolicy(chosen.command, steps.say),
         )
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cli.options import Chosen
-from lakehouse.spark.materialized import hold_rows_in
+from lakehouse.spark.materialized import materialize_in
 from lakehouse.spark.session import elsewhere, spark_session
 from lakehouse.steps import Steps
 
@@ -34,7 +34,7 @@ def opened(chosen: Chosen, steps: Steps, *, is_lasting: bool = False) -> Warehou
         # system's way ends the process, and Spark's Java with it; the next run resumes.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     warehouse = chosen.settings.address.opened(spark)
-    hold_rows_in(warehouse.checkpoints, run_id=chosen.run_id)
+    materialize_in(warehouse.checkpoints, run_id=chosen.run_id)
     check_format(warehouse)
     return warehouse
 
@@ -47,13 +47,13 @@ def at_work(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Iterator[Leas
     """
     from lakehouse.batches import mark_format
     from lakehouse.failures import storage_errors
-    from lakehouse.spark.lease import held_lease, this_process
+    from lakehouse.spark.lease import locked, this_process
 
     holder = this_process(run_id=chosen.run_id, command=f"lakehouse {chosen.command}")
     places = (warehouse.location, warehouse.checkpoints)
     with (
         storage_errors(job=chosen.command, places=places),
-        held_lease(warehouse, holder=holder, say=steps.say, wait=chosen.wait) as lease,
+        locked(warehouse, holder=holder, say=steps.say, wait=chosen.wait) as lease,
     ):
         mark_format(warehouse)
         yield lease

@@ -62,7 +62,7 @@ MaxOffsets = Annotated[
 AcceptRejects = Annotated[
     list[str] | None,
     typer.Option(
-        help="A silver table that gate 1 has stopped, or would: this time its rejects wait in quarantine, however many"
+        help="A silver table that gate 1 has suspended, or would: this time its rejects go to quarantine, however many"
         " they are. May be given again for another table.",
         show_default=False,
     ),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from bronze.events import events_table
-from cli.jobs import JOBS, Outcome, Work, run_jobs
+from cli.jobs import JOBS, RunOutcome, Work, run_jobs
 from gold.unify import UNIFIED
 from lakehouse.batches import BATCHES, append, batches, release
 from lakehouse.config import Settings
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cli.continuous import Known
 
 
-def run_unless_settled(work: Work, *, before_each: Callable[[], None] | None) -> Outcome:
+def run_unless_settled(work: Work, *, before_each: Callable[[], None] | None) -> RunOutcome:
     """All jobs, unless there is nothing to do; how they have left things, when all of them ended well."""
     warehouse, contracts = work.warehouse, work.contracts
     places = (warehouse.location, warehouse.checkpoints)
@@ -44,14 +44,14 @@ def run_unless_settled(work: Work, *, before_each: Callable[[], None] | None) ->
             of_publish = ends_of_publish(work.settings, contracts, known=work.known)
             if is_settled(warehouse, contracts, {**ends, **of_publish}):
                 note("nothing has come or changed since the last run")
-                return Outcome({"nothing_new": True}, [])
+                return RunOutcome({"nothing_new": True}, [])
         note("there is something to do")
     outcome = run_jobs(tuple(JOBS), work, before_each=before_each)
     if not outcome.failures:
         with storage_errors(job="news", places=places):
             of_publish = ends_of_publish(work.settings, contracts, known=partitions(work.settings.kafka()))
             write_settled(warehouse, contracts, {**ends, **of_publish}, run_id=work.run_id)
-    return Outcome({"nothing_new": False, **outcome.results}, outcome.failures)
+    return RunOutcome({"nothing_new": False, **outcome.results}, outcome.failures)
 
 
 @dataclass(frozen=True)

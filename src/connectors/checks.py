@@ -99,7 +99,7 @@ def slot(connector: Connector) -> Iterator[Said]:
         what = "PostgreSQL takes only a-z, 0-9 and _ in a slot's name, 63 of them at most."
         yield "slot.name", what, "Name it so."
     if connector.is_on("slot.drop.on.stop", default=False):
-        what = "the slot goes when the connector stops: what happens until it starts again is never told."
+        what = "the slot goes when the connector stops: what happens until it starts again is never sent."
         yield "slot.drop.on.stop", what, "Remove the option."
     if "plugin.name" not in connector.config:
         what = "absent, it is decoderbufs, which most servers do not have."
@@ -131,7 +131,7 @@ def null_default(connector: Connector) -> Iterator[Said]:
 def headers(connector: Connector) -> Iterator[Said]:
     """The headers that say which run of the connector made a record."""
     if not connector.is_on("extended.headers.enabled", default=True):
-        what = "records lack __debezium.context.runId: silver cannot tell a failover or a new snapshot from a replay."
+        what = "records lack __debezium.context.runId: silver takes a failover or a new snapshot for a replay."
         yield "extended.headers.enabled", what, "Remove the option: the default is true."
 
 

@@ -11,7 +11,7 @@ from connectors.findings import Part
 from connectors.rest import Worker, heads, masked
 from lakehouse.errors import ConnectorMissingError
 
-Outcome = Literal["created", "changed", "unchanged"]
+Deployed = Literal["created", "changed", "unchanged"]
 SETTLE_SECONDS = 60.0
 # After a change the workers report the old tasks for a moment: a state counts once it was seen so often.
 SEEN_TIMES = 3
@@ -22,7 +22,7 @@ class Change(Part):
     """What a deployment does to one connector. Keys only: a value may be a secret."""
 
     connector: str
-    outcome: Outcome
+    outcome: Deployed
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()

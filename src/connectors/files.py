@@ -49,7 +49,7 @@ def read_text(text: str, *, file: str, name: str) -> ConnectorFile:
     try:
         told = json.loads(bare, object_pairs_hook=lambda pairs: _object(pairs, repeated))
     except json.JSONDecodeError as error:
-        found("json", error.lineno, "(file)", f"not valid JSON: {_explained(error, bare)}.", "Mend the line.")
+        found("json", error.lineno, "(file)", f"not valid JSON: {_explained(error, bare)}.", "Fix the line.")
         return ConnectorFile(None, tuple(findings))
     lines = _lines(bare)
     for key in repeated:

@@ -46,5 +46,5 @@ class ConnectorFindingsError(LakehouseError):
     def __init__(self, findings: Sequence[Finding], *, consequence: str = "") -> None:
         count = len(findings)
         what = f"{count} {'finding' if count == 1 else 'findings'} in the configuration of connectors."
-        super().__init__(f"{what}{consequence}", remedy="Mend what each names, then: lakehouse connect check.")
+        super().__init__(f"{what}{consequence}", remedy="Fix what each names, then: lakehouse connect check.")
         self.findings = tuple(findings)

@@ -77,7 +77,7 @@ def of_moves(connector: Connector, directions: Iterable[Direction]) -> tuple[str
 
 def forward(connector: Connector) -> tuple[str, ...]:
     """What follows from a move forward: changes in between are lost."""
-    said = ["Forward: the changes in between are never told, and silver differs from the source without a sign of it."]
+    said = ["Forward: the changes in between are never sent, and silver differs from the source without a sign of it."]
     if connector.routes_outbox:
         said.append(
             "The outbox's events in between are lost to silver. Rows that are still in the outbox table come again by "
@@ -90,12 +90,12 @@ def forward(connector: Connector) -> tuple[str, ...]:
 
 def _mended_by_a_snapshot(connector: Connector) -> str:
     tables = ", ".join(connector.listed("table.include.list")) or "its tables"
-    whole = f"A new full snapshot mends it, deleted rows too: lakehouse connect offsets reset {connector.name}."
+    whole = f"A new full snapshot repairs it, deleted rows too: lakehouse connect offsets reset {connector.name}."
     signals = connector.get("signal.data.collection")
     if not signals:
         return whole
     part = f"An incremental snapshot of {tables} by a row in {signals} (docs/connect.md) brings back what was "
-    return f"{whole} {part}inserted and updated meanwhile, and does not tell what was deleted."
+    return f"{whole} {part}inserted and updated meanwhile, and does not state what was deleted."
 
 
 def back(connector: Connector) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def back(connector: Connector) -> tuple[str, ...]:
     said = [f"Back: records come again. Silver knows them {how} and drops them; nothing has to be done after it."]
     if connector.database == "postgresql":
         said.append(
-            "PostgreSQL tells again only what is after confirmed_flush_lsn of the slot: SELECT confirmed_flush_lsn "
+            "PostgreSQL sends again only what is after confirmed_flush_lsn of the slot: SELECT confirmed_flush_lsn "
             f"FROM pg_replication_slots WHERE slot_name = '{connector.slot}'; A position before it cannot be had: with "
             "snapshot.mode=when_needed the connector makes a new full snapshot instead, with others it fails."
         )
@@ -126,7 +126,7 @@ def of_reset(connector: Connector) -> tuple[str, ...]:
     else:
         said.append(
             f"Reset: with snapshot.mode={mode} the connector makes no new snapshot of the rows: what changed since it "
-            "was stopped may never be told. Deploy it with when_needed first."
+            "was stopped may never be sent. Deploy it with when_needed first."
         )
     if connector.routes_outbox:
         said.append(
@@ -141,9 +141,9 @@ def of_reset(connector: Connector) -> tuple[str, ...]:
     if connector.database == "postgresql":
         said.append(
             f"The slot {connector.slot} stays, and is gone on from. Was it lost (SELECT wal_status FROM "
-            f"pg_replication_slots WHERE slot_name = '{connector.slot}')? Drop it while the connector is stopped: "
+            f"pg_replication_slots WHERE slot_name = '{connector.slot}')? Drop it while the connector is suspended: "
             f"SELECT pg_drop_replication_slot('{connector.slot}'); The connector makes a new one."
         )
     if connector.reads_binlog:
-        said.append("The schema history is written anew by the snapshot, into the same topic.")
+        said.append("The schema history is written again by the snapshot, into the same topic.")
     return tuple(said)

@@ -201,7 +201,7 @@ class Worker:
             )
         return ConnectError(
             f"Kafka Connect at {self.url} refuses (HTTP {status}): {said or 'it gives no reason.'}",
-            remedy="Mend what it names; the worker's log has the rest.",
+            remedy="Fix what it names; the worker's log has the rest.",
         )
 
 

@@ -144,7 +144,7 @@ def topic_findings(connectors: Sequence[Connector], topics: Topics, *, broker: s
                 add(name, "the schema history is compacted: its records have no key.", _altered(name))
             if history.partitions != 1:
                 what = f"the schema history has {history.partitions} partitions: its order is lost."
-                add(name, what, "Stop the connector, make the topic anew with one, and use snapshot.mode=recovery.")
+                add(name, what, "Stop the connector, create the topic again with one, and use snapshot.mode=recovery.")
     return tuple(found)
 
 

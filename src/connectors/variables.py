@@ -157,7 +157,7 @@ def _yaml(path: Path) -> Mapping[str, Any]:
         told = yaml.safe_load(text)
     except yaml.YAMLError as error:
         line, why = place_and_reason(error, text)
-        raise SettingsError(f"{path}:{line}: not valid YAML: {why}.", remedy="Mend the line.") from None
+        raise SettingsError(f"{path}:{line}: not valid YAML: {why}.", remedy="Fix the line.") from None
     if not isinstance(told, Mapping):
         raise SettingsError(f"{path} holds no mapping.", remedy="Pass --bundle FILE.")
     return told

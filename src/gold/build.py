@@ -25,9 +25,9 @@ from gold.gate import (
     PASSED_PUBLICATION,
     PASSED_TABLES,
     OrdersOfSilver,
+    blocked_at,
+    blocked_by,
     columns_asked,
-    held_at,
-    held_by,
     judge_publication,
     judge_tables,
     may_be_published,
@@ -50,10 +50,10 @@ from gold.unify import (
 )
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
-from lakehouse.consumed import Consumed, Known, Version, current
+from lakehouse.consumed import Consumed, ConsumedVersions, Version, current
 from lakehouse.contracts.models import Contracts, GoldSource, GoldTables
 from lakehouse.quality.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
-from lakehouse.spark.materialized import held, held_or_fetched, merge_source
+from lakehouse.spark.materialized import materialized, materialized_or_fetched, merge_source
 from lakehouse.spark.sizing import prepared_for, rows_in, rows_to_search
 from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
 
@@ -64,16 +64,16 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GoldOutcome:
     """What a run of the gold job did: rows that changed, and what gate 2 holds.
 
-    `held_sources` are held back from gold, `unpublished_sources` from the topic. `whole`: the sources that were
+    `blocked_sources` are held back from gold, `unpublished_sources` from the topic. `whole`: the sources that were
     computed whole, and why. `written_bytes` of `gold.unified_orders`, which has `size_in_bytes`. `marts`: of each, the
     groups that were written.
     """
 
     changed_rows: int
-    held_sources: tuple[str, ...]
+    blocked_sources: tuple[str, ...]
     unpublished_sources: tuple[str, ...]
     whole: Mapping[str, str] = field(default_factory=dict)
     written_bytes: int = 0
@@ -89,7 +89,7 @@ def run(
     run_id: str,
     full_refresh: bool = False,
     consumed: Consumed | None = None,
-) -> Outcome:
+) -> GoldOutcome:
     """Bring gold up to the silver tables of every source that passes gate 2, and judge it in its turn.
 
     `full_refresh`: compute every order of these sources, and put them in the place of what gold has, in one commit;
@@ -111,17 +111,17 @@ def run(
     is_whole = full_refresh or not already
     with prepared_for(spark, rows_in(size) if is_whole else rows_to_search(size)), ExitStack() as stack:
         changed = ChangedKeys(warehouse, key=contracts.gold.key, stack=stack, columns=columns_asked(contracts))
-        job = Job(warehouse, contracts, run_id, known, already, changed, stack, before.size_in_bytes)
+        job = GoldJob(warehouse, contracts, run_id, known, already, changed, stack, before.size_in_bytes)
         stack.callback(job.write_results)
         passed = {} if full_refresh else known.get(passed_tables(contracts.gold_gate), {})
         judged = judge_tables(
             warehouse, contracts, news, already=already, passed=passed, changed=changed, run_id=run_id
         )
         job.results.extend(judged)
-        held_sources = held_by(judged)
-        merged = {name: now for name, now in news.items() if name not in held_sources}
+        blocked_sources = blocked_by(judged)
+        merged = {name: now for name, now in news.items() if name not in blocked_sources}
         desired = {name: _desired(job, name, now, full_refresh=full_refresh) for name, now in merged.items()}
-        rows = _merge(job, desired, held_back=held_sources, full_refresh=full_refresh) if desired else 0
+        rows = _merge(job, desired, blocked=blocked_sources, full_refresh=full_refresh) if desired else 0
         now = current(warehouse, UNIFIED) if desired else before
         versions = {
             version.table: with_rows(version, contracts.gold_gate, judged, already.get(version.table))
@@ -129,11 +129,11 @@ def run(
             for version in of_feeds.values()
         }
         unpublished, let_pass = _let_pass(
-            job, desired, {**already, **versions}, before=before, now=now, held_back=held_sources
+            job, desired, {**already, **versions}, before=before, now=now, blocked=blocked_sources
         )
         published = [name for name in contracts.gold.sources if may_be_published(name) in let_pass]
-        holds = held_at(TABLES, held_sources) | held_at(PUBLICATION, unpublished)
-        lets_go = held_at(TABLES, merged) | held_at(PUBLICATION, published)
+        holds = blocked_at(TABLES, blocked_sources) | blocked_at(PUBLICATION, unpublished)
+        lets_go = blocked_at(TABLES, merged) | blocked_at(PUBLICATION, published)
         taken = {
             **let_pass,
             **{who: [now] for who in holds - known.keys()},
@@ -145,9 +145,9 @@ def run(
             job.write_results()
             # In one commit: should this run die before it, the next one does the same again, and ends the same.
             consumed.record(warehouse, taken, forgotten=[*others, *(lets_go & known.keys())])
-    return Outcome(
+    return GoldOutcome(
         changed_rows=rows,
-        held_sources=held_sources,
+        blocked_sources=blocked_sources,
         unpublished_sources=unpublished,
         whole={name: one.why for name, one in desired.items() if one.why is not None},
         written_bytes=warehouse.written_bytes(UNIFIED, after=before.number, to=now.number) if now != before else 0,
@@ -157,7 +157,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class Job:
+class GoldJob:
     """What the steps of one run share.
 
     `known`: what every consumer of changes had taken before this run; `already`: what this gold had, by table.
@@ -168,7 +168,7 @@ class Job:
     warehouse: Warehouse
     contracts: Contracts
     run_id: str
-    known: Known
+    known: ConsumedVersions
     already: Mapping[str, Version]
     changed: ChangedKeys
     stack: ExitStack
@@ -191,12 +191,12 @@ class Desired:
     why: str | None
 
 
-def _desired(job: Job, name: str, now: Mapping[str, Version], *, full_refresh: bool) -> Desired:
+def _desired(job: GoldJob, name: str, now: Mapping[str, Version], *, full_refresh: bool) -> Desired:
     tables = job.contracts.gold
     keys, why = _touched(job.changed, now, job.already, full_refresh=full_refresh)
     orders = desired_orders(job.changed, tables, tables.sources[name], now=now, touched=keys)
     # Gold takes them, and the gate of the publication asks about them.
-    kept = held(orders) if keys is None else held_or_fetched(orders, count=keys.count)
+    kept = materialized(orders) if keys is None else materialized_or_fetched(orders, count=keys.count)
     return Desired(job.stack.enter_context(kept), keys, why)
 
 
@@ -209,17 +209,17 @@ def _touched(
     if not any(version.table in already for version in now.values()):
         return None, "nothing of it was taken before under this contract"
     if not goes_on(now, already):
-        return None, "a silver table was made anew, or restored to an earlier version"
+        return None, "a silver table was rebuilt, or restored to an earlier version"
     keys = together([changed.since(already[version.table], version) for version in now.values()])
     return keys, "silver does not have the changes since the last run any more" if keys is None else None
 
 
-def _merge(job: Job, desired: Mapping[str, Desired], *, held_back: Sequence[str], full_refresh: bool) -> int:
+def _merge(job: GoldJob, desired: Mapping[str, Desired], *, blocked: Sequence[str], full_refresh: bool) -> int:
     """Make gold hold the orders of these sources; how many rows changed."""
     warehouse, tables = job.warehouse, job.contracts.gold
     orders = reduce(lambda left, right: left.unionByName(right), [one.orders for one in desired.values()])
     if full_refresh:
-        kept = [tables.sources[name].name for name in held_back]
+        kept = [tables.sources[name].name for name in blocked]
         return replace_orders(warehouse, unified_table(tables), orders, tables=tables, kept_sources=kept)
     whole = [name for name, one in desired.items() if one.why is not None]
     if job.size_in_bytes == 0 and len(whole) == len(desired):
@@ -231,13 +231,13 @@ def _merge(job: Job, desired: Mapping[str, Desired], *, held_back: Sequence[str]
 
 
 def _let_pass(
-    job: Job,
+    job: GoldJob,
     desired: Mapping[str, Desired],
     taken: Mapping[str, Version],
     *,
     before: Version,
     now: Version,
-    held_back: Sequence[str],
+    blocked: Sequence[str],
 ) -> tuple[tuple[str, ...], dict[str, list[Version]]]:
     """Let the publication take gold as it is now, of every source that may be published.
 
@@ -252,15 +252,15 @@ def _let_pass(
     for name, source in sources.items():
         of_feeds = [taken.get(f"silver.{feed}") for feed in source.feeds]
         versions[name] = {version.table: version for version in of_feeds if version is not None}
-        is_due = name in desired or (passed.get(name) != before and name not in held_back)
+        is_due = name in desired or (passed.get(name) != before and name not in blocked)
         # Of a source that was held from the beginning gold has nothing that could be judged.
         if is_due and len(versions[name]) == len(source.feeds):
             orders[name] = _orders_of_silver(job, name, versions[name], desired.get(name), before=before, now=now)
     judged = judge_publication(job.warehouse, job.contracts, orders, now=now, passed=passed, run_id=job.run_id)
     job.results.extend(judged)
-    held_sources = held_by(judged)
+    blocked_sources = blocked_by(judged)
     as_before = {name for name in sources if name not in desired and passed.get(name) == before}
-    may_pass = {OTHERS, *as_before, *orders} - set(held_sources)
+    may_pass = {OTHERS, *as_before, *orders} - set(blocked_sources)
     let_pass = {may_be_published(name): [now] for name in may_pass if passed.get(name) != now}
     for name in may_pass - {OTHERS}:
         by_rules = passed_publication(gate, name)
@@ -268,11 +268,11 @@ def _let_pass(
             let_pass[by_rules] = [now, *versions[name].values()]
         elif now != before and job.known.get(by_rules, {}).get(UNIFIED) == before:
             let_pass[by_rules] = [now]  # these rules would find what they found before
-    return held_sources, let_pass
+    return blocked_sources, let_pass
 
 
 def _orders_of_silver(
-    job: Job, name: str, versions: Mapping[str, Version], desired: Desired | None, *, before: Version, now: Version
+    job: GoldJob, name: str, versions: Mapping[str, Version], desired: Desired | None, *, before: Version, now: Version
 ) -> OrdersOfSilver:
     """What silver tells of a source, as gold has taken it; of the changed keys alone where it is known which."""
     tables = job.contracts.gold
@@ -280,7 +280,7 @@ def _orders_of_silver(
     orders = partial(desired_orders, job.changed, tables, tables.sources[name], now=by_feed)
 
     def of_all() -> DataFrame:
-        return job.stack.enter_context(held(_live(orders(touched=None))))
+        return job.stack.enter_context(materialized(_live(orders(touched=None))))
 
     if desired is not None and desired.keys is None:
         held_orders = desired.orders
@@ -296,7 +296,7 @@ def _orders_of_silver(
     keys = together([*(job.changed.since(last.get(table), version) for table, version in versions.items()), of_gold])
     if keys is None:
         return OrdersOfSilver(of_all)
-    of_keys = job.stack.enter_context(held_or_fetched(orders(touched=keys), count=keys.count))
+    of_keys = job.stack.enter_context(materialized_or_fetched(orders(touched=keys), count=keys.count))
     return OrdersOfSilver(of_all, keys, _live(of_keys))
 
 
@@ -304,7 +304,7 @@ def _live(orders: DataFrame) -> DataFrame:
     return orders.where(~F.col("is_deleted")).drop("is_deleted")
 
 
-def _of_other_contracts(known: Known, contracts: Contracts, made_by: str) -> list[str]:
+def _of_other_contracts(known: ConsumedVersions, contracts: Contracts, made_by: str) -> list[str]:
     """Who has taken something for a gold, or by rules, that the contracts do not have any more."""
     gate = contracts.gold_gate
     now = {
@@ -315,7 +315,7 @@ def _of_other_contracts(known: Known, contracts: Contracts, made_by: str) -> lis
     return [who for who in known for beginning, own in now.items() if who.startswith(beginning) and who != own]
 
 
-def waiting(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = False) -> dict[str, int]:
+def pending(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = False) -> dict[str, int]:
     """Of every source, how many orders the next run would compute again. Changes nothing.
 
     Raises TableError when a silver table is not there yet.

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.consumed import Version
-from lakehouse.spark.materialized import fetched, held, held_or_fetched
-from lakehouse.spark.sizing import MOST_FETCHED, sent_along
+from lakehouse.spark.materialized import fetched, materialized, materialized_or_fetched
+from lakehouse.spark.sizing import MOST_FETCHED, broadcast
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _read(read: Callable[[], DataFrame], *, are_narrow: bool, stack: ExitStack) 
             some = fetched(read().limit(MOST_FETCHED + 1))
             if some.table.num_rows <= MOST_FETCHED:
                 return Kept(some.rows, some.table.num_rows, some.table)
-        rows = stack.enter_context(held(read()))
+        rows = stack.enter_context(materialized(read()))
         return Kept(rows, rows.count())  # on serverless nothing was read before this
     except Exception as error:
         if not is_gone(error):
@@ -123,7 +123,7 @@ class ChangedKeys:
             rows = rows_of(self.table(version), keys)
             if version.table in self._columns:
                 rows = rows.select([name for name in rows.columns if name in self._columns[version.table]])
-            self._rows[version, keys] = self._stack.enter_context(held_or_fetched(rows, count=keys.count))
+            self._rows[version, keys] = self._stack.enter_context(materialized_or_fetched(rows, count=keys.count))
         return self._rows[version, keys]
 
     def _read(self, before: Version, now: Version, of: Column | None) -> Keys | None:
@@ -138,7 +138,7 @@ class ChangedKeys:
         kept = self._stack.enter_context(kept_changes(read, are_narrow=True))
         if kept is None:
             return None
-        return Keys(sent_along(kept.rows, kept.count), kept.count, _ends(kept, self._key))
+        return Keys(broadcast(kept.rows, kept.count), kept.count, _ends(kept, self._key))
 
 
 def _ends(kept: Kept, key: str) -> tuple[int, int] | None:
@@ -178,7 +178,7 @@ def together(parts: Collection[Keys | None]) -> Keys | None:
     rows = reduce(lambda left, right: left.unionByName(right), [one.rows for one in some]).distinct()
     ends = [end for one in some for end in one.between or ()]
     is_range = all(one.between is not None for one in some)
-    return Keys(sent_along(rows, count), count, (min(ends), max(ends)) if is_range else None)
+    return Keys(broadcast(rows, count), count, (min(ends), max(ends)) if is_range else None)
 
 
 def net_changes(feed: DataFrame, *, columns: Collection[str]) -> DataFrame:

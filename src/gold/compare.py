@@ -13,11 +13,19 @@ from pyspark.sql import functions as F
 from gold.changes import kept_changes
 from gold.gate import OTHERS
 from gold.unify import UNIFIED
-from gold.unpublished import Place, beside, composite_key_of, of_sources, records_of, standing, topic_of_sources
+from gold.unpublished import (
+    SourcePosition,
+    beside,
+    composite_key_of,
+    of_sources,
+    publish_position,
+    records_of,
+    topic_of_sources,
+)
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.kafka.spark import source_errors
-from lakehouse.spark.materialized import held
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -49,10 +57,10 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
     """
     connection = settings.kafka()
     created_ms, now = warehouse.created_at_ms(UNIFIED), warehouse.version(UNIFIED)
-    marker, shape = standing(connection, contracts)
+    position, shape = publish_position(connection, contracts)
     unpublished, by_version = {}, dict[int, list[str]]()
     for name in (*contracts.gold.sources, OTHERS):
-        place = marker.places.get(name)
+        place = position.places.get(name)
         why = _unpublished(place, shape=shape, created_ms=created_ms)
         if place is None or why is not None:
             unpublished[name] = why or ""
@@ -75,12 +83,12 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
     return Comparison(contracts.gold.publication.topic, *found, unpublished, behind)
 
 
-def _unpublished(place: Place | None, *, shape: str, created_ms: int) -> str | None:
+def _unpublished(place: SourcePosition | None, *, shape: str, created_ms: int) -> str | None:
     if place is None:
         return "it was not published yet"
     if place.shape != shape:
-        return "the topic was made anew since it was published, or its format or columns are others"
-    return "gold was made anew since it was published" if place.created_ms != created_ms else None
+        return "the topic was created again since it was published, or its format or columns are others"
+    return "gold was rebuilt since it was published" if place.created_ms != created_ms else None
 
 
 def _orders(warehouse: Warehouse, contracts: Contracts, version: int, sources: list[str]) -> DataFrame:
@@ -96,7 +104,7 @@ def _differing(
     """How many orders there should be, how many keys are not so, and the first of those."""
     expected = reduce(lambda left, right: left.unionByName(right), orders)
     there = topic_of_sources(warehouse, settings.kafka(), contracts, sources)
-    with held(beside(expected, there).select("key", "is_expected", "is_same")) as both:
+    with materialized(beside(expected, there).select("key", "is_expected", "is_same")) as both:
         wrong = both.where(~F.col("is_same"))
         names = wrong.select(F.coalesce(composite_key_of(F.col("key")), F.lit("(not a key of ours)")).alias("key"))
         is_sensitive = "composite_key" in contracts.sensitive_in_gold

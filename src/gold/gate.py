@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from gold.changes import ChangedKeys, Keys, rows_of
 from gold.unify import UNIFIED
-from lakehouse.consumed import Known, Version
+from lakehouse.consumed import ConsumedVersions, Version
 from lakehouse.contracts.models import Contracts, Expectation, TableExpectation, TableGate
 from lakehouse.quality.arguments import ROWS_BEFORE, SQL_RULE, looks_at_the_time, needed
 from lakehouse.quality.results import PUBLICATION, TABLES, Result
-from lakehouse.quality.table_rules import Judged, Verdict, validate_tables
-from lakehouse.spark.materialized import held_or_fetched
+from lakehouse.quality.table_rules import TableCheck, Verdict, validate_tables
+from lakehouse.spark.materialized import materialized_or_fetched
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def judge_tables(
         return []
     versions = {feed: version for feeds in news.values() for feed, version in feeds.items()}
     source_of = {feed: source for source, feeds in news.items() for feed in feeds}
-    tables: dict[str, list[Judged]] = {}
+    tables: dict[str, list[TableCheck]] = {}
     for feed, version in versions.items():
         table, rules = contracts.silver.tables[feed], contracts.gold_gate.rules(feed)
         last = passed.get(version.table)
@@ -67,7 +67,7 @@ def judge_tables(
         keys = changed.since(last, version) if any(rule.scope == "changes" for rule in rules) else None
         of_changes, of_table = _by_scope(rules, is_known=keys is not None)
         rows = _live(warehouse, feed, version)
-        judged = Judged(rows, (), keys=table.keys, sensitive=table.sensitive_columns)
+        judged = TableCheck(rows, (), keys=table.keys, sensitive=table.sensitive_columns)
         parts = tables.setdefault(feed, [])
         if keys is not None and of_changes:
             views = _live_views(warehouse, contracts, of_changes, versions)
@@ -127,17 +127,19 @@ def judge_publication(
     rules = contracts.gold_gate.publication
     if not rules or not orders:
         return []
-    tables: dict[str, list[Judged]] = {}
+    tables: dict[str, list[TableCheck]] = {}
     with ExitStack() as stack:
         for name, of_silver in orders.items():
             is_own = of_source(contracts, name)
             rows = warehouse.read(UNIFIED, version=now.number).where(is_own)
-            judged = Judged(rows, (), keys=("composite_key",), sensitive=contracts.sensitive_in_gold)
+            judged = TableCheck(rows, (), keys=("composite_key",), sensitive=contracts.sensitive_in_gold)
             of_changes, of_table = _by_scope(rules, is_known=of_silver.keys is not None)
             parts = tables.setdefault(name, [])
             if of_silver.keys is not None and of_silver.of_keys is not None and of_changes:
                 views = {ORDERS_OF_SILVER: of_silver.of_keys}
-                kept = stack.enter_context(held_or_fetched(rows_of(rows, of_silver.keys), count=of_silver.keys.count))
+                kept = stack.enter_context(
+                    materialized_or_fetched(rows_of(rows, of_silver.keys), count=of_silver.keys.count)
+                )
                 parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
             if of_table:
 
@@ -204,24 +206,24 @@ def of_source(contracts: Contracts, name: str) -> Column:
     return ~F.col("source_database").isin(*[source.name for source in contracts.gold.sources.values()])
 
 
-def passed_versions(known: Known, sources: Iterable[str]) -> dict[str, Version]:
+def passed_versions(known: ConsumedVersions, sources: Iterable[str]) -> dict[str, Version]:
     """The version of gold up to which each source, and OTHERS, may be published; `known`: all that was taken."""
     found = {name: known.get(may_be_published(name), {}).get(UNIFIED) for name in (*sources, OTHERS)}
     return {name: version for name, version in found.items() if version is not None}
 
 
-def held_sources(known: Known, sources: Iterable[str]) -> dict[str, list[str]]:
+def blocked_sources(known: ConsumedVersions, sources: Iterable[str]) -> dict[str, list[str]]:
     """The sources that a gate holds, by the gate: TABLES holds them back from gold, PUBLICATION from the topic."""
     held = {
-        gate: [name for name in sources if not held_at(gate, [name]).isdisjoint(known)]
+        gate: [name for name in sources if not blocked_at(gate, [name]).isdisjoint(known)]
         for gate in (TABLES, PUBLICATION)
     }
     return {gate: names for gate, names in held.items() if names}
 
 
-def held_at(gate: str, sources: Iterable[str]) -> set[str]:
+def blocked_at(gate: str, sources: Iterable[str]) -> set[str]:
     """Who has taken the versions of gold at which a gate began to hold these sources, in `ops.batches`."""
-    return {f"held at the gate of {gate}: {name}" for name in sources}
+    return {f"blocked at the gate of {gate}: {name}" for name in sources}
 
 
 def may_be_published(source: str) -> str:
@@ -287,6 +289,6 @@ def _result(verdict: Verdict, *, run_id: str, gate: str, source: str, feed: str 
     )
 
 
-def held_by(results: Iterable[Result]) -> tuple[str, ...]:
+def blocked_by(results: Iterable[Result]) -> tuple[str, ...]:
     """The sources that do not pass."""
     return tuple(sorted({result.source for result in results if result.on_failure == "fail" and not result.passed}))

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 
 from gold.changes import Kept, kept_changes
 from gold.unify import UNIFIED, unified
-from lakehouse.consumed import Known, Version
+from lakehouse.consumed import ConsumedVersions, Version
 from lakehouse.contracts.column_types import DecimalType
 from lakehouse.contracts.models import Contracts, GoldTables, Mart
-from lakehouse.spark.sizing import sent_along
+from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def refresh(
     contracts: Contracts,
     *,
     now: Version,
-    known: Known,
+    known: ConsumedVersions,
     taken: dict[str, list[Version]],
     whole: bool = False,
 ) -> dict[str, int]:
@@ -59,7 +59,7 @@ def _refresh(
     mart: Mart,
     *,
     now: Version,
-    known: Known,
+    known: ConsumedVersions,
     whole: bool,
 ) -> tuple[str, int]:
     """Under which name the mart takes gold, and how many groups were written."""
@@ -133,7 +133,7 @@ def _grouped(mart: Mart) -> list[Column]:
 def _merge(warehouse: Warehouse, name: str, orders: DataFrame, kept: Kept | None, *, mart: Mart) -> int:
     """Make the mart hold the touched groups as they are now, or all groups and no other; the rows that changed."""
     keys, values = group_columns(mart), (mart.count, *mart.sums)
-    touched = None if kept is None else sent_along(kept.rows, kept.count)
+    touched = None if kept is None else broadcast(kept.rows, kept.count)
     if touched is not None:
         orders = orders_of_groups(orders, touched, mart=mart)
     present = groups(orders, mart=mart)

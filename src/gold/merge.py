@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from gold.unify import UNIFIED, compared, unified
 from lakehouse.contracts.models import GoldTables
-from lakehouse.spark.materialized import held
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import TableSpec, Warehouse
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def replace_orders(
     """Make gold hold these orders and no other, but for the rows of `kept_sources`; the number of rows that changed."""
     present = warehouse.read(UNIFIED)
     live = orders.where(~F.col("is_deleted")).drop("is_deleted")
-    with held(_with_time(live, present, tables=tables)) as rows:
+    with materialized(_with_time(live, present, tables=tables)) as rows:
         is_kept = F.col("source_database").isin(*kept_sources)
         kept = present.where(is_kept) if kept_sources else None
         others = present.where(~F.coalesce(is_kept, F.lit(False))) if kept_sources else present

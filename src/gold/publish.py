@@ -17,9 +17,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gold.gate import OTHERS, held_sources
+from gold.gate import OTHERS, blocked_sources
 from gold.unify import UNIFIED
-from gold.unpublished import Marker, NewRecords, Place, new_records, read_marker, shape_of, standing, stretches
+from gold.unpublished import (
+    NewRecords,
+    PublishPosition,
+    SourcePosition,
+    new_records,
+    parts,
+    publish_position,
+    read_publish_position,
+    shape_of,
+)
 from lakehouse.config import Settings
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts, Publication
@@ -27,7 +36,7 @@ from lakehouse.errors import KafkaError
 from lakehouse.kafka.broker import GROUP_PREFIX, ensure_compacted_topic
 from lakehouse.kafka.offsets import topic_ids
 from lakehouse.kafka.producer import TransactionalProducer, transactional_producer
-from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.kafka.spark import source_errors
 from lakehouse.quality.masking import MASK
 from lakehouse.quality.table_rules import MOST_KEYS
@@ -45,7 +54,7 @@ FRAME_BYTES = 256
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PublishOutcome:
     """How many records were sent, and the sources that were compared with the topic whole, with the reason.
 
     `held`: the sources that gate 2 holds, back from gold (TABLES) or from the topic (PUBLICATION).
@@ -61,7 +70,7 @@ class _Sent:
     """Of one stretch: how many records were sent, the marker then, and the bytes of those too large, by their key."""
 
     number: int
-    marker: Marker
+    position: PublishPosition
     too_large: Mapping[bytes, int]
 
 
@@ -70,15 +79,15 @@ def run(
     settings: Settings,
     contracts: Contracts,
     *,
-    patience: Patience | None = None,
+    retry_policy: RetryPolicy | None = None,
     republish: bool = False,
     most_in_a_transaction: int = MOST_IN_A_TRANSACTION,
     consumed: Consumed | None = None,
-) -> Outcome:
+) -> PublishOutcome:
     """Publish what is new in gold and may be published. Creates the topic, and that of its progress, when absent.
 
     `republish`: send every order once more, and a delete for every key of the topic that gold does not have. A broker
-    that stops answering is waited for as `patience` says. `consumed`: as `gold.build.run` has left it.
+    that stops answering is waited for as `retry_policy` says. `consumed`: as `gold.build.run` has left it.
 
     Raises TableError when there is no gold table yet, KafkaError when a topic is not kept as it must be or the broker
     does not take every record: the next run goes on. So it is raised, when all others are sent, for records that are
@@ -95,40 +104,40 @@ def run(
     transactional_id = f"{GROUP_PREFIX}-publish-{publication.topic}"
     sent, whole, too_large = 0, {}, dict[bytes, int]()
     producing = transactional_producer(
-        connection, transactional_id=transactional_id, max_message_bytes=largest, patience=patience
+        connection, transactional_id=transactional_id, max_message_bytes=largest, retry_policy=retry_policy
     )
     with source_errors(connection, job="publish"), producing as producer:
         # Only now: what another run had begun is taken back, or committed.
-        marker = read_marker(connection, publication.progress_topic)
+        position = read_publish_position(connection, publication.progress_topic)
         known = (consumed or Consumed()).now(warehouse)
-        for stretch in stretches(known, contracts, marker, created_ms=created_ms, shape=shape, republish=republish):
+        for part in parts(known, contracts, position, created_ms=created_ms, shape=shape, republish=republish):
             # Without changes to go on from, all of gold and of the topic is compared.
             with (
-                prepared_for(spark, 0 if stretch.before else rows_in(size)),
-                new_records(warehouse, connection, contracts, stretch, marker) as new,
+                prepared_for(spark, 0 if part.before else rows_in(size)),
+                new_records(warehouse, connection, contracts, part, position) as new,
             ):
-                place = Place(created_ms=stretch.now.created_ms, version=stretch.now.number, shape=shape)
-                marker = Marker(generation=new.generation, places=marker.places)
-                after = marker.at(stretch.sources, place)
-                done = _send(producer, new, contracts, stretch.sources, after, most=most_in_a_transaction)
-                sent, marker = sent + done.number, done.marker
+                place = SourcePosition(created_ms=part.now.created_ms, version=part.now.number, shape=shape)
+                position = PublishPosition(generation=new.generation, places=position.places)
+                after = position.at(part.sources, place)
+                done = _send(producer, new, contracts, part.sources, after, most=most_in_a_transaction)
+                sent, position = sent + done.number, done.position
                 too_large.update(done.too_large)
-                whole.update(dict.fromkeys(stretch.sources, new.why) if new.why else {})
+                whole.update(dict.fromkeys(part.sources, new.why) if new.why else {})
     if too_large:
         raise _not_sent(contracts, too_large)
     compared = {name: why for name, why in whole.items() if name != OTHERS}
-    return Outcome(sent, compared, held_sources(known, contracts.gold.sources))
+    return PublishOutcome(sent, compared, blocked_sources(known, contracts.gold.sources))
 
 
-def waiting(warehouse: Warehouse, settings: Settings, contracts: Contracts, *, republish: bool = False) -> int:
+def pending(warehouse: Warehouse, settings: Settings, contracts: Contracts, *, republish: bool = False) -> int:
     """How many records the next run would send. Changes nothing. Raises TableError when there is no gold table yet."""
     connection = settings.kafka()
-    marker, shape = standing(connection, contracts)
+    position, shape = publish_position(connection, contracts)
     count = 0
     with source_errors(connection, job="publish"):
         known, created_ms = Consumed().now(warehouse), warehouse.created_at_ms(UNIFIED)
-        for stretch in stretches(known, contracts, marker, created_ms=created_ms, shape=shape, republish=republish):
-            with new_records(warehouse, connection, contracts, stretch, marker) as new:
+        for part in parts(known, contracts, position, created_ms=created_ms, shape=shape, republish=republish):
+            with new_records(warehouse, connection, contracts, part, position) as new:
                 count += new.count
     return count
 
@@ -138,7 +147,7 @@ def _send(
     new: NewRecords,
     contracts: Contracts,
     sources: tuple[str, ...],
-    after: Marker,
+    after: PublishPosition,
     *,
     most: int,
 ) -> _Sent:
@@ -157,9 +166,9 @@ def _send(
             continue
         producer.send(publication.topic, key=key, value=value, headers=headers)
         sent += 1
-    marker = after.without(sources) if too_large else after
-    _commit(producer, publication, marker)
-    return _Sent(sent, marker, too_large)
+    position = after.without(sources) if too_large else after
+    _commit(producer, publication, position)
+    return _Sent(sent, position, too_large)
 
 
 def _fetched(new: NewRecords) -> Iterator[tuple[bytes, bytes | None, dict[str, str]]]:
@@ -198,8 +207,8 @@ def _composite_key(key: bytes) -> str:
     return str(read.get("payload", read)["composite_key"])
 
 
-def _commit(producer: TransactionalProducer, publication: Publication, marker: Marker) -> None:
+def _commit(producer: TransactionalProducer, publication: Publication, position: PublishPosition) -> None:
     """Let readers have what was sent, together with the marker that says so."""
     key = json.dumps({"topic": publication.topic}).encode()
-    producer.send(publication.progress_topic, key=key, value=marker.model_dump_json().encode(), headers={})
+    producer.send(publication.progress_topic, key=key, value=position.model_dump_json().encode(), headers={})
     producer.commit()

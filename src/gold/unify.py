@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Fulfillment, GoldSource, GoldTables
-from lakehouse.spark.sizing import sent_along
+from lakehouse.spark.sizing import broadcast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -69,7 +69,7 @@ def highest_feed_that_knows(feeds: Sequence[DataFrame], *, key: str, keys: int |
     """One row a key: that of the first feed that has the key at all, deleted or not. `keys`: how many, when known."""
 
     def add(higher: DataFrame, lower: DataFrame) -> DataFrame:
-        known = higher.select(key) if keys is None else sent_along(higher.select(key), keys)
+        known = higher.select(key) if keys is None else broadcast(higher.select(key), keys)
         return higher.unionByName(lower.join(known, on=key, how="left_anti"))
 
     return reduce(add, feeds)

@@ -24,7 +24,7 @@ from gold.changes import kept_changes, net_changes
 from gold.formats import change_sequence, records
 from gold.gate import OTHERS, of_source, passed_versions
 from gold.unify import unified
-from lakehouse.consumed import Known, Version
+from lakehouse.consumed import ConsumedVersions, Version
 from lakehouse.contracts.models import Contracts, Model
 from lakehouse.errors import KafkaError
 from lakehouse.kafka.broker import partitions
@@ -32,7 +32,7 @@ from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.log import committed_records
 from lakehouse.kafka.offsets import topic_ids
 from lakehouse.kafka.spark import committed_topic
-from lakehouse.spark.materialized import held
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse, small_table
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def composite_key_of(key: Column) -> Column:
     return F.coalesce(flat, in_connect)
 
 
-class Place(Model):
+class SourcePosition(Model):
     """A source's place: the topic has it as it is in commit `version` of the gold table made at `created_ms`."""
 
     created_ms: int
@@ -77,20 +77,20 @@ class Place(Model):
     """Which topic, and what its records look like: see `shape_of`."""
 
 
-class Marker(Model):
+class PublishPosition(Model):
     """The generation of the newest records, and the place of each source; none while it is published in parts."""
 
     generation: int = 0
-    places: dict[str, Place] = Field(default_factory=dict)
+    places: dict[str, SourcePosition] = Field(default_factory=dict)
 
-    def without(self, sources: tuple[str, ...]) -> Marker:
+    def without(self, sources: tuple[str, ...]) -> PublishPosition:
         """The marker without a place of these sources."""
         left = {name: place for name, place in self.places.items() if name not in sources}
-        return Marker(generation=self.generation, places=left)
+        return PublishPosition(generation=self.generation, places=left)
 
-    def at(self, sources: tuple[str, ...], place: Place) -> Marker:
+    def at(self, sources: tuple[str, ...], place: SourcePosition) -> PublishPosition:
         """The marker with these sources in that place."""
-        return Marker(generation=self.generation, places={**self.places, **dict.fromkeys(sources, place)})
+        return PublishPosition(generation=self.generation, places={**self.places, **dict.fromkeys(sources, place)})
 
 
 def shape_of(contracts: Contracts, *, topic_id: str) -> str:
@@ -100,18 +100,18 @@ def shape_of(contracts: Contracts, *, topic_id: str) -> str:
     return f"{topic_id} {publication.format} {columns}"
 
 
-def standing(connection: KafkaConnection, contracts: Contracts) -> tuple[Marker, str]:
+def publish_position(connection: KafkaConnection, contracts: Contracts) -> tuple[PublishPosition, str]:
     """The marker, and the shape of records for the topic as it is now; both empty where there is no topic."""
     publication = contracts.gold.publication
-    known, marker, topic_id = partitions(connection), Marker(), ""
+    known, position, topic_id = partitions(connection), PublishPosition(), ""
     if publication.topic in known:
         topic_id = topic_ids(connection, [publication.topic])[publication.topic]
     if publication.progress_topic in known:
-        marker = read_marker(connection, publication.progress_topic)
-    return marker, shape_of(contracts, topic_id=topic_id)
+        position = read_publish_position(connection, publication.progress_topic)
+    return position, shape_of(contracts, topic_id=topic_id)
 
 
-def read_marker(connection: KafkaConnection, topic: str) -> Marker:
+def read_publish_position(connection: KafkaConnection, topic: str) -> PublishPosition:
     """The last marker on the progress topic; an empty one where there is none.
 
     Raises KafkaError when it cannot be read: another release wrote it.
@@ -120,9 +120,9 @@ def read_marker(connection: KafkaConnection, topic: str) -> Marker:
     for record in committed_records(connection, topic):
         last = record.value
     if last is None:
-        return Marker()
+        return PublishPosition()
     try:
-        return Marker.model_validate_json(last)
+        return PublishPosition.model_validate_json(last)
     except ValidationError:
         raise KafkaError(
             f"Topic {topic} does not say how far the publication has come in a way that this release can read.",
@@ -148,8 +148,14 @@ class Stretch:
     again: bool = False
 
 
-def stretches(
-    known: Known, contracts: Contracts, marker: Marker, *, created_ms: int, shape: str, republish: bool = False
+def parts(
+    known: ConsumedVersions,
+    contracts: Contracts,
+    position: PublishPosition,
+    *,
+    created_ms: int,
+    shape: str,
+    republish: bool = False,
 ) -> list[Stretch]:
     """What is to be published: of each source all that passed the gate and was not published yet.
 
@@ -158,23 +164,25 @@ def stretches(
     """
     together: dict[tuple[Version | None, str | None, Version], list[str]] = {}
     for name, now in passed_versions(known, contracts.gold.sources).items():
-        before, why = _before(marker.places.get(name), now, shape=shape, republish=republish)
+        before, why = _before(position.places.get(name), now, shape=shape, republish=republish)
         if now.created_ms == created_ms and before != now:
             together.setdefault((before, why, now), []).append(name)
     return [Stretch(tuple(names), now, before, why, again=republish) for (before, why, now), names in together.items()]
 
 
-def _before(place: Place | None, now: Version, *, shape: str, republish: bool) -> tuple[Version | None, str | None]:
+def _before(
+    place: SourcePosition | None, now: Version, *, shape: str, republish: bool
+) -> tuple[Version | None, str | None]:
     """What the topic has of a source; where it cannot be gone on from, the reason."""
     if republish:
         return None, "it was asked for"
     if place is None:
         return None, "nothing is known to be published of it"
     if place.shape != shape:
-        return None, "the topic was made anew, or its format or columns are others"
+        return None, "the topic was created again, or its format or columns are others"
     before = Version(now.table, place.created_ms, place.version)
     if not before.goes_on_to(now):
-        return None, "gold was made anew, or restored to an earlier version"
+        return None, "gold was rebuilt, or restored to an earlier version"
     return before, None
 
 
@@ -193,19 +201,19 @@ class NewRecords:
 
 @contextmanager
 def new_records(
-    warehouse: Warehouse, connection: KafkaConnection, contracts: Contracts, new: Stretch, marker: Marker
+    warehouse: Warehouse, connection: KafkaConnection, contracts: Contracts, new: Stretch, position: PublishPosition
 ) -> Iterator[NewRecords]:
     """What there is to send of a stretch, inside the block."""
     before = new.before
     if before is not None:
         with kept_changes(lambda: _changed(warehouse, contracts, new, first=before.number + 1)) as changed:
             if changed is not None:
-                rows = records_of(changed.rows, contracts, generation=marker.generation)
-                yield NewRecords(rows, changed.count, None, marker.generation)
+                rows = records_of(changed.rows, contracts, generation=position.generation)
+                yield NewRecords(rows, changed.count, None, position.generation)
                 return
     # Whatever was published before: its numbers are lower.
-    generation = max(time.time_ns() // 1_000_000, marker.generation + 1)
-    with held(_differing(warehouse, connection, contracts, new, generation=generation)) as differing:
+    generation = max(time.time_ns() // 1_000_000, position.generation + 1)
+    with materialized(_differing(warehouse, connection, contracts, new, generation=generation)) as differing:
         yield NewRecords(differing, differing.count(), new.why or _GONE, generation)
 
 

@@ -154,7 +154,7 @@ def check_format(warehouse: Warehouse) -> None:
         )
     raise TableError(
         f"{written} ({kept_in}); this is {release()}, which reads format {FORMAT} alone.",
-        remedy="Build it anew from the topics: run with another, empty --warehouse. The old one stays as it is.",
+        remedy="Rebuild it from the topics: run with another, empty --warehouse. The old one stays as it is.",
     )
 
 

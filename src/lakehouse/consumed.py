@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from lakehouse.batches import append, batches
 from lakehouse.spark.tables import Warehouse
 
-Known = Mapping[str, Mapping[str, "Version"]]
+ConsumedVersions = Mapping[str, Mapping[str, "Version"]]
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Consumed:
     """
 
     def __init__(self) -> None:
-        self._known: Known | None = None
+        self._known: ConsumedVersions | None = None
         self._sequence = 0
 
-    def now(self, warehouse: Warehouse) -> Known:
+    def now(self, warehouse: Warehouse) -> ConsumedVersions:
         """The last commit of each table that each consumer has taken: consumer, table."""
         if self._known is None:
             self._known, self._sequence = _read(warehouse)
@@ -82,7 +82,7 @@ class Consumed:
         self._known, self._sequence = {**known, **merged}, sequence
 
 
-def _read(warehouse: Warehouse) -> tuple[Known, int]:
+def _read(warehouse: Warehouse) -> tuple[ConsumedVersions, int]:
     """What all consumers have taken, and the number of the last write."""
     rows = (
         batches(warehouse, "gold")

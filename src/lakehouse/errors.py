@@ -52,7 +52,7 @@ class ContractError(LakehouseError):
 
     def __init__(self, problems: Sequence[ContractProblem]) -> None:
         sentences = [str(problem) for problem in problems]
-        remedy = f"Mend {'it' if len(problems) == 1 else f'these {len(problems)}'}, then: lakehouse validate."
+        remedy = f"Fix {'it' if len(problems) == 1 else f'these {len(problems)}'}, then: lakehouse validate."
         super().__init__("\n".join(sentences), remedy=remedy)
         self.args = ("\n".join([*sentences, remedy]),)
         self.problems = tuple(problems)
@@ -64,7 +64,7 @@ class GateHeldError(LakehouseError):
     exit_code = 3
 
 
-class FeedStoppedError(GateHeldError):
+class FeedSuspendedError(GateHeldError):
     """Gate 1 has stopped silver tables; nothing of what they were told since was applied to them."""
 
 

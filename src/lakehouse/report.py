@@ -108,11 +108,11 @@ def _failed(count: int) -> str:
 
 
 def quarantine(warehouse: Warehouse) -> Table:
-    """What waits in quarantine, by reason."""
+    """What goes to quarantine, by reason."""
     table = _table("In quarantine", "feed", "reasons", "records")
     reasons = F.concat_ws(" ", "reasons").alias("reasons")
-    waiting = warehouse.read("quality.quarantine").where("state = 'open'")
-    rows = waiting.groupBy("feed", reasons).count().orderBy("feed", F.col("count").desc())
+    pending = warehouse.read("quality.quarantine").where("state = 'open'")
+    rows = pending.groupBy("feed", reasons).count().orderBy("feed", F.col("count").desc())
     for row in rows.limit(20).collect():
         table.add_row(row["feed"], row["reasons"], _number(row["count"]))
     return table

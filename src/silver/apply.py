@@ -24,7 +24,7 @@ from lakehouse.failures import (
     stream_stopped,
 )
 from lakehouse.quality.results import RESULTS, Result, result_rows
-from lakehouse.spark.materialized import HELD_ROWS, in_batch
+from lakehouse.spark.materialized import MATERIALIZED_ROWS, in_batch
 from lakehouse.spark.session import let_java_forget
 from lakehouse.spark.streams import run_until_done
 from lakehouse.spark.tables import Warehouse
@@ -33,7 +33,7 @@ from silver import decisions, suspended
 from silver.audit import OUTBOX_EVENTS, Memory, checkpoint_of, rule_counts
 from silver.batch.merge import silver_table
 from silver.gate import require_rules
-from silver.micro_batch import Job, apply_batch, resume
+from silver.micro_batch import SilverJob, apply_batch, resume
 from silver.quarantine import QUARANTINE
 from silver.views import ensure_views
 
@@ -56,7 +56,7 @@ def run(
     """Bring silver up to what bronze holds, and stop.
 
     A source that fails does not keep the others from being applied; its error is raised at the end. `accepted`: tables
-    whose rejects wait in quarantine, however many they are. `memories`: of each source, for a process that runs again
+    whose rejects go to quarantine, however many they are. `memories`: of each source, for a process that runs again
     in the same turn at the warehouse. Raises TableError when a source has no bronze table yet,
     ContractError when a rule cannot be compiled, FeedStoppedError when tables are stopped.
     """
@@ -70,7 +70,7 @@ def run(
 
     def start(source: str) -> StreamingQuery:
         memory = known.setdefault(source, Memory())
-        job = Job(source, contracts, warehouse.address, run_id, frozenset(accepted), memory)
+        job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory)
         with storage_errors(job=f"silver: {source}", places=places):
             _catch_up(warehouse, job)
             return _start(warehouse, job)
@@ -94,7 +94,7 @@ def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
     ensure_views(warehouse, contracts)
 
 
-def _catch_up(warehouse: Warehouse, job: Job) -> None:
+def _catch_up(warehouse: Warehouse, job: SilverJob) -> None:
     """What earlier runs and commands have left to do: requests for records in quarantine, tables that are stopped."""
     checkpoint = warehouse.checkpoint_id(job.checkpoint)
     if checkpoint is None:  # a silver that is made anew reads all of it by itself
@@ -111,7 +111,7 @@ def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts, memories: Mapp
         known = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source)).suspended
         reasons |= {feed: why for feed, why in known.items() if feed in contracts.feeds}
     if reasons:
-        raise suspended.stopped_error(reasons)
+        raise suspended.suspended_error(reasons)
 
 
 def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:
@@ -136,10 +136,10 @@ def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str)
         warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))
 
 
-def _start(warehouse: Warehouse, job: Job) -> StreamingQuery:
+def _start(warehouse: Warehouse, job: SilverJob) -> StreamingQuery:
     return (
         warehouse.stream(f"bronze.{job.source}_events")
-        .writeStream.foreachBatch(partial(_apply, job=job, held_rows=os.environ.get(HELD_ROWS, "")))
+        .writeStream.foreachBatch(partial(_apply, job=job, materialized_rows=os.environ.get(MATERIALIZED_ROWS, "")))
         .option("checkpointLocation", warehouse.checkpoint(job.checkpoint))
         .trigger(availableNow=True)
         .queryName(f"silver {job.source}")
@@ -147,11 +147,11 @@ def _start(warehouse: Warehouse, job: Job) -> StreamingQuery:
     )
 
 
-def _apply(batch: DataFrame, batch_id: int, *, job: Job, held_rows: str) -> None:
-    in_batch(held_rows=held_rows)
+def _apply(batch: DataFrame, batch_id: int, *, job: SilverJob, materialized_rows: str) -> None:
+    in_batch(materialized_rows=materialized_rows)
     with noted_errors(job.run):
         apply_batch(batch, batch_id, job=job)
     let_java_forget()
 
 
-_RUN_AGAIN = "Nothing was skipped: run the job again after the cause is mended, and it resumes with the same batch."
+_RUN_AGAIN = "Nothing was skipped: run the job again after the cause is fixed, and it resumes with the same batch."

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.batches import append as append_rows
 from lakehouse.batches import batches
-from lakehouse.kafka.ranges import PLACE
+from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.tables import TableSpec, Warehouse
 from silver.order.runs import SEGMENT_KEY
 from silver.order.state import State, Stored, job_name, writer_of
@@ -21,7 +21,7 @@ from silver.order.state import State, Stored, job_name, writer_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from silver.quarantine import Standing
+    from silver.quarantine import QuarantineState
 
 # Where every event of an outbox was first seen: a connector that replays sends it again under a new offset, and with
 # the same key. `first_key`: the first column of the row's key, where it is a whole number and not sensitive: files with
@@ -67,12 +67,12 @@ def _in_order(row: Stored) -> int:
 class Memory:
     """What a process knows of a source while it has the lease, and nobody else writes.
 
-    `standing`: what the quarantine has of it.
+    `quarantine_state`: what the quarantine has of it.
     """
 
     checkpoint: str = ""
     state: State | None = None
-    standing: Standing | None = None
+    quarantine_state: QuarantineState | None = None
 
     def before(self, warehouse: Warehouse, source: str, *, checkpoint: str, batch: int) -> State:
         """What silver knew before a batch of its stream."""
@@ -97,7 +97,7 @@ class Memory:
 
     def forget(self) -> None:
         """What is known is read again when it is asked for."""
-        self.checkpoint, self.state, self.standing = "", None, None
+        self.checkpoint, self.state, self.quarantine_state = "", None, None
 
 
 def append(
@@ -110,7 +110,7 @@ def append(
     return state.after(written)
 
 
-def waiting_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFrame:
+def pending_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFrame:
     """topic, topic_id, partition, first, last: the ranges of offsets that wait for suspended tables."""
     of_silver = audit.where((F.col("source") == source) & (F.col("checkpoint") == checkpoint))
     resumed = of_silver.where("resumed").groupBy("feed").agg(F.max("batch").alias("resumed_to"))
@@ -118,7 +118,11 @@ def waiting_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFra
         of_silver.where("suspended IS NOT NULL")
         .join(resumed, on="feed", how="left")
         .where(F.col("resumed_to").isNull() | (F.col("batch") > F.col("resumed_to")))
-        .select(*PLACE, F.col("suspended.first_offset").alias("first"), F.col("suspended.last_offset").alias("last"))
+        .select(
+            *TOPIC_PARTITION,
+            F.col("suspended.first_offset").alias("first"),
+            F.col("suspended.last_offset").alias("last"),
+        )
     )
 
 

@@ -1,8 +1,8 @@
 """Has silver counted every record of bronze, once; and does every row of the batch audit add up?
 
 The findings come from ranges laid over one another (`lakehouse.kafka.ranges.overlaid`), of which these kinds matter
-here: `stored` (what bronze holds), `counted` (what silver has read, by its audit) and `held` (what waits for tables
-that are suspended).
+here: `stored` (what bronze holds), `counted` (what silver has read, by its audit) and `suspended` (what is pending
+for suspended tables).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.findings import finding
-from lakehouse.kafka.ranges import PLACE, length, overlap
+from lakehouse.kafka.ranges import TOPIC_PARTITION, length, overlap
 from silver.order.state import OUTCOMES
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def counted_ranges(audit: DataFrame) -> DataFrame:
     starts = F.concat(F.array("first_offset"), F.transform("gaps", lambda gap: gap["last"] + 1))
     ends = F.concat(F.transform("gaps", lambda gap: gap["first"] - 1), F.array("last_offset"))
     ranges = F.arrays_zip(starts.alias("first"), ends.alias("last"))
-    return _reading(audit).select(*PLACE, F.inline(ranges))
+    return _reading(audit).select(*TOPIC_PARTITION, F.inline(ranges))
 
 
 def came_to(ranges: DataFrame) -> DataFrame:
@@ -48,33 +48,33 @@ def came_to(ranges: DataFrame) -> DataFrame:
 
 def with_counted_to(ranges: DataFrame) -> DataFrame:
     """The ranges with `counted_to`: the highest offset of the place that silver has counted."""
-    last = F.max(F.when(F.col("counted") > 0, F.col("last"))).over(Window.partitionBy(*PLACE))
+    last = F.max(F.when(F.col("counted") > 0, F.col("last"))).over(Window.partitionBy(*TOPIC_PARTITION))
     return ranges.withColumn("counted_to", last)
 
 
 def not_counted(ranges: DataFrame, *, came_to: int | None) -> DataFrame:
     """`not_counted`: offsets of bronze that no row of the batch audit has read, though silver has come further.
 
-    `waiting`, one finding a place: those that silver has yet to read. Silver reads bronze in the order in which the
+    `pending`, one finding a place: those that silver has yet to read. Silver reads bronze in the order in which the
     records came; of those that came together, in the order of their offsets.
     """
     came, last_came = F.unix_micros("ingested_at"), F.lit(came_to).cast("bigint")
     is_passed = (came < last_came) | ((came == last_came) & (F.col("last") < F.col("counted_to")))
-    left = ranges.where((F.col("stored") > 0) & (F.col("counted") == 0) & (F.col("held") == 0)).withColumn(
+    left = ranges.where((F.col("stored") > 0) & (F.col("counted") == 0) & (F.col("suspended") == 0)).withColumn(
         "is_passed", F.coalesce(is_passed, F.lit(False))
     )
-    waiting = (
+    pending = (
         left.where(~F.col("is_passed"))
-        .groupBy(*PLACE)
+        .groupBy(*TOPIC_PARTITION)
         .agg(F.min("first").alias("first"), F.max("last").alias("last"), F.sum(length()).alias("offsets"))
     )
     passed = finding(left.where("is_passed"), "not_counted")
-    return passed.unionByName(finding(waiting, "waiting", records=F.col("offsets")))
+    return passed.unionByName(finding(pending, "pending", records=F.col("offsets")))
 
 
-def held_back(ranges: DataFrame) -> DataFrame:
+def suspended_records(ranges: DataFrame) -> DataFrame:
     """`held`: offsets of bronze that wait for a table that is stopped."""
-    return finding(ranges.where((F.col("stored") > 0) & (F.col("counted") == 0) & (F.col("held") > 0)), "held")
+    return finding(ranges.where((F.col("stored") > 0) & (F.col("counted") == 0) & (F.col("suspended") > 0)), "held")
 
 
 def counted_twice(ranges: DataFrame) -> DataFrame:
@@ -101,7 +101,7 @@ def suspicious(audit: DataFrame) -> DataFrame:
     offsets = F.coalesce(F.col("last_offset") - F.col("first_offset") + 1 - gaps, F.lit(0))
     return (
         audit.where("batch IS NOT NULL AND read IS NOT NULL")
-        .groupBy(*PLACE, "checkpoint", "writer", "batch")
+        .groupBy(*TOPIC_PARTITION, "checkpoint", "writer", "batch")
         .agg(
             F.min("first_offset").alias("first"),
             F.max("last_offset").alias("last"),
@@ -117,7 +117,7 @@ def read_otherwise(rows: DataFrame, ranges: DataFrame) -> DataFrame:
 
     There are as many as offsets; more, where bronze has rows twice.
     """
-    of_batch = (*PLACE, "checkpoint", "writer", "batch")
+    of_batch = (*TOPIC_PARTITION, "checkpoint", "writer", "batch")
     doubled = ranges.where((F.col("stored") > 1) & (F.col("counted") > 0))
     more = (
         rows.alias("row")
@@ -134,7 +134,7 @@ def read_otherwise(rows: DataFrame, ranges: DataFrame) -> DataFrame:
 def totals(audit: DataFrame) -> DataFrame:
     """PLACE and COUNTED: what became of the records of every topic-partition."""
     counted = audit.where("read IS NOT NULL")
-    return counted.groupBy(*PLACE).agg(*[F.sum(_or_zero(count)).alias(count) for count in COUNTED])
+    return counted.groupBy(*TOPIC_PARTITION).agg(*[F.sum(_or_zero(count)).alias(count) for count in COUNTED])
 
 
 def _reading(audit: DataFrame) -> DataFrame:

@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts, Feed
-from lakehouse.kafka.ranges import PLACE
-from lakehouse.spark.materialized import held
+from lakehouse.kafka.ranges import TOPIC_PARTITION
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse
 from silver import quarantine
 from silver.audit import append, read_state
 from silver.batch.apply_feed import apply_feed
 from silver.batch.events import counts
 from silver.batch.outcome import (
+    BatchOutcome,
     FeedBatch,
-    Outcome,
     entries,
     judged_of_feed,
     learned,
 )
-from silver.micro_batch import Job
+from silver.micro_batch import SilverJob
 from silver.order.runs import TopicPartition
 from silver.order.state import OUTCOMES, moved_row, segment_rows, writer_of
-from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_waiting
+from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_pending
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -94,20 +94,20 @@ def judged_again(warehouse: Warehouse, contracts: Contracts, chosen: DataFrame, 
     return found
 
 
-def carry_out(warehouse: Warehouse, job: Job) -> dict[str, Counter[str]]:
+def carry_out(warehouse: Warehouse, job: SilverJob) -> dict[str, Counter[str]]:
     """Carry out every request for records that this silver has read; by table, how many came to which outcome.
 
     `quarantined`: they may still not pass, and are open again, with the reasons of today.
     """
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
     is_asked = F.col("state").isin("retried", "released") & F.col("finished_at").isNull()
-    waiting = warehouse.read(QUARANTINE.name).where(
+    pending = warehouse.read(QUARANTINE.name).where(
         (F.col("source") == job.source) & is_asked & (F.col("checkpoint") == checkpoint)
     )
     found: dict[str, Counter[str]] = {}
-    for row in waiting.select("feed", "request").distinct().orderBy("feed", "request").collect():
+    for row in pending.select("feed", "request").distinct().orderBy("feed", "request").collect():
         if row["feed"] in job.feeds:
-            records = waiting.where((F.col("feed") == row["feed"]) & (F.col("request") == row["request"]))
+            records = pending.where((F.col("feed") == row["feed"]) & (F.col("request") == row["request"]))
             asked = _Asked(job.feeds[row["feed"]], row["request"], checkpoint)
             came_to = _apply(warehouse, job, asked, records)
             found.setdefault(row["feed"], Counter()).update(came_to)
@@ -116,13 +116,13 @@ def carry_out(warehouse: Warehouse, job: Job) -> dict[str, Counter[str]]:
     return found
 
 
-def _apply(warehouse: Warehouse, job: Job, asked: _Asked, waiting: DataFrame) -> Counter[str]:
+def _apply(warehouse: Warehouse, job: SilverJob, asked: _Asked, pending: DataFrame) -> Counter[str]:
     """What came of the request's records. Every step can be repeated."""
     with ExitStack() as stack:
-        wanted = stack.enter_context(held(waiting.select(*OF_RECORD)))
+        wanted = stack.enter_context(materialized(pending.select(*OF_RECORD)))
         batch, records = _read_again(warehouse, job, asked, wanted, stack)
         passing = _passing(records)
-        outcome = apply_feed(batch, records) if passing else Outcome()
+        outcome = apply_feed(batch, records) if passing else BatchOutcome()
         quarantine.add(warehouse, entries(batch, records), job.source)
         retried = _write_down(batch, asked, passing, outcome)
         quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
@@ -133,15 +133,15 @@ def _apply(warehouse: Warehouse, job: Job, asked: _Asked, waiting: DataFrame) ->
 
 
 def _read_again(
-    warehouse: Warehouse, job: Job, asked: _Asked, wanted: DataFrame, stack: ExitStack
+    warehouse: Warehouse, job: SilverJob, asked: _Asked, wanted: DataFrame, stack: ExitStack
 ) -> tuple[FeedBatch, DataFrame]:
     """The wanted records (OF_RECORD) as bronze has them, through gate 1; as a batch of their feed."""
     feed, rules = asked.feed, job.rules(asked.feed.name)
     known = read_state(warehouse, job.source, checkpoint=asked.checkpoint, writer=_writer(feed, asked))
     bronze = warehouse.read(f"bronze.{job.source}_events").withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
     rows = bronze.join(F.broadcast(wanted), on=OF_RECORD, how="left_semi").drop("topic_id")
-    decisions = decided_or_waiting(warehouse.read(QUARANTINE.name), feed, asked=asked.request)
-    records = stack.enter_context(held(judged_of_feed(rows, feed, rules, decisions=decisions)))
+    decisions = decided_or_pending(warehouse.read(QUARANTINE.name), feed, asked=asked.request)
+    records = stack.enter_context(materialized(judged_of_feed(rows, feed, rules, decisions=decisions)))
     batch = FeedBatch(
         warehouse=warehouse,
         feed=feed,
@@ -149,7 +149,7 @@ def _read_again(
         rows=counts(records, feed=feed, rules=[rule.name for rule in rules]).collect(),
         run=job.run,
         state=known,
-        standing=quarantine.standing(warehouse, job.source, {}),
+        quarantine_state=quarantine.quarantine_state(warehouse, job.source, {}),
         checkpoint=asked.checkpoint,
         request=asked.request,
     )
@@ -162,7 +162,7 @@ def _writer(feed: Feed, asked: _Asked) -> str:
 
 
 def _write_down(
-    batch: FeedBatch, asked: _Asked, passing: Mapping[TopicPartition, Mapping[str, int]], outcome: Outcome
+    batch: FeedBatch, asked: _Asked, passing: Mapping[TopicPartition, Mapping[str, int]], outcome: BatchOutcome
 ) -> Sequence[Mapping[str, Any]]:
     """What silver has learned, once for a request. Returns the rows of its own records."""
     feed, retried = batch.feed, retried_rows(batch.feed.name, passing, outcome)
@@ -175,7 +175,7 @@ def _write_down(
 
 
 def retried_rows(
-    feed: str, passing: Mapping[TopicPartition, Mapping[str, int]], outcome: Outcome
+    feed: str, passing: Mapping[TopicPartition, Mapping[str, int]], outcome: BatchOutcome
 ) -> Sequence[dict[str, Any]]:
     """Rows of `ops.batches` that move records out of quarantine: to what became of them.
 
@@ -192,7 +192,7 @@ def retried_rows(
 def _passing(records: DataFrame) -> dict[TopicPartition, dict[str, int]]:
     passes = records.where(F.col("kind") != "quarantined")
     is_ignored = F.count_if(F.col("kind") == "ignored").alias("ignored")
-    rows = passes.groupBy(*PLACE).agg(F.count(F.lit(1)).alias("records"), is_ignored).collect()
+    rows = passes.groupBy(*TOPIC_PARTITION).agg(F.count(F.lit(1)).alias("records"), is_ignored).collect()
     return {
         (row["topic"], row["topic_id"], row["partition"]): {"records": row["records"], "ignored": row["ignored"]}
         for row in rows

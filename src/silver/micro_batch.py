@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts, Expectation, Feed
 from lakehouse.quality.results import RESULTS, Result, result_rows
-from lakehouse.spark.materialized import held
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import prepared_for, rows_to_search
 from lakehouse.spark.tables import Address, Warehouse
 from silver import quarantine
@@ -26,8 +26,8 @@ from silver.batch.apply_feed import apply_feed
 from silver.batch.earlier_records import in_ranges
 from silver.batch.events import counts, ignored_counts, of_feed, offset_gaps
 from silver.batch.outcome import (
+    BatchOutcome,
     FeedBatch,
-    Outcome,
     covering,
     decisions_about,
     entries,
@@ -38,18 +38,18 @@ from silver.batch.outcome import (
 from silver.gate import require_fields
 from silver.order.runs import TopicPartition
 from silver.order.state import Extent, OfFeed, State, audit_rows, extents, feed_row, job_name, segment_rows, writer_of
-from silver.quarantine import Standing
-from silver.suspended import Reach, Stop, held_back, suspension_of
+from silver.quarantine import QuarantineState
+from silver.suspended import Reach, Suspension, pending_records, suspension_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
 
 @dataclass(frozen=True)
-class Job:
+class SilverJob:
     """What every batch of one source needs to know. Plain data: it travels with the stream.
 
-    `accepted`: the tables whose rejects wait in quarantine, however many they are. `memory`: of the source's state.
+    `accepted`: the tables whose rejects go to quarantine, however many they are. `memory`: of the source's state.
     """
 
     source: str
@@ -84,7 +84,7 @@ _OF_REACH = (
 class Numbered:
     """A batch of the stream, or (`part`) what a table takes later: who writes, for which silver, and which number."""
 
-    job: Job
+    job: SilverJob
     batch_id: int
     checkpoint: str
     part: str = ""
@@ -112,7 +112,7 @@ class Arrived:
     records: DataFrame
     topics: Sequence[str]
     reaches: Sequence[Reach]
-    job: Job
+    job: SilverJob
 
     def of_feed(self, feed: Feed) -> DataFrame:
         """The records that tell of this feed."""
@@ -124,16 +124,16 @@ class Arrived:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The records of a batch that have been through gate 1, by feed and held; their counts (COUNTS) and `stopped`."""
+class JudgedBatch:
+    """The records of a batch that have been through gate 1, by feed; their counts (COUNTS) and `newly_suspended`."""
 
     records: Mapping[str, DataFrame]
     rows: Sequence[Row]
-    standing: Standing
-    stopped: Mapping[str, Stop] = field(default_factory=dict)
+    quarantine_state: QuarantineState
+    newly_suspended: Mapping[str, Suspension] = field(default_factory=dict)
 
 
-def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
+def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
     """Apply one micro-batch of bronze rows of one source to its silver tables."""
     warehouse = job.address.opened(batch.sparkSession)
     reaches = _reaches(batch)
@@ -151,43 +151,45 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: Job) -> None:
     arrived = Arrived(warehouse, batch, topics, reaches, job)
     sizes = _table_sizes(warehouse, going_on)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
-        standing = _standing(warehouse, job, ranges)
-        judged = _judged(arrived, going_on, standing, stack)
-        left = [feed for name, feed in feeds.items() if name in {*suspended, *judged.stopped}]
-        _store_stops(warehouse, judged.stopped, job)
-        waiting = held_back(reaches, left, judged.stopped)
-        job.memory.state = _apply(arrived, judged, number, sizes, state=state, others=waiting)
+        quarantine_state = _quarantine_state(warehouse, job, ranges)
+        judged = _judged(arrived, going_on, quarantine_state, stack)
+        left = [feed for name, feed in feeds.items() if name in {*suspended, *judged.newly_suspended}]
+        _store_suspensions(warehouse, judged.newly_suspended, job)
+        pending = pending_records(reaches, left, judged.newly_suspended)
+        job.memory.state = _apply(arrived, judged, number, sizes, state=state, others=pending)
 
 
-def resume(warehouse: Warehouse, feed: Feed, *, job: Job) -> str | None:
+def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
     """Apply what a stopped table has not taken, from bronze; why not, when it is still too bad."""
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
-    waiting = read_state(warehouse, job.source, checkpoint=checkpoint).ranges(feed.name)
-    number = Numbered(job, max(one.batch for one in waiting), checkpoint, part=f"resumed {feed.name}")
-    ranges = covering((one.place, one.first, one.last) for one in waiting)
+    pending = read_state(warehouse, job.source, checkpoint=checkpoint).ranges(feed.name)
+    number = Numbered(job, max(one.batch for one in pending), checkpoint, part=f"resumed {feed.name}")
+    ranges = covering((one.place, one.first, one.last) for one in pending)
     records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
     reaches = _reaches(records)
     topics = sorted({reach.place[0] for reach in reaches})
     arrived = Arrived(warehouse, records, topics, reaches, job)
     sizes = _table_sizes(warehouse, [feed])
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
-        standing = quarantine.standing(warehouse, job.source, ranges)
-        judged = _judged(arrived, [feed], standing, stack)
-        if judged.stopped:
-            _store_stops(warehouse, judged.stopped, job)
-            return judged.stopped[feed.name].why
+        quarantine_state = quarantine.quarantine_state(warehouse, job.source, ranges)
+        judged = _judged(arrived, [feed], quarantine_state, stack)
+        if judged.newly_suspended:
+            _store_suspensions(warehouse, judged.newly_suspended, job)
+            return judged.newly_suspended[feed.name].why
         state = read_state(warehouse, job.source, checkpoint=checkpoint, writer=number.writer, batch=number.batch_id)
         _apply(arrived, judged, number, sizes, state=state, others=[feed_row(feed.name, resumed=True)])
     job.memory.forget()
     return None
 
 
-def _standing(warehouse: Warehouse, job: Job, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Standing:
+def _quarantine_state(
+    warehouse: Warehouse, job: SilverJob, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> QuarantineState:
     """What the quarantine has that concerns a batch: asked for where records of the source wait, or it is not known."""
-    known = job.memory.standing
-    if known is None or known.waiting:
-        known = quarantine.standing(warehouse, job.source, ranges)
-        job.memory.standing = known
+    known = job.memory.quarantine_state
+    if known is None or known.pending:
+        known = quarantine.quarantine_state(warehouse, job.source, ranges)
+        job.memory.quarantine_state = known
     return known
 
 
@@ -223,49 +225,59 @@ def _reaches(batch: DataFrame) -> Sequence[Reach]:
     ]
 
 
-def _judged(arrived: Arrived, feeds: Sequence[Feed], standing: Standing, stack: ExitStack) -> Judged:
+def _judged(
+    arrived: Arrived, feeds: Sequence[Feed], quarantine_state: QuarantineState, stack: ExitStack
+) -> JudgedBatch:
     """The records through gate 1, held by `stack`: of tables that go on, and, uncounted, those that they stop."""
     job = arrived.job
-    stopped: dict[str, Stop] = {}
-    told = _held(arrived, feeds, standing, stopped, stack)
-    records = {feed.name: of_feed(told, feed) for feed in feeds if told is not None and feed.name not in stopped}
+    newly_suspended: dict[str, Suspension] = {}
+    told = _held(arrived, feeds, quarantine_state, newly_suspended, stack)
+    records = {
+        feed.name: of_feed(told, feed) for feed in feeds if told is not None and feed.name not in newly_suspended
+    }
     rows = _counted(arrived, records)
     for name in records:
-        stop = suspension_of(job.feeds[name], job.rules(name), [row for row in rows if row["feed"] == name])
-        if stop is not None and name not in job.accepted:
-            stopped[name] = stop
-    going_on = {name: told for name, told in records.items() if name not in stopped}
-    return Judged(going_on, [row for row in rows if row["feed"] not in stopped], standing, stopped)
+        suspension = suspension_of(job.feeds[name], job.rules(name), [row for row in rows if row["feed"] == name])
+        if suspension is not None and name not in job.accepted:
+            newly_suspended[name] = suspension
+    going_on = {name: told for name, told in records.items() if name not in newly_suspended}
+    return JudgedBatch(
+        going_on, [row for row in rows if row["feed"] not in newly_suspended], quarantine_state, newly_suspended
+    )
 
 
 def _held(
-    arrived: Arrived, feeds: Sequence[Feed], standing: Standing, stopped: dict[str, Stop], stack: ExitStack
+    arrived: Arrived,
+    feeds: Sequence[Feed],
+    quarantine_state: QuarantineState,
+    newly_suspended: dict[str, Suspension],
+    stack: ExitStack,
 ) -> DataFrame | None:
-    """The judged records of all these feeds, held; None of none. A feed with a rule that raises goes to `stopped`."""
+    """The judged records of all these feeds, or None. A feed with a rule that raises goes to `newly_suspended`."""
     job = arrived.job
-    while going_on := [feed for feed in feeds if feed.name not in stopped]:
+    while going_on := [feed for feed in feeds if feed.name not in newly_suspended]:
         topics = [topic for topic in arrived.topics if any(feed.has_topic(topic) for feed in going_on)]
         records = arrived.records.where(F.col("topic").isin(*topics))
-        decisions = decisions_about(arrived.warehouse, going_on, standing)
+        decisions = decisions_about(arrived.warehouse, going_on, quarantine_state)
         gates = [(feed, job.rules(feed.name)) for feed in going_on]
         try:
-            return stack.enter_context(held(judged_records(records, gates, decisions=decisions)))
+            return stack.enter_context(materialized(judged_records(records, gates, decisions=decisions)))
         except Exception as error:
             if not _is_about_values(error):
                 raise
             raising = {feed.name: _raising(arrived.of_feed(feed), feed, rules) for feed, rules in gates}
-            found = {name: stop for name, stop in raising.items() if stop is not None}
+            found = {name: suspension for name, suspension in raising.items() if suspension is not None}
             if not found:
                 raise
-            stopped.update(found)
+            newly_suspended.update(found)
     return None
 
 
-def _raising(records: DataFrame, feed: Feed, rules: Sequence[Expectation]) -> Stop | None:
+def _raising(records: DataFrame, feed: Feed, rules: Sequence[Expectation]) -> Suspension | None:
     """The rule that cannot be asked about these records; None where the records alone raise, or no rule by itself."""
     for asked in ([], *[[rule] for rule in rules]):
         try:
-            with held(judged_of_feed(records, feed, asked)):
+            with materialized(judged_of_feed(records, feed, asked)):
                 pass
         except Exception as again:
             if not asked or not _is_about_values(again):
@@ -273,7 +285,7 @@ def _raising(records: DataFrame, feed: Feed, rules: Sequence[Expectation]) -> St
             # The condition alone: the message has the value.
             condition = getattr(again, "getCondition", lambda: None)() or type(again).__name__
             why = f"the rule {asked[0].name} cannot be asked: Spark raises {condition}"
-            return Stop(asked[0].name, asked[0].description, why)
+            return Suspension(asked[0].name, asked[0].description, why)
     return None
 
 
@@ -301,7 +313,7 @@ def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
 
 def _apply(
     arrived: Arrived,
-    judged: Judged,
+    judged: JudgedBatch,
     number: Numbered,
     sizes: Mapping[str, int],
     *,
@@ -325,7 +337,7 @@ def _apply(
             rows=[row for row in rows if row["feed"] == name],
             run=job.run,
             state=state,
-            standing=judged.standing,
+            quarantine_state=judged.quarantine_state,
             checkpoint=number.checkpoint,
             value_bytes=arrived.value_bytes(job.feeds[name]),
             table_size=sizes[name],
@@ -334,16 +346,16 @@ def _apply(
             outcomes[name] = apply_feed(part, records)
         if part.total("quarantined"):
             quarantine.add(warehouse, entries(part, records), job.source)
-        if name in judged.standing.met_again:
+        if name in judged.quarantine_state.met_again:
             quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
     if any(row["quarantined"] for row in rows) or any(one.is_damaged for one in outcomes.values()):
-        job.memory.standing = None
+        job.memory.quarantine_state = None
     # Last: a batch that stands in `ops.batches` is done.
     written = [*_audited(arrived, judged, outcomes), *segment_rows(state, [row.asDict() for row in rows]), *others]
     return append(warehouse, state, written, of_batch=number.row, writer=number.writer)
 
 
-def _audited(arrived: Arrived, judged: Judged, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+def _audited(arrived: Arrived, judged: JudgedBatch, outcomes: Mapping[str, BatchOutcome]) -> list[dict[str, Any]]:
     """What became of every record of the batch, and what was learned of earlier ones."""
     ended: dict[OfFeed, Mapping[str, int]] = {
         (feed, place): counts for feed, outcome in outcomes.items() for place, counts in outcome.counts.items()
@@ -353,7 +365,7 @@ def _audited(arrived: Arrived, judged: Judged, outcomes: Mapping[str, Outcome]) 
     return [*rows, *(row for feed, outcome in outcomes.items() for row in learned(feed, outcome))]
 
 
-def _read_apart(arrived: Arrived, judged: Judged) -> set[str]:
+def _read_apart(arrived: Arrived, judged: JudgedBatch) -> set[str]:
     """The topics that feeds share, of which not all go on: one is suspended, or takes what it was suspended for."""
     found = set()
     for topic in arrived.topics:
@@ -363,7 +375,7 @@ def _read_apart(arrived: Arrived, judged: Judged) -> set[str]:
     return found
 
 
-def _gaps(arrived: Arrived, judged: Judged, read: Mapping[OfFeed, Extent]) -> dict[OfFeed, list[tuple[int, int]]]:
+def _gaps(arrived: Arrived, judged: JudgedBatch, read: Mapping[OfFeed, Extent]) -> dict[OfFeed, list[tuple[int, int]]]:
     """The ranges of offsets in these extents that no record has, or none of the feed: few, but where feeds go on apart
     in one topic.
     """
@@ -381,7 +393,7 @@ def _gaps(arrived: Arrived, judged: Judged, read: Mapping[OfFeed, Extent]) -> di
     return gaps
 
 
-def _store_stops(warehouse: Warehouse, stopped: Mapping[str, Stop], job: Job) -> None:
+def _store_suspensions(warehouse: Warehouse, newly_suspended: Mapping[str, Suspension], job: SilverJob) -> None:
     """What has stopped tables, into `quality.results`."""
     results = [
         Result(
@@ -389,15 +401,15 @@ def _store_stops(warehouse: Warehouse, stopped: Mapping[str, Stop], job: Job) ->
             gate="silver",
             source=job.source,
             feed=feed,
-            rule=stop.rule,
-            description=stop.description,
-            message=stop.why,
+            rule=suspension.rule,
+            description=suspension.description,
+            message=suspension.why,
             on_failure="fail",
-            evaluated=stop.judged,
-            failed=stop.failed,
+            evaluated=suspension.judged,
+            failed=suspension.failed,
             passed=False,
         )
-        for feed, stop in stopped.items()
+        for feed, suspension in newly_suspended.items()
     ]
     if results:
         warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))

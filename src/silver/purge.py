@@ -55,8 +55,8 @@ def plan(warehouse: Warehouse, contracts: Contracts, feed: Feed, *, skipped: Col
     horizon = _horizon(past)
     if horizon is None:
         return Plan(feed.name, None, 0, "nothing was read yet, or no partition says how far it is")
-    waiting = _quarantined(warehouse, feed, past)
-    (held,) = waiting.agg(
+    pending = _quarantined(warehouse, feed, past)
+    (held,) = pending.agg(
         F.count_if(F.col("position").isNull()).alias("unplaced"), F.to_json(F.min("position")).alias("lowest")
     ).collect()
     if held["unplaced"]:

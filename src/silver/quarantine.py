@@ -40,22 +40,22 @@ QUARANTINE = TableSpec(
 STATES = ("open", "retried", "released", "discarded")
 DAMAGED = "Its source position is ahead of that of a later change of the same key in the same connector run."
 DISCARDED = "It was discarded by command."
-WAITS = "It waits in quarantine."
+WAITS = "It is pending in quarantine."
 OF_RECORD = ["topic", "topic_id", "partition", "offset"]
 _RANGES = "topic STRING, topic_id STRING, partition INT, first BIGINT, last BIGINT"
 
 
 @dataclass(frozen=True)
-class Standing:
+class QuarantineState:
     """What the quarantine has that concerns a batch, by feed.
 
     `damaged`: feeds of which damaged records were set aside. `decided`: feeds of which records were released or
-    discarded. `waiting`: feeds of which records wait; `met_again`: of which the batch has some of them.
+    discarded. `pending`: feeds of which records wait; `met_again`: of which the batch has some of them.
     """
 
     damaged: Collection[str]
     decided: Collection[str]
-    waiting: Collection[str]
+    pending: Collection[str]
     met_again: Collection[str]
 
 
@@ -154,7 +154,9 @@ def waits() -> Column:
     return (F.col("state") == "open") | is_asked
 
 
-def standing(warehouse: Warehouse, source: str, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Standing:
+def quarantine_state(
+    warehouse: Warehouse, source: str, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> QuarantineState:
     """What concerns a batch of these ranges of offsets."""
     rows = [
         {"topic": topic, "topic_id": topic_id, "partition": partition, "first": first, "last": last}
@@ -163,7 +165,7 @@ def standing(warehouse: Warehouse, source: str, ranges: Mapping[TopicPartition, 
     of_batch = F.broadcast(small_table(warehouse.spark, rows, _RANGES))
     is_met = F.coalesce(F.col("offset").between(F.col("first"), F.col("last")), F.lit(False))
     is_damaged = F.col("is_damaged")
-    is_waiting = waits() & ~is_damaged
+    is_pending = waits() & ~is_damaged
     found = (
         warehouse.read(QUARANTINE.name)
         .where(F.col("source") == source)
@@ -172,13 +174,13 @@ def standing(warehouse: Warehouse, source: str, ranges: Mapping[TopicPartition, 
         .agg(
             F.bool_or(is_damaged).alias("damaged"),
             F.bool_or(F.col("state").isin("released", "discarded")).alias("decided"),
-            F.bool_or(is_waiting).alias("waiting"),
-            F.bool_or(is_met & is_waiting).alias("met_again"),
+            F.bool_or(is_pending).alias("pending"),
+            F.bool_or(is_met & is_pending).alias("met_again"),
         )
         .collect()
     )
-    kinds = ("damaged", "decided", "waiting", "met_again")
-    return Standing(**{kind: frozenset(row["feed"] for row in found if row[kind]) for kind in kinds})
+    kinds = ("damaged", "decided", "pending", "met_again")
+    return QuarantineState(**{kind: frozenset(row["feed"] for row in found if row[kind]) for kind in kinds})
 
 
 def decided(quarantine: DataFrame, feed: Feed) -> DataFrame:
@@ -187,7 +189,7 @@ def decided(quarantine: DataFrame, feed: Feed) -> DataFrame:
     return _of_feed(quarantine, feed).where(is_decided).select(*OF_RECORD, F.col("state").alias("decision"))
 
 
-def decided_or_waiting(quarantine: DataFrame, feed: Feed, *, asked: str | None = None) -> DataFrame:
+def decided_or_pending(quarantine: DataFrame, feed: Feed, *, asked: str | None = None) -> DataFrame:
     """The same for records that are read again from bronze: those that wait are to stay out, by `decision` (waits).
 
     `asked`: the request that is carried out; its records do not wait. What is damaged is told by `set_aside`.
@@ -198,7 +200,7 @@ def decided_or_waiting(quarantine: DataFrame, feed: Feed, *, asked: str | None =
     decision = (
         F.when(F.col("state") == "discarded", "discarded")
         .when((F.col("state") == "released") & (is_finished | is_asked), "released")
-        .when(waits() & ~is_asked & ~F.col("is_damaged"), "waits")
+        .when(waits() & ~is_asked & ~F.col("is_damaged"), "pending")
     )
     found = _of_feed(quarantine, feed).select(*OF_RECORD, decision.alias("decision"))
     return found.where(F.col("decision").isNotNull())

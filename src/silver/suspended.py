@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts.models import Expectation, Feed
-from lakehouse.errors import FeedStoppedError
+from lakehouse.errors import FeedSuspendedError
 from silver.order.runs import TopicPartition
 from silver.order.state import suspended_row
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-BUDGET = "poison_budget"
+BUDGET = "max_reject_ratio"
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Stop:
-    """Why a table is stopped: the rule (or BUDGET), what it says, why, and of so many records how many failed."""
+class Suspension:
+    """Why a table is suspended: the rule (or BUDGET), what it says, why, and of so many records how many failed."""
 
     rule: str
     description: str
@@ -43,7 +43,7 @@ class Stop:
     judged: int = 0
 
 
-def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row]) -> Stop | None:
+def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row]) -> Suspension | None:
     """What stops the table: a rule with `on_failure: fail` that is not met, or more rejects than its budget.
 
     `rows`: the counts (COUNTS) of its records.
@@ -58,19 +58,21 @@ def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row])
     for rule in rules:
         if rule.on_failure == "fail" and not rule.is_met(failed=failures[rule.name], evaluated=judged):
             why = f"{failures[rule.name]:,} of {judged:,} changes fail {rule.name} ({rule.description})"
-            return Stop(rule.name, rule.description, why, failures[rule.name], judged)
+            return Suspension(rule.name, rule.description, why, failures[rule.name], judged)
     rejected = sum(row["quarantined"] for row in counted)
     read = rejected + sum(row["changes"] + row["truncates"] for row in counted)
-    budget = feed.poison_budget
+    budget = feed.max_reject_ratio
     if budget is None or rejected <= budget.records or rejected <= budget.share * read:
         return None
     most = sorted((name for name in failures if failures[name]), key=lambda name: -failures[name])
     by_rule = ", ".join(f"{name} {failures[name]:,}" for name in most) or "values that do not fit, unreadable records"
     why = f"{rejected:,} of {read:,} records may not pass, and the budget is {budget.share:.0%} ({by_rule})"
-    return Stop(BUDGET, "Not too many records of a batch are rejected.", why, rejected, read)
+    return Suspension(BUDGET, "Not too many records of a batch are rejected.", why, rejected, read)
 
 
-def held_back(reaches: Iterable[Reach], feeds: Collection[Feed], new: Mapping[str, Stop]) -> list[dict[str, Any]]:
+def pending_records(
+    reaches: Iterable[Reach], feeds: Collection[Feed], new: Mapping[str, Suspension]
+) -> list[dict[str, Any]]:
     """What a batch has for suspended tables, as rows of `ops.batches`. `new`: those that it suspends."""
     return [
         suspended_row(
@@ -88,12 +90,12 @@ def held_back(reaches: Iterable[Reach], feeds: Collection[Feed], new: Mapping[st
     ]
 
 
-def stopped_error(reasons: Mapping[str, str]) -> FeedStoppedError:
+def suspended_error(reasons: Mapping[str, str]) -> FeedSuspendedError:
     """What the run ends with: the tables that it has left as they were, and what to do."""
-    named = "; ".join(f"silver.{feed} is stopped: {why}" for feed, why in sorted(reasons.items()))
-    return FeedStoppedError(
+    named = "; ".join(f"silver.{feed} is suspended: {why}" for feed, why in sorted(reasons.items()))
+    return FeedSuspendedError(
         f"{named}. Nothing of this was applied; the other tables went on.",
-        remedy="Mend the rule or the contract and run silver again, or let such records wait in quarantine: "
+        remedy="Fix the rule or the contract and run silver again, or let such records go to quarantine: "
         + " ".join(["lakehouse silver", *[f"--accept-rejects {feed}" for feed in sorted(reasons)]])
         + ".",
     )

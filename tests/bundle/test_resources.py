@@ -12,7 +12,7 @@ import pytest
 from lakehouse.batches import BATCHES
 from lakehouse.kafka.connection import load_connection
 from lakehouse.quality.results import RESULTS
-from lakehouse.spark.lease import LEASE, held_lease, this_process
+from lakehouse.spark.lease import LEASE, locked, this_process
 from lakehouse.spark.tables import SCHEMAS
 from tests.support.deployment import RESOLVED
 from tools.bundle import ROOT
@@ -130,7 +130,7 @@ def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
     spark: SparkSession, warehouse: Warehouse, ask: Callable[[str], bool]
 ) -> None:
     warehouse.ensure(BATCHES)
-    with held_lease(warehouse, holder=this_process(run_id="a", command="lakehouse run"), say=print):
+    with locked(warehouse, holder=this_process(run_id="a", command="lakehouse run"), say=print):
         pass
     assert not ask("late")
     from pyspark.sql import functions as F

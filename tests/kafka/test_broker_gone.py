@@ -19,7 +19,7 @@ from lakehouse.contracts.models import Contracts
 from lakehouse.errors import BrokerGoneError
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.producer import TransactionalProducer, transactional_producer
-from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.retry import RetryPolicy
 from tests.support.brokers import plain_config
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def test_a_broker_that_comes_back_is_waited_for(
 ) -> None:
     known = partitions(chosen.kafka())
     said: list[str] = []
-    patience = Patience("bronze", starting(killed, said, monkeypatch), waits=(1, 1, 1, 1, 1))
-    ingest.run(warehouse.spark, chosen, contracts.topics, known=known, patience=patience)
+    retry_policy = RetryPolicy("bronze", starting(killed, said, monkeypatch), waits=(1, 1, 1, 1, 1))
+    ingest.run(warehouse.spark, chosen, contracts.topics, known=known, retry_policy=retry_policy)
     # Both streams run at a time: which of them misses the broker first is open.
     goes_on = f"the broker at {killed.bootstrap_servers} does not answer; trying again in 1 s (1 of 5)"
     assert said[0] in {f"bronze {source}: {goes_on}" for source in ("postgres", "mysql")}
@@ -119,9 +119,9 @@ def test_a_broker_that_stays_away_ends_the_run_and_the_next_one_resumes(
 ) -> None:
     known = partitions(chosen.kafka())
     said: list[str] = []
-    patience = Patience("bronze", said.append, waits=(0.5, 0.25))
+    retry_policy = RetryPolicy("bronze", said.append, waits=(0.5, 0.25))
     with pytest.raises(BrokerGoneError, match=r"stopped answering\. Run the job again when it is back: it resumes"):
-        ingest.run(warehouse.spark, chosen, contracts.topics, known=known, patience=patience)
+        ingest.run(warehouse.spark, chosen, contracts.topics, known=known, retry_policy=retry_policy)
     again = [text.split("; ")[1] for text in said if text.startswith("bronze postgres: ")]
     assert again == ["trying again in 0.5 s (1 of 2)", "trying again in 0.25 s (2 of 2)"]
     assert sum(len(numbers) for numbers in offsets(warehouse).values()) < 2 * RECORDS
@@ -136,9 +136,9 @@ def test_publishing_waits_too_and_sends_every_record_once(
 ) -> None:
     said: list[str] = []
     (topic,) = (topic for topic in TOPICS if topic.startswith("__debezium") and "mysql" in topic)
-    patience = Patience("publish", starting(broker, said, monkeypatch), waits=(20, 20))
+    retry_policy = RetryPolicy("publish", starting(broker, said, monkeypatch), waits=(20, 20))
     with transactional_producer(
-        chosen.kafka(), transactional_id="of this test", max_message_bytes=1_000_000, patience=patience
+        chosen.kafka(), transactional_id="of this test", max_message_bytes=1_000_000, retry_policy=retry_policy
     ) as producer:
         produce(producer, topic, range(250))
         producer.commit()
@@ -148,11 +148,11 @@ def test_publishing_waits_too_and_sends_every_record_once(
     assert said == [f"publish: the broker at {broker.bootstrap_servers} does not answer; trying again in 20 s (1 of 2)"]
     assert sorted(int(key) for key, _value in read_topic(broker.bootstrap_servers, topic)) == list(range(500))
     broker.kill()
-    impatient = Patience("publish", said.append, waits=())
+    impatient = RetryPolicy("publish", said.append, waits=())
     with (
         pytest.raises(BrokerGoneError, match=r"publish: .* stopped answering\. Run the job again"),
         transactional_producer(
-            chosen.kafka(), transactional_id="of this test", max_message_bytes=1_000_000, patience=impatient
+            chosen.kafka(), transactional_id="of this test", max_message_bytes=1_000_000, retry_policy=impatient
         ),
     ):
         pass

@@ -35,7 +35,7 @@ def found(warehouse: Warehouse) -> dict[str, list[tuple[int, int, int]]]:
     return {
         kind: [(one["partition"], one["first"], one["last"]) for one in of_kind.shown]
         for kind, of_kind in findings.items()
-        if kind != "waiting"
+        if kind != "pending"
     }
 
 

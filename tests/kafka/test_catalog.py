@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from cli.jobs import JOBS, Outcome, Work, run_jobs
+from cli.jobs import JOBS, RunOutcome, Work, run_jobs
 from cli.tables.optimize import tables_of
 from demo.__main__ import contracts_of_recordings
 from demo.broker import embedded_broker
@@ -62,7 +62,7 @@ def warehouse(spark: SparkSession, chosen: Settings, contracts: Contracts) -> Wa
     return warehouse
 
 
-def run(warehouse: Warehouse, chosen: Settings, contracts: Contracts) -> Outcome:
+def run(warehouse: Warehouse, chosen: Settings, contracts: Contracts) -> RunOutcome:
     steps, known = Steps(Console(quiet=True)), partitions(chosen.kafka())
     outcome = run_jobs(tuple(JOBS), Work(warehouse.spark, chosen, contracts, steps, known, "a run"))
     assert outcome.failures == []

@@ -14,8 +14,8 @@ from cli import continuous
 from cli.continuous import Broker, Known, go_on
 from lakehouse.contracts.models import Topics
 from lakehouse.kafka.offsets import Partition
-from lakehouse.kafka.retry import Patience
-from lakehouse.spark.lease import Lease, held_lease, this_process
+from lakehouse.kafka.retry import RetryPolicy
+from lakehouse.spark.lease import Lease, locked, this_process
 from tests.support.shop import OTHER, TOPIC, Shop, create
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -53,7 +53,7 @@ def test_a_pass_comes_with_news_and_the_warehouse_is_free_before_it(
         shop.produce("a-1")
         shop.produce("a-2", partition=1)
 
-    turn = partial(held_lease, shop.warehouse, holder=this_process(run_id="one", command="run"), say=lambda _said: None)
+    turn = partial(locked, shop.warehouse, holder=this_process(run_id="one", command="run"), say=lambda _said: None)
     monkeypatch.setattr("lakehouse.spark.lease.LOOK_EVERY_SECONDS", 0.1)
     free_after: list[int] = []
     shop.produce("a-0")
@@ -66,7 +66,7 @@ def test_a_pass_comes_with_news_and_the_warehouse_is_free_before_it(
             turn=turn,
             turn_seconds=60.0,
             broker=Broker(shop.chosen, Topics(sources={"shop": shop.source}), ("bronze",)),
-            patience=Patience("run", lambda _said: None),
+            retry_policy=RetryPolicy("run", lambda _said: None),
         )
     other.join()
     assert time.monotonic() - begun < MOST_SECONDS, "it came with the news, not when the longest wait was over"

@@ -122,7 +122,7 @@ def test_gold_its_marts_and_the_topic_follow_any_history(shop: PublishedShop) ->
         if chance.random() < 0.7 or number == ROUNDS - 1:
             shop.publish(republish=chance.random() < 0.1, most_in_a_transaction=chance.choice((5, 1_000)))
             assert shop.differences() == [], f"round {number}"
-            assert shop.waiting() == 0
+            assert shop.pending() == 0
 
     records = shop.records()
     for of_key in sequences(records).values():

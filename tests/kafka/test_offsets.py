@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from bronze import ingest
 from bronze.move import carry_out, forgotten
-from bronze.offsets import standing_of
+from bronze.offsets import offsets_of_source
 from lakehouse.contracts.models import Source, StartAtOffsets, StartAtTimestamp, Topics
 from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError, TopicMissingError
 from lakehouse.kafka.broker import client_config, partitions
@@ -181,8 +181,8 @@ def test_every_step_says_where_the_source_stands(shop: Shop) -> None:
     shop.run()
     shop.produce("a-2")
     known = partitions(shop.kafka)
-    standing = standing_of(shop.warehouse, shop.kafka, "shop", shop.source, known=known)
-    assert json.loads(json.dumps([list(place) for place in standing.following])) == [[TOPIC, 0], [TOPIC, 1]]
-    assert list(standing.following.values()) == [2, 0]
-    counted = ingest.waiting(shop.warehouse.spark, shop.chosen, Topics(sources={"shop": shop.source}), known=known)
+    source_offsets = offsets_of_source(shop.warehouse, shop.kafka, "shop", shop.source, known=known)
+    assert json.loads(json.dumps([list(place) for place in source_offsets.following])) == [[TOPIC, 0], [TOPIC, 1]]
+    assert list(source_offsets.following.values()) == [2, 0]
+    counted = ingest.pending(shop.warehouse.spark, shop.chosen, Topics(sources={"shop": shop.source}), known=known)
     assert counted == {TOPIC: 1}

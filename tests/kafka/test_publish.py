@@ -27,7 +27,7 @@ from benchmarks.tables import jobs
 from cli.tables import verify
 from gold.compare import Comparison, compare
 from gold.unify import UNIFIED
-from gold.unpublished import read_marker
+from gold.unpublished import read_publish_position
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
 from lakehouse.errors import KafkaError
@@ -57,13 +57,13 @@ def test_a_first_run_publishes_all_of_gold_once(shop: PublishedShop) -> None:
     shop.write("postgres_orders", *({"order_id": number} for number in range(1, 6)))
     shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2})
     shop.run("first")
-    assert shop.waiting() == 7
+    assert shop.pending() == 7
     outcome = shop.publish()
     assert outcome.sent == 7
     assert set(outcome.whole) == {"postgres", "mysql"}
     assert shop.sent() == sorted((key, False) for key in shop.gold())
     assert shop.differences() == []
-    assert shop.waiting() == 0
+    assert shop.pending() == 0
     assert shop.publish().sent == 0
     assert len(shop.records()) == 7
 
@@ -81,7 +81,7 @@ def test_only_what_became_of_a_key_is_published(shop: PublishedShop) -> None:
     for number in range(2):
         shop.write("postgres_orders", *(story[number] for story in stories))
         shop.run(f"step {number}")
-    assert shop.waiting() == 5
+    assert shop.pending() == 5
     consumed = Consumed()
     consumed.now(shop.warehouse)  # as gold leaves it
     jobs_before = jobs(shop.warehouse.spark)
@@ -111,9 +111,7 @@ def test_gold_made_anew_sends_what_differs_and_deletes_what_is_gone(shop: Publis
     shop.write("mysql_orders", {"order_id": 2, "_is_deleted": True})
     shop.run("gold made anew")
     outcome = shop.publish()
-    assert outcome.whole == dict.fromkeys(
-        ("postgres", "mysql"), "gold was made anew, or restored to an earlier version"
-    )
+    assert outcome.whole == dict.fromkeys(("postgres", "mysql"), "gold was rebuilt, or restored to an earlier version")
     # Every row has another processed_at now.
     assert outcome.sent == len(shop.gold()) + 1
     assert shop.sent().count(("MY-2", True)) == 1
@@ -127,7 +125,7 @@ def test_without_its_marker_the_topic_itself_says_what_is_there(shop: PublishedS
     shop.write("postgres_orders", {"order_id": 1, "status": "refunded"}, {"order_id": 10, "_is_deleted": True})
     shop.run("without marker")
     number = len(shop.records())
-    assert shop.waiting() == 2
+    assert shop.pending() == 2
     outcome = shop.publish()
     assert outcome.whole == dict.fromkeys(("postgres", "mysql"), "nothing is known to be published of it")
     assert outcome.sent == 2
@@ -138,7 +136,7 @@ def test_without_its_marker_the_topic_itself_says_what_is_there(shop: PublishedS
 def test_a_topic_made_anew_gets_all_of_gold(shop: PublishedShop) -> None:
     delete(shop.chosen.kafka(), shop.topic)
     outcome = shop.publish()
-    assert set(outcome.whole.values()) == {"the topic was made anew, or its format or columns are others"}
+    assert set(outcome.whole.values()) == {"the topic was created again, or its format or columns are others"}
     assert outcome.sent == len(shop.gold())
     assert shop.differences() == []
 
@@ -172,7 +170,7 @@ def test_republish_mends_what_another_hand_wrote_and_verify_names_it(shop: Publi
     assert "in 3 keys: MY-1, PG-1, PG-77. Find out who else writes to it" in str(error)
 
     # The order that gold does not have is deleted.
-    assert shop.waiting(republish=True) == len(shop.gold()) + 1
+    assert shop.pending(republish=True) == len(shop.gold()) + 1
     outcome = shop.publish(republish=True)
     assert outcome.sent == len(shop.gold()) + 1
     assert len(shop.records()) == number + 4 + outcome.sent
@@ -194,7 +192,7 @@ def test_many_records_go_in_parts_that_a_reader_can_count_on(shop: PublishedShop
     shop.run("many")
     assert shop.publish(most_in_a_transaction=10).sent == 25
     assert shop.differences() == []
-    assert shop.waiting() == 0
+    assert shop.pending() == 0
 
 
 def text(size: int, *, seed: int) -> str:
@@ -236,7 +234,7 @@ def test_an_order_that_is_too_large_is_named_and_keeps_back_no_other(shop: Publi
     )
     news = shop.records()[before:]
     assert sorted(json.loads(record.key)["composite_key"] for record in news) == ["MY-7", "PG-202"]
-    marker = read_marker(shop.chosen.kafka(), shop.progress_topic)
+    marker = read_publish_position(shop.chosen.kafka(), shop.progress_topic)
     assert "postgres" not in marker.places
 
     # Asked again, it says so again, and sends what is new. A key that is sensitive is not named.
@@ -256,7 +254,7 @@ def test_an_order_that_is_too_large_is_named_and_keeps_back_no_other(shop: Publi
 
     assert shop.publish().sent == 1
     assert shop.differences() == []
-    assert shop.waiting() == 0
+    assert shop.pending() == 0
 
 
 def test_another_format_replaces_every_key(shop: PublishedShop) -> None:
@@ -264,7 +262,7 @@ def test_another_format_replaces_every_key(shop: PublishedShop) -> None:
     connect = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"publication": own})})
     flat = {record.key for record in shop.records()}
     outcome = shop.publish(connect)
-    assert set(outcome.whole.values()) == {"the topic was made anew, or its format or columns are others"}
+    assert set(outcome.whole.values()) == {"the topic was created again, or its format or columns are others"}
     last = {record.key: record.value for record in shop.records()}
     assert all(last[key] is None for key in flat)
     live = {key for key, value in last.items() if value is not None}

@@ -19,7 +19,7 @@ from bronze import ingest
 from bronze.events import events_table
 from bronze.ingest import append_batch
 from cli import settled
-from cli.jobs import JOBS, Outcome, Work, run_jobs
+from cli.jobs import JOBS, RunOutcome, Work, run_jobs
 from cli.settled import run_unless_settled
 from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import compacted_view, read_topic, topic_differences
@@ -58,7 +58,7 @@ class Flow:
     contracts: Contracts
     sent: Counter[str]
 
-    def run(self, run_id: str, *, dry_run: bool = False) -> Outcome:
+    def run(self, run_id: str, *, dry_run: bool = False) -> RunOutcome:
         known = partitions(self.chosen.kafka())
         work = Work(self.warehouse.spark, self.chosen, self.contracts, Steps(Console(quiet=True)), known, run_id)
         outcome = run_jobs(tuple(JOBS), work, dry_run=dry_run)
@@ -145,10 +145,10 @@ def test_a_dry_run_changes_nothing_and_says_what_waits(flow: Flow) -> None:
     assert flow.versions() == versions
     assert flow.topic() == topic
     assert set(results) == {"bronze", "silver", "gold", "publish"}
-    assert sum(results["bronze"]["waiting_records"].values()) == 0
-    assert results["silver"]["waiting_records"] == {"postgres": 0, "mysql": 0}
-    assert results["gold"]["waiting_orders"] == {"postgres": 0, "mysql": 0}
-    assert results["publish"]["waiting_records"] == 0
+    assert sum(results["bronze"]["pending_records"].values()) == 0
+    assert results["silver"]["pending_records"] == {"postgres": 0, "mysql": 0}
+    assert results["gold"]["pending_orders"] == {"postgres": 0, "mysql": 0}
+    assert results["publish"]["pending_records"] == 0
 
 
 def test_without_its_checkpoint_bronze_reads_nothing_twice(flow: Flow) -> None:
@@ -191,7 +191,7 @@ def test_a_missing_topic_stops_its_source_alone(flow: Flow, tmp_path: Path) -> N
 def test_news_reach_the_topic_once(flow: Flow, tmp_path: Path) -> None:
     versions, before = flow.versions(), flow.topic()
     produce(flow.chosen.kafka().bootstrap_servers, tmp_path, first=False)
-    waiting = flow.run("dry", dry_run=True).results["bronze"]["waiting_records"]
+    waiting = flow.run("dry", dry_run=True).results["bronze"]["pending_records"]
     new = flow.run("news").results["bronze"]["new_records"]
     assert sum(new.values()) == sum(waiting.values()) > 0
     news = Counter(flow.topic()) - Counter(before)

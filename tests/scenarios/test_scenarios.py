@@ -4,7 +4,7 @@ why.md                  the story, and the rule that it is about
 events.jsonl            the Kafka records in the order they are read, one a line, in the form of the recordings
 silver.<feed>.jsonl     the live rows of that feed's table; decimals and times as text
 deleted.<feed>.jsonl    the keys of the rows that are kept as deleted
-quarantine.jsonl        topic, partition, offset and reasons of every record that waits in quarantine
+quarantine.jsonl        topic, partition, offset and reasons of every record that goes to quarantine
 
 The order of lines matters in `events.jsonl` alone, and a file that is absent expects nothing there. All scenarios share
 one warehouse: each is a shard of every feed, with topics of its own. They are read in one batch, then the same batch

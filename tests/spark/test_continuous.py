@@ -11,7 +11,7 @@ import pytest
 
 import cli.jobs
 from cli import continuous, main, settled
-from cli.jobs import Outcome, Work
+from cli.jobs import RunOutcome, Work
 from lakehouse.errors import BrokerGoneError, KafkaError
 from lakehouse.kafka.offsets import Partition
 
@@ -54,16 +54,16 @@ class World:
         self.is_at_work = False
         self.say("lets it go")
 
-    def run_jobs(self, names: Sequence[str], work: Work, **_more: object) -> Outcome:
+    def run_jobs(self, names: Sequence[str], work: Work, **_more: object) -> RunOutcome:
         assert self.is_at_work
         self.say(" ".join(names))
         assert work.known == ({} if {"bronze", "publish"}.isdisjoint(names) else self.topics())
         self.run_ids.append(work.run_id)
         self.remembered.append((work.memories, work.consumed))
         self.now += PASS_SECONDS
-        return Outcome({}, [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else [])
+        return RunOutcome({}, [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else [])
 
-    def run_unless_settled(self, work: Work, **_more: object) -> Outcome:
+    def run_unless_settled(self, work: Work, **_more: object) -> RunOutcome:
         self.say("looks whether there is anything to do")
         return self.run_jobs(main.EVERY_JOB, work)
 

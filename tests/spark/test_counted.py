@@ -20,14 +20,14 @@ from benchmarks.tables import jobs, with_more_tables
 from gold import build
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark import materialized
-from lakehouse.spark.materialized import held
+from lakehouse.spark import materialized as materializing
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import MANY
 from lakehouse.spark.tables import Warehouse
 from silver import micro_batch
 from silver.apply import ensure_tables
 from silver.batch import apply_feed, outcome
-from silver.micro_batch import Job, apply_batch
+from silver.micro_batch import SilverJob, apply_batch
 from tests.support.counted import calls_to_java, last_stage, shuffled
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def cost_of_changes(spark: SparkSession, contracts: Contracts, folder: Path, *, 
     """What CHANGES cost in a table of so many keys."""
     warehouse = Warehouse(spark, str(folder), str(folder / "_checkpoints"))
     ensure_tables(warehouse, contracts)
-    job = Job(SOURCE, contracts, warehouse.address, "counted")
+    job = SilverJob(SOURCE, contracts, warehouse.address, "counted")
     source = Source(Table("postgresql", seed=3, keys=keys))
     apply_batch(source.batch(spark, keys), 0, job=job)
     assert warehouse.read(FEED).count() == keys
@@ -129,9 +129,9 @@ def test_tombstones_that_follow_a_delete_cost_no_second_copy_of_the_records(
 
     def noted(rows: DataFrame) -> AbstractContextManager[DataFrame]:
         copied.append({"row", "position", "problems"} <= set(rows.columns))
-        return held(rows)
+        return materialized(rows)
 
-    monkeypatch.setattr(apply_feed, "held", noted)
+    monkeypatch.setattr(apply_feed, "materialized", noted)
     cost_of_changes(spark, contracts_of_load, tmp_path, keys=300)
     audit = Warehouse(spark, str(tmp_path), "").read("ops.batches")
     (row,) = audit.where("tombstone > 0").selectExpr("count(DISTINCT batch) AS batches").collect()
@@ -169,7 +169,7 @@ def test_gold_costs_what_it_did_for_a_few_changed_keys_of_both_sources(
     costs, shown = [], []
     for number, records in enumerate((300, CHANGES, CHANGES)):
         for source, table in told.items():
-            job = Job(source, contracts_of_load, warehouse.address, f"run {number}")
+            job = SilverJob(source, contracts_of_load, warehouse.address, f"run {number}")
             apply_batch(table.batch(spark, records), number, job=job)
         before = jobs(spark)
         shown.append(build.run(spark, chosen, contracts_of_load, run_id=f"run {number}").changed_rows)
@@ -186,12 +186,12 @@ def test_a_large_table_is_not_sorted_for_few_changes(
 ) -> None:
     warehouse = Warehouse(spark, str(tmp_path), str(tmp_path / "_checkpoints"))
     ensure_tables(warehouse, contracts_of_load)
-    job = Job(SOURCE, contracts_of_load, warehouse.address, "counted")
+    job = SilverJob(SOURCE, contracts_of_load, warehouse.address, "counted")
     source = Source(Table("postgresql", seed=3, keys=3000))
     apply_batch(source.batch(spark, 3000), 0, job=job)
     rows = source.batch(spark, CHANGES)
     # As if it were large, and keys were no numbers; and no side small enough to be sent along by its size.
-    monkeypatch.setattr(materialized, "MANY", 1)
+    monkeypatch.setattr(materializing, "MANY", 1)
     monkeypatch.setattr(outcome, "FEW_FOR_ONE", 0)
     monkeypatch.setattr(micro_batch, "rows_to_search", lambda _size: MANY)
     setting = "spark.sql.autoBroadcastJoinThreshold"

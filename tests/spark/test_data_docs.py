@@ -15,7 +15,7 @@ from lakehouse.config import settings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
 from lakehouse.quality.data_docs import build_site, default_folder
-from lakehouse.quality.results import PUBLICATION, ROWS, TABLES, Outcome, Result, shown
+from lakehouse.quality.results import PUBLICATION, ROWS, TABLES, Result, RuleOutcome, shown
 from lakehouse.spark.tables import Warehouse
 from tests.support.gold import Shop
 
@@ -44,7 +44,7 @@ def pages(folder: Path) -> dict[str, str]:
 
 
 def test_every_rule_and_every_result_has_its_place(contracts: Contracts, tmp_path: Path) -> None:
-    index = build_site(contracts, [Outcome(one, AT) for one in RESULTS], tmp_path / "docs")
+    index = build_site(contracts, [RuleOutcome(one, AT) for one in RESULTS], tmp_path / "docs")
     assert index == tmp_path / "docs" / "index.html"
     found = pages(tmp_path / "docs")
     for gate in ("gate 1", "gate 2"):
@@ -68,15 +68,15 @@ def test_every_rule_and_every_result_has_its_place(contracts: Contracts, tmp_pat
 
 
 def test_pages_need_no_network_and_no_value_is_html(contracts: Contracts, tmp_path: Path) -> None:
-    build_site(contracts, [Outcome(one, AT) for one in RESULTS], tmp_path)
+    build_site(contracts, [RuleOutcome(one, AT) for one in RESULTS], tmp_path)
     for text in pages(tmp_path).values():
         assert "http" not in text
         assert "<script" not in text
 
 
 def test_a_second_site_leaves_nothing_of_the_first(contracts: Contracts, tmp_path: Path) -> None:
-    build_site(contracts, [Outcome(one, AT) for one in RESULTS], tmp_path)
-    build_site(contracts, [Outcome(RESULTS[0], AT)], tmp_path)
+    build_site(contracts, [RuleOutcome(one, AT) for one in RESULTS], tmp_path)
+    build_site(contracts, [RuleOutcome(RESULTS[0], AT)], tmp_path)
     (left,) = [path for path in pages(tmp_path) if path.startswith("validations/")]
     assert left.startswith("validations/gate 1 · silver/mysql_orders/a1/")
 
@@ -90,7 +90,7 @@ def test_what_is_sensitive_by_now_is_not_shown_whenever_it_was_stored(tmp_path: 
     masked = [shown(one, contracts) for one in of_key]
     assert HIDDEN in str(of_key)
     assert HIDDEN not in str(masked)
-    build_site(contracts, [Outcome(one, AT) for one in masked], tmp_path / "docs")
+    build_site(contracts, [RuleOutcome(one, AT) for one in masked], tmp_path / "docs")
     assert not [path for path, text in pages(tmp_path / "docs").items() if HIDDEN in text]
 
 

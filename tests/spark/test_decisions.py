@@ -73,7 +73,7 @@ def amounts(told: Told) -> dict[int, str]:
 
 
 def first_batch() -> list[Record]:
-    misfit = event("c", 6, 900, 8)
+    conversion_error = event("c", 6, 900, 8)
     return [
         event("c", 1, 100, 0),
         event("u", 1, 200, 1, "-2.00"),
@@ -81,7 +81,7 @@ def first_batch() -> list[Record]:
         event("c", 3, 500, 5, "-5000.00"),
         event("c", 4, 700, 6, "-6000.00"),
         event("c", 5, 800, 7, "-1.00"),
-        {**misfit, "value": misfit["value"].replace("2026-01-01T00:00:00Z", "soon")},
+        {**conversion_error, "value": conversion_error["value"].replace("2026-01-01T00:00:00Z", "soon")},
         event("c", 7, 1000, 9, "-1.00"),
         # The clock of one producer was ahead: what stands behind its event in the partition is later.
         *[outbox_event(0, 10, 1.0), outbox_event(1, 50, 2.0, key=2), outbox_event(2, 20, -3.0)],

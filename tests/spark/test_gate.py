@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Expectation
 from lakehouse.quality.arguments import ROW_RULES
 from lakehouse.quality.row_rules import fails
-from lakehouse.quality.table_rules import Judged, validate_tables
+from lakehouse.quality.table_rules import TableCheck, validate_tables
 from lakehouse.spark.tables import small_table
 from silver.batch.changelog import judged
 from tools.generated import expectations
@@ -187,7 +187,9 @@ def counted_by_us(table: DataFrame) -> Mapping[str, int]:
 
 @pytest.fixture(scope="module")
 def counted_by_great_expectations(table: DataFrame) -> Mapping[str, int]:
-    return {verdict.rule.name: verdict.failed for verdict in validate_tables({"rows": [Judged(table, RULES)]})["rows"]}
+    return {
+        verdict.rule.name: verdict.failed for verdict in validate_tables({"rows": [TableCheck(table, RULES)]})["rows"]
+    }
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.type.removeprefix('expect_')} {rule.kwargs}")
@@ -203,7 +205,7 @@ def test_every_kind_of_row_rule_is_compared() -> None:
 
 def test_a_column_is_of_the_type_that_great_expectations_sees(table: DataFrame) -> None:
     rules = [expectation(OF_TYPE, n, column=column, type_=name) for n, (column, name, _is) in enumerate(TYPES)]
-    verdicts = validate_tables({"rows": [Judged(table, rules)]})["rows"]
+    verdicts = validate_tables({"rows": [TableCheck(table, rules)]})["rows"]
     counts = table.agg(*[F.count_if(failing(rule)).alias(rule.name) for rule in rules]).collect()[0]
     is_met = [expected for _column, _name, expected in TYPES]
     assert [verdict.passed for verdict in verdicts] == is_met
@@ -224,7 +226,7 @@ def test_like_is_as_sql_has_it(table: DataFrame, pattern: str, escape: str | Non
 def test_great_expectations_has_no_like_on_spark(table: DataFrame) -> None:
     """When it has one, LIKE can be compared like the others."""
     rule = expectation(LIKE, column="text", like_pattern="p%")
-    (verdict,) = validate_tables({"rows": [Judged(table, [rule])]})["rows"]
+    (verdict,) = validate_tables({"rows": [TableCheck(table, [rule])]})["rows"]
     assert not verdict.passed
     assert verdict.message == "It could not be evaluated: MetricProviderError."
 
@@ -276,7 +278,14 @@ def test_the_gate_stops_changes_and_never_a_delete(spark: SparkSession) -> None:
         ("change", False, good, True, {"decision": "discarded"}, ("quarantined", [discarded], [], True)),
         ("change", True, bad, True, {"decision": "discarded"}, ("quarantined", [discarded], [], False)),
         ("tombstone", False, None, False, {"decision": "discarded"}, ("tombstone", [], [], False)),
-        ("change", False, good, True, {"decision": "waits"}, ("quarantined", ["It waits in quarantine."], [], True)),
+        (
+            "change",
+            False,
+            good,
+            True,
+            {"decision": "pending"},
+            ("quarantined", ["It is pending in quarantine."], [], True),
+        ),
     ]
     names = ("kind", "is_delete", "row", "positioned")
     rows: list[dict[str, Any]] = [

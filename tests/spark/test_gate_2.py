@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation
-from lakehouse.quality.table_rules import Judged, Verdict, validate_tables
+from lakehouse.quality.table_rules import TableCheck, Verdict, validate_tables
 from lakehouse.spark.tables import TableSpec, Warehouse, small_table
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def table(warehouse: Warehouse, name: str, *rows: Mapping[str, Any]) -> DataFram
 
 
 def judged(rows: DataFrame, *rules: Expectation, **given: Any) -> list[Verdict]:
-    return validate_tables({"rows": [Judged(rows, rules, **given)]})["rows"]
+    return validate_tables({"rows": [TableCheck(rows, rules, **given)]})["rows"]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def verdicts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> M
     customers = table(warehouse, "customers", {"customer_id": 1}, {"customer_id": 2})
     rules = [rule(name, kind, **kwargs) for name, (kind, kwargs, _found) in RULES.items()]
     tables = {
-        name: [Judged(rows, rules, keys=("order_id",), parameters=BEFORE, views={"customers": customers})]
+        name: [TableCheck(rows, rules, keys=("order_id",), parameters=BEFORE, views={"customers": customers})]
         for name, rows in (("good", good), ("bad", bad))
     }
     found = validate_tables(tables)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from gold import gate, unpublished
 from gold.unify import UNIFIED
-from gold.unpublished import Marker, Place
+from gold.unpublished import PublishPosition, SourcePosition
 from lakehouse.config import settings
 from lakehouse.consumed import Consumed, current
 from lakehouse.contracts.models import Contracts, OnFailure, TableExpectation
@@ -56,21 +56,21 @@ def results(shop: Shop, run: str, gate: str) -> Mapping[tuple[str, str], Row]:
     return {(row["source"], row["rule"]): row for row in rows}
 
 
-def stretches(shop: Shop, contracts: Contracts, marker: Marker) -> list[unpublished.Stretch]:
+def stretches(shop: Shop, contracts: Contracts, marker: PublishPosition) -> list[unpublished.Stretch]:
     """What is to be published, when the topic has what the marker says."""
     known, created_ms = Consumed().now(shop.warehouse), shop.warehouse.created_at_ms(UNIFIED)
-    return unpublished.stretches(known, contracts, marker, created_ms=created_ms, shape="of this test")
+    return unpublished.parts(known, contracts, marker, created_ms=created_ms, shape="of this test")
 
 
 def held(shop: Shop) -> dict[str, list[str]]:
     """The sources that are held, by the gate."""
-    return gate.held_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources)
+    return gate.blocked_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources)
 
 
 def waiting(shop: Shop) -> Mapping[str, int]:
     """How many orders of each source the first publication would send."""
     counts: dict[str, int] = {}
-    for stretch in stretches(shop, shop.contracts, Marker()):
+    for stretch in stretches(shop, shop.contracts, PublishPosition()):
         orders = shop.warehouse.read(UNIFIED, version=stretch.now.number)
         own = orders.where(unpublished.of_sources(shop.contracts, stretch.sources))
         for row in own.groupBy("source_database").count().collect():
@@ -83,7 +83,7 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     shop.write("mysql_orders", {"order_id": 1})
     assert shop.run("first").unpublished_sources == ()
     assert waiting(shop) == {"postgresql": 3, "mysql": 1}
-    (together,) = stretches(shop, shop.contracts, Marker())
+    (together,) = stretches(shop, shop.contracts, PublishPosition())
     assert set(together.sources) == {"postgres", "mysql", gate.OTHERS}
 
     gold = shop.warehouse.delta(UNIFIED)
@@ -93,7 +93,7 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     # What another hand changed in gold is not published before it was judged.
     assert waiting(shop) == {"postgresql": 3, "mysql": 1}
     outcome = shop.run("lost")
-    assert (outcome.held_sources, outcome.unpublished_sources) == ((), ("postgres",))
+    assert (outcome.blocked_sources, outcome.unpublished_sources) == ((), ("postgres",))
     found = results(shop, "lost", "publication")
     assert {key for key, row in found.items() if not row["passed"]} == {
         ("postgres", "orders_conserved"),
@@ -148,13 +148,13 @@ def test_a_rule_about_changes_is_asked_of_the_keys_that_changed_since_it_was_pas
     # The other row of its key has not changed.
     twin = shop.warehouse.read("silver.postgres_orders").where("order_id = 3").withColumn("status", F.lit("lost"))
     shop.warehouse.append("silver.postgres_orders", twin)
-    assert shop.run("a key twice", contracts).held_sources == ("postgres",)
+    assert shop.run("a key twice", contracts).blocked_sources == ("postgres",)
     assert judged(shop, "a key twice")[in_silver] == (2, 2)
     shop.write("postgres_orders", {"order_id": 1, "status": "paid"})
-    assert shop.run("it still is", contracts).held_sources == ("postgres",)
+    assert shop.run("it still is", contracts).blocked_sources == ("postgres",)
     assert judged(shop, "it still is")[in_silver] == (3, 2)
     orders.delete("status = 'lost'")
-    assert shop.run("once again", contracts).held_sources == ()
+    assert shop.run("once again", contracts).blocked_sources == ()
     assert judged(shop, "once again")[in_silver] == (2, 0)
     assert shop.gold()["PG-1"]["status"] == "paid"
 
@@ -195,13 +195,13 @@ def test_tables_are_compared_with_what_they_were_when_their_source_last_passed(s
     shop.run("first", contracts)
     assert results(shop, "first", "gold")["mysql", "of_this_test"]["message"].startswith("Not asked")
     shop.write("mysql_orders", {"order_id": 0, "_is_deleted": True}, {"order_id": 1, "_is_deleted": True})
-    assert shop.run("two of four gone", contracts).held_sources == ()
+    assert shop.run("two of four gone", contracts).blocked_sources == ()
     shop.write("mysql_orders", *orders)
     shop.run("four again", contracts)
     shop.write("mysql_orders", *({**order, "_is_deleted": True} for order in orders[:3]))
-    assert shop.run("three of four gone", contracts).held_sources == ("mysql",)
+    assert shop.run("three of four gone", contracts).blocked_sources == ("mysql",)
     shop.write("mysql_orders", {"order_id": 9})
-    assert shop.run("still compared with four", contracts).held_sources == ()
+    assert shop.run("still compared with four", contracts).blocked_sources == ()
 
 
 def test_a_foreign_key_sees_the_other_table_as_gold_takes_it(shop: Shop) -> None:
@@ -209,7 +209,7 @@ def test_a_foreign_key_sees_the_other_table_as_gold_takes_it(shop: Shop) -> None
     contracts = with_rules(shop.contracts, known)
     shop.write("postgres_orders", {"order_id": 1}, {"order_id": 2})
     shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2, "_is_deleted": True})
-    assert shop.run("without", contracts).held_sources == ("postgres",)
+    assert shop.run("without", contracts).blocked_sources == ("postgres",)
     found = results(shop, "without", "gold")["postgres", "of_this_test"]
     assert (found["table"], found["evaluated"], found["failed"]) == ("silver.postgres_orders", 2, 1)
     assert (found["share"], found["sample_keys"]) == (0.5, ["2"])
@@ -217,7 +217,7 @@ def test_a_foreign_key_sees_the_other_table_as_gold_takes_it(shop: Shop) -> None
     shop.write("mysql_orders", {"order_id": 2})
     shop.run("mysql", with_rules(shop.contracts))
     shop.write("postgres_orders", {"order_id": 1, "status": "paid"})
-    assert shop.run("with", contracts).held_sources == ()
+    assert shop.run("with", contracts).blocked_sources == ()
 
 
 @pytest.mark.parametrize(("on_failure", "held"), [("fail", ("mysql",)), ("warn", ())])
@@ -227,7 +227,7 @@ def test_a_rule_that_cannot_be_evaluated_holds_only_when_it_may(
     query = "SELECT * FROM {batch} WHERE absent = 1"
     broken = rule("unexpected_rows_expectation", "mysql_orders", on_failure=on_failure, unexpected_rows_query=query)
     shop.write("mysql_orders", {"order_id": 1})
-    assert shop.run("broken", with_rules(shop.contracts, broken)).held_sources == held
+    assert shop.run("broken", with_rules(shop.contracts, broken)).blocked_sources == held
     found = results(shop, "broken", "gold")["mysql", "of_this_test"]
     assert (found["passed"], found["evaluated"], found["share"]) == (False, 0, None)
     assert "AnalysisException UNRESOLVED_COLUMN" in found["message"]
@@ -236,7 +236,7 @@ def test_a_rule_that_cannot_be_evaluated_holds_only_when_it_may(
 def test_great_expectations_runs_once_a_gate_and_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def counted(tables: Mapping[str, Sequence[table_rules.Judged]]) -> dict[str, list[table_rules.Verdict]]:
+    def counted(tables: Mapping[str, Sequence[table_rules.TableCheck]]) -> dict[str, list[table_rules.Verdict]]:
         asked.append(sorted(tables))
         return table_rules.validate_tables(tables)
 
@@ -254,8 +254,8 @@ def test_rows_of_a_source_that_left_the_contract_are_published_as_deleted(shop: 
     shop.write("mysql_orders", {"order_id": 1})
     shop.run("both")
     now = current(shop.warehouse, UNIFIED)
-    place = Place(created_ms=now.created_ms, version=now.number, shape="of this test")
-    marker = Marker(places=dict.fromkeys((*shop.contracts.gold.sources, gate.OTHERS), place))
+    place = SourcePosition(created_ms=now.created_ms, version=now.number, shape="of this test")
+    marker = PublishPosition(places=dict.fromkeys((*shop.contracts.gold.sources, gate.OTHERS), place))
     assert stretches(shop, shop.contracts, marker) == []
     sources = {"postgres": shop.contracts.gold.sources["postgres"]}
     alone = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"sources": sources})})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gold.gate import held_sources
+from gold.gate import blocked_sources
 from gold.unify import highest_feed_that_knows, order_columns, orders_of_feed, with_fulfillment
 from lakehouse.config import settings
 from lakehouse.consumed import Consumed
@@ -175,17 +175,17 @@ def test_gate_2_holds_one_source_and_lets_the_other_go_on(shop: Shop, contracts:
     shop.write("postgres_orders", {"order_id": 1})
     shop.write("mysql_orders", {"order_id": 1, "total_amount": "-1.00"})
     outcome = shop.run("held")
-    assert outcome.held_sources == ("mysql",)
+    assert outcome.blocked_sources == ("mysql",)
     assert set(shop.gold()) == {"PG-1"}
     results = shop.warehouse.read(RESULTS.name)
-    assert held_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources) == {"gold": ["mysql"]}
+    assert blocked_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources) == {"gold": ["mysql"]}
     (verdict,) = results.where("NOT passed AND feed = 'mysql_orders'").collect()
     assert (verdict["rule"], verdict["evaluated"], verdict["failed"]) == ("amount_plausible", 1, 1)
 
     shop.write("mysql_orders", {"order_id": 1, "total_amount": "1.00"})
-    assert shop.run("mended").held_sources == ()
+    assert shop.run("mended").blocked_sources == ()
     assert set(shop.gold()) == {"PG-1", "MY-1"}
-    assert held_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources) == {}
+    assert blocked_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources) == {}
 
 
 def _without_time(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.spark import materialized as held_rows
-from lakehouse.spark.materialized import HELD_ROWS, forget_held_rows, held, hold_rows_in, in_arrow
+from lakehouse.spark import materialized as materialized_rows
+from lakehouse.spark.materialized import MATERIALIZED_ROWS, forget_materialized, in_arrow, materialize_in, materialized
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -38,12 +38,12 @@ def told(rows: DataFrame) -> list[Row]:
 def test_the_same_rows_for_every_question(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_serverless: bool
 ) -> None:
-    monkeypatch.setenv(HELD_ROWS, "")
+    monkeypatch.setenv(MATERIALIZED_ROWS, "")
     if on_serverless:
         monkeypatch.setenv("IS_SERVERLESS", "true")
-    hold_rows_in(str(tmp_path), run_id="a-run")
+    materialize_in(str(tmp_path), run_id="a-run")
     rows = odd_rows(spark)
-    with held(rows) as kept:
+    with materialized(rows) as kept:
         assert sorted(told(kept)) == sorted(told(kept)) == sorted(told(rows))
         assert kept.dtypes == rows.dtypes
         files = list(tmp_path.glob("_held_rows/a-run/*/*.parquet"))
@@ -56,31 +56,31 @@ def test_what_a_dead_run_left_goes_after_a_day(spark: SparkSession, tmp_path: Pa
         folder = tmp_path / "_held_rows" / name
         (folder / "rows").mkdir(parents=True)
         os.utime(folder, (time.time() - hours * 3600,) * 2)
-    assert forget_held_rows(spark, str(tmp_path)) == 1
+    assert forget_materialized(spark, str(tmp_path)) == 1
     assert [folder.name for folder in tmp_path.glob("_held_rows/*")] == ["new"]
 
 
 def test_at_a_uri_no_row_stays_when_the_block_ends(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(HELD_ROWS, f"file://{tmp_path}/_held_rows/a-run")
-    with held(odd_rows(spark)) as kept:
+    monkeypatch.setenv(MATERIALIZED_ROWS, f"file://{tmp_path}/_held_rows/a-run")
+    with materialized(odd_rows(spark)) as kept:
         assert rows_in_files(spark, tmp_path) == len(told(kept)) == 3
     assert rows_in_files(spark, tmp_path) == 0
-    with pytest.raises(ZeroDivisionError), held(odd_rows(spark)) as kept:
+    with pytest.raises(ZeroDivisionError), materialized(odd_rows(spark)) as kept:
         raise ZeroDivisionError
     assert rows_in_files(spark, tmp_path) == 0
 
 
 def test_at_a_uri_what_a_dead_run_left_goes_after_a_day(spark: SparkSession, tmp_path: Path) -> None:
     uri = f"file://{tmp_path}"
-    assert forget_held_rows(spark, uri) == 0
+    assert forget_materialized(spark, uri) == 0
     for name, hours in (("old", 25), ("new", 1)):
         odd_rows(spark).write.parquet(f"{uri}/_held_rows/{name}/rows")
         for file in (tmp_path / "_held_rows" / name / "rows").iterdir():
             os.utime(file, (time.time() - hours * 3600,) * 2)
     assert rows_in_files(spark, tmp_path) == 6
-    assert [forget_held_rows(spark, uri), forget_held_rows(spark, uri)] == [1, 0]
+    assert [forget_materialized(spark, uri), forget_materialized(spark, uri)] == [1, 0]
     assert rows_in_files(spark, tmp_path / "_held_rows" / "new") == rows_in_files(spark, tmp_path) == 3
 
 
@@ -93,7 +93,7 @@ def test_rows_are_fetched_in_parts_that_the_driver_can_hold(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many are in one partition: what a task returns goes through the driver's memory whole."""
-    monkeypatch.setattr(held_rows, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(materialized_rows, "ROWS_AT_ONCE", 10)
     parts = [table.column("id").to_pylist() for table in in_arrow(spark.range(0, 95, 1, numPartitions=1), count=95)]
     assert sorted(number for part in parts for number in part) == [*range(95)]
     assert max(map(len, parts)) <= 10

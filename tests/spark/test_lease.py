@@ -20,7 +20,7 @@ import pytest
 from cli.main import main
 from lakehouse.errors import UnfinishedTableError, WarehouseBusyError
 from lakehouse.spark import lease as leases
-from lakehouse.spark.lease import LEASE, Holder, Lease, has_ended, held_lease, this_process
+from lakehouse.spark.lease import LEASE, Holder, Lease, has_ended, locked, this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ def empty_lease(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     from lakehouse.spark.tables import Warehouse
 
     original = Warehouse(spark, str(tmp_path_factory.mktemp("lease") / "w"), "unused")
-    with held_lease(original, holder=this_process(run_id="0", command="lakehouse run"), say=fail):
+    with locked(original, holder=this_process(run_id="0", command="lakehouse run"), say=fail):
         pass
 
     def copy() -> Warehouse:
@@ -95,8 +95,8 @@ def ended() -> Holder:
 
 def test_a_second_run_is_refused_and_told_who_the_first_is(warehouse: Warehouse) -> None:
     first, before = holder(), warehouse.version(LEASE.name)
-    with held_lease(warehouse, holder=first, say=fail) as held:
-        with pytest.raises(WarehouseBusyError) as refused, held_lease(warehouse, holder=holder(SECOND), say=fail):
+    with locked(warehouse, holder=first, say=fail) as held:
+        with pytest.raises(WarehouseBusyError) as refused, locked(warehouse, holder=holder(SECOND), say=fail):
             pytest.fail("two runs at once")
         held.check()
         assert warehouse.version(LEASE.name) == before + 1, "who is refused writes nothing"
@@ -106,23 +106,23 @@ def test_a_second_run_is_refused_and_told_who_the_first_is(warehouse: Warehouse)
         f" has been working on this warehouse since {first.started_at:%Y-%m-%d %H:%M:%S} UTC."
     )
     assert refused.value.remedy.startswith("Wait until it ends, or stop it; if that machine is gone, the warehouse is")
-    with held_lease(warehouse, holder=holder(SECOND), say=fail):
+    with locked(warehouse, holder=holder(SECOND), say=fail):
         assert token(warehouse) is not None
 
 
 def test_names_are_kept_as_they_are(warehouse: Warehouse) -> None:
     odd = replace(holder(), command="lakehouse 'run' \\n `x` {y} :z é🚀", user="o'neil\\")
     with (
-        held_lease(warehouse, holder=odd, say=fail),
+        locked(warehouse, holder=odd, say=fail),
         pytest.raises(WarehouseBusyError) as refused,
-        held_lease(warehouse, holder=holder(SECOND), say=fail),
+        locked(warehouse, holder=holder(SECOND), say=fail),
     ):
         pytest.fail("two runs at once")
     assert str(odd) in refused.value.what
 
 
 def test_it_is_free_after_an_error_in_the_block(warehouse: Warehouse) -> None:
-    with pytest.raises(ZeroDivisionError), held_lease(warehouse, holder=holder(), say=fail):
+    with pytest.raises(ZeroDivisionError), locked(warehouse, holder=holder(), say=fail):
         raise ZeroDivisionError
     assert token(warehouse) is None
 
@@ -140,7 +140,7 @@ def test_of_two_that_begin_at_once_one_is_refused(
     def work(run_id: str) -> None:
         start.wait()
         try:
-            with held_lease(warehouse, holder=holder(run_id), say=fail):
+            with locked(warehouse, holder=holder(run_id), say=fail):
                 outcomes.append("held")
                 done.wait()
         except WarehouseBusyError as error:
@@ -164,7 +164,7 @@ def test_a_table_that_another_run_is_creating_is_waited_for(warehouse: Warehouse
     log.mkdir()
     creating = threading.Timer(1, lambda: [(log / file.name).write_bytes(file.read_bytes()) for file in commits(aside)])
     creating.start()
-    with held_lease(warehouse, holder=holder(), say=fail) as held:
+    with locked(warehouse, holder=holder(), say=fail) as held:
         held.check()
     creating.join()
 
@@ -176,7 +176,7 @@ def test_a_table_whose_creation_was_cut_off_is_named(warehouse: Warehouse, monke
     log.mkdir()
     with (
         pytest.raises(UnfinishedTableError, match=f"ops.lease has a folder {log.parent}, and no commit") as cut_off,
-        held_lease(warehouse, holder=holder(), say=fail),
+        locked(warehouse, holder=holder(), say=fail),
     ):
         pytest.fail("there is no table")
     assert "delete the folder" in cut_off.value.remedy
@@ -204,7 +204,7 @@ def test_two_first_rows_and_two_takeovers_conflict(warehouse: Warehouse, spark: 
             written: list[bool] = written,
         ) -> None:
             start.wait()
-            row = leases._Held(name, holder(), datetime.now(UTC) + SOON)
+            row = leases._LeaseRow(name, holder(), datetime.now(UTC) + SOON)
             written.append(leases._write(table, row, instead_of=condition))
 
         threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
@@ -219,7 +219,7 @@ def test_two_first_rows_and_two_takeovers_conflict(warehouse: Warehouse, spark: 
 def test_the_lease_of_a_process_that_ended_here_is_taken_over_at_once(warehouse: Warehouse, ended: Holder) -> None:
     abandon(warehouse, ended, expire_after=timedelta(hours=1))
     said: list[str] = []
-    with held_lease(warehouse, holder=holder(SECOND), say=said.append):
+    with locked(warehouse, holder=holder(SECOND), say=said.append):
         pass
     assert said == [f"took the warehouse over from {ended}: that process has ended"]
 
@@ -232,10 +232,10 @@ def test_the_lease_of_another_machine_is_free_when_it_has_expired(warehouse: War
         leases._taken(warehouse, holder(SECOND), say=fail, expire_after=SOON)
     row = leases._read(warehouse)
     assert row is not None
-    past = leases._Held(row.token, elsewhere, datetime.now(UTC) - SOON)
+    past = leases._LeaseRow(row.token, elsewhere, datetime.now(UTC) - SOON)
     assert leases._write(warehouse, past, instead_of="true")
     said: list[str] = []
-    with held_lease(warehouse, holder=holder(SECOND), say=said.append):
+    with locked(warehouse, holder=holder(SECOND), say=said.append):
         pass
     (line,) = said
     assert line.startswith(f"took the warehouse over from {elsewhere}: its lease expired at ")
@@ -267,14 +267,14 @@ def test_a_lock_that_another_run_has_taken_meanwhile_is_not_freed(warehouse: War
     lock = leases.current_lock(warehouse)
     assert lock is not None
     assert lock.why_free is None
-    other = leases._Held("other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
+    other = leases._LeaseRow("other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
     assert leases._write(warehouse, other, instead_of="true")
     assert not leases.unlock(warehouse, lock)
     assert token(warehouse) == "other"
 
 
 def test_renewals_keep_it(warehouse: Warehouse) -> None:
-    with held_lease(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held:
+    with locked(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held:
         first = leases._read(warehouse)
         assert first is not None
         wait_until(lambda: held._held.expires_at > first.expires_at)
@@ -300,7 +300,7 @@ def test_former_rows_go_now_and_then_and_not_at_the_first_renewal(
         done.append("renewal")
 
     monkeypatch.setattr(Lease, "renew", noted)
-    with held_lease(warehouse, holder=holder(), say=fail, renew_every=SOON / 4):
+    with locked(warehouse, holder=holder(), say=fail, renew_every=SOON / 4):
         wait_until(lambda: done.count("renewal") >= 4)
     assert done[:5] == ["renewal", "renewal", "vacuum", "renewal", "renewal"]
 
@@ -308,10 +308,10 @@ def test_former_rows_go_now_and_then_and_not_at_the_first_renewal(
 def test_a_lost_lease_is_noticed_by_the_renewing_thread(warehouse: Warehouse) -> None:
     with (
         pytest.raises(WarehouseBusyError, match="This run has lost the warehouse") as lost,
-        held_lease(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held,
+        locked(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held,
     ):
         held.check()
-        other = leases._Held("other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
+        other = leases._LeaseRow("other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
         while not leases._write(warehouse, other, instead_of="true"):
             pass
         wait_until(held.check)
@@ -328,7 +328,7 @@ def test_a_lease_that_expired_is_renewed_or_lost_at_the_next_check(warehouse: Wa
     assert row is not None
     assert row.expires_at > datetime.now(UTC)
     held._held = replace(held._held, expires_at=datetime.now(UTC) - SOON)
-    assert leases._write(warehouse, leases._Held("other", holder(SECOND), row.expires_at), instead_of="true")
+    assert leases._write(warehouse, leases._LeaseRow("other", holder(SECOND), row.expires_at), instead_of="true")
     with pytest.raises(WarehouseBusyError, match="This run has lost the warehouse"):
         held.check()
 
@@ -336,7 +336,7 @@ def test_a_lease_that_expired_is_renewed_or_lost_at_the_next_check(warehouse: Wa
 def test_a_lease_lost_at_the_end_is_an_error(warehouse: Warehouse) -> None:
     with (
         pytest.raises(WarehouseBusyError, match="now nobody holds it"),
-        held_lease(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held,
+        locked(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held,
     ):
         warehouse.delta(LEASE.name).delete()
         wait_until(lambda: held._is_lost)
@@ -356,7 +356,7 @@ def test_a_store_that_fails_for_a_while_does_not_end_the_run(
         renew(self)
 
     monkeypatch.setattr(Lease, "renew", failing_once)
-    with held_lease(warehouse, holder=holder(), say=said.append, renew_every=SOON / 4) as held:
+    with locked(warehouse, holder=holder(), say=said.append, renew_every=SOON / 4) as held:
         before = held._held.expires_at
         wait_until(lambda: held._held.expires_at > before)
         held.check()
@@ -412,7 +412,7 @@ def test_two_real_processes(warehouse: Warehouse, other_process: subprocess.Pope
     other_process.send_signal(signal.SIGKILL)
     other_process.wait()
     said: list[str] = []
-    with held_lease(warehouse, holder=holder(), say=said.append):
+    with locked(warehouse, holder=holder(), say=said.append):
         pass
     (line,) = said
     assert "`lakehouse silver` (run abc, " in line
@@ -425,7 +425,7 @@ def test_a_busy_warehouse_is_waited_for(warehouse: Warehouse, monkeypatch: pytes
     is_held, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
-        with held_lease(warehouse, holder=holder(), say=fail):
+        with locked(warehouse, holder=holder(), say=fail):
             is_held.set()
             may_end.wait(60)
 
@@ -434,7 +434,7 @@ def test_a_busy_warehouse_is_waited_for(warehouse: Warehouse, monkeypatch: pytes
     assert is_held.wait(60)
     with (
         pytest.raises(WarehouseBusyError),
-        held_lease(warehouse, holder=holder(SECOND), say=said.append, wait=timedelta(seconds=0.5)),
+        locked(warehouse, holder=holder(SECOND), say=said.append, wait=timedelta(seconds=0.5)),
     ):
         pytest.fail("two runs at once")
     assert len(said) == 1
@@ -444,7 +444,7 @@ def test_a_busy_warehouse_is_waited_for(warehouse: Warehouse, monkeypatch: pytes
         said.append(text)
         may_end.set()
 
-    with held_lease(warehouse, holder=holder(SECOND), say=end_it, wait=timedelta(minutes=2)) as held:
+    with locked(warehouse, holder=holder(SECOND), say=end_it, wait=timedelta(minutes=2)) as held:
         held.check()
     first.join()
     assert [text[:27] for text in said[1:]] == ["waiting for up to 2 minutes"]

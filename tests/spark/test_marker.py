@@ -59,7 +59,7 @@ def test_a_warehouse_of_a_format_before_there_was_the_property_is_refused_with_t
         f"The warehouse {warehouse.location} was written by another release of orders-lakehouse (an earlier format); "
         f"this is {release()}, which reads format {FORMAT} alone."
     )
-    assert "Build it anew from the topics" in str(refused.value)
+    assert "Rebuild it from the topics" in str(refused.value)
 
 
 def test_an_older_format_is_refused_too(warehouse: Warehouse) -> None:

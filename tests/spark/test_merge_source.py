@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.spark.materialized import held, is_filtered, merge_source
-from lakehouse.spark.sizing import MANY, MOST_SENT_ALONG, prepared_for
+from lakehouse.spark.materialized import is_filtered, materialized, merge_source
+from lakehouse.spark.sizing import MANY, MOST_BROADCAST, prepared_for
 from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
 from tests.support.counted import last_stage, shuffled
 
@@ -33,7 +33,7 @@ def merged(warehouse: Warehouse, *, first: int, size_in_bytes: int) -> int:
     before = last_stage(spark)
     with ExitStack() as stack:
         stack.enter_context(prepared_for(spark, MANY))
-        told = stack.enter_context(held(changes)).groupBy("id").agg(F.max("said").alias("said"))
+        told = stack.enter_context(materialized(changes)).groupBy("id").agg(F.max("said").alias("said"))
         source = stack.enter_context(merge_source(told, key="id", count=CHANGES, size_in_bytes=size_in_bytes))
         (
             warehouse.delta(SPEC.name)
@@ -66,8 +66,8 @@ def test_a_few_rows_are_merged_into_a_large_table_without_sorting_it(spark: Spar
 
 
 def test_what_is_filtered(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_filtered(MOST_SENT_ALONG, LARGE)
-    assert not is_filtered(MOST_SENT_ALONG + 1, LARGE)
+    assert is_filtered(MOST_BROADCAST, LARGE)
+    assert not is_filtered(MOST_BROADCAST + 1, LARGE)
     assert not is_filtered(1, 100_000)
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18")
     assert not is_filtered(1, LARGE)

@@ -60,7 +60,7 @@ def warehouse(spark: SparkSession, own: Contracts, tmp_path_factory: pytest.Temp
         for batch, part in enumerate((records.where("offset % 2 = 0"), records.where("offset % 2 = 1"))):
             apply(warehouse, own, source, part, batch)
     outcome = build.run(spark, settings(warehouse=location), own, run_id="test")
-    assert outcome.held_sources == ()
+    assert outcome.blocked_sources == ()
     return warehouse
 
 

@@ -22,7 +22,7 @@ from lakehouse.contracts.models import Contracts, PublicationFormat
 from lakehouse.kafka.ranges import overlaid
 from lakehouse.spark.tables import small_table
 from silver import conservation as silver_accounts
-from silver.audit import OUTBOX_EVENTS, rule_counts, waiting_ranges
+from silver.audit import OUTBOX_EVENTS, pending_ranges, rule_counts
 from silver.batch.changelog import (
     ENDS,
     deleting_tombstones,
@@ -122,7 +122,7 @@ def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
         "asked": bronze_accounts.asked_ranges(planned),
         "skipped": bronze_accounts.skipped_ranges(steps_in(rows)),
         "counted": silver_accounts.counted_ranges(audit),
-        "held": waiting_ranges(rows, source="shop", checkpoint=""),
+        "suspended": pending_ranges(rows, source="shop", checkpoint=""),
     }
     ranges = silver_accounts.with_counted_to(bronze_accounts.with_surroundings(overlaid(kinds)))
     return [
@@ -134,7 +134,7 @@ def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
         silver_accounts.came_to(ranges),
         silver_accounts.not_counted(ranges, came_to=None),
         silver_accounts.counted_twice(ranges),
-        silver_accounts.held_back(ranges),
+        silver_accounts.suspended_records(ranges),
         silver_accounts.unbalanced(audit),
         silver_accounts.read_otherwise(silver_accounts.suspicious(audit), ranges),
         silver_accounts.totals(audit),

@@ -21,7 +21,7 @@ from lakehouse.quality.masking import has_sensitive_key
 from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse, small_table
 from silver.apply import ensure_tables
 from silver.batch.outcome import FeedBatch
-from silver.micro_batch import Job, apply_batch
+from silver.micro_batch import SilverJob, apply_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,10 @@ def take_away(rows: DataFrame) -> int:
 
 def test_a_batch_of_recent_keys_reads_no_file_of_older_ones(warehouse: Warehouse, contracts_of_load: Contracts) -> None:
     ensure_tables(warehouse, contracts_of_load)
-    job, orders = Job(SOURCE, contracts_of_load, warehouse.address, "recent"), Table("postgresql", seed=5, keys=600)
+    job, orders = (
+        SilverJob(SOURCE, contracts_of_load, warehouse.address, "recent"),
+        Table("postgresql", seed=5, keys=600),
+    )
 
     def arrive(events: list[Event], number: int, first: int) -> None:
         rows = bronze_rows(warehouse.spark, events, topic=TOPICS["postgresql"], first_offset=first)
@@ -79,7 +82,7 @@ def ranges(feed: Feed, *told: Mapping[str, tuple[int, int]], read: int) -> Mappi
         "rules": (),
         "run": "run",
         "state": None,
-        "standing": None,
+        "quarantine_state": None,
         "checkpoint": "",
         "warehouse": None,
     }

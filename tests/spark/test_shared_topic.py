@@ -10,7 +10,7 @@ import pytest
 
 from cli.tables.accounts import account_of
 from cli.tables.verify import HARMLESS
-from lakehouse.contracts.models import Contracts, PoisonBudget
+from lakehouse.contracts.models import Contracts, MaxRejectRatio
 from silver.apply import ensure_tables
 from silver.audit import read_state
 from tests.spark.test_decisions import AMOUNT
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 def test_two_tables_in_one_topic(empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path) -> None:
     own = with_gate(sharing(contracts, other_tables="ignore"), AMOUNT)
     tables = dict(own.silver.tables)
-    tables[ORDERS] = tables[ORDERS].model_copy(update={"poison_budget": PoisonBudget(share=0.5, records=1)})
+    tables[ORDERS] = tables[ORDERS].model_copy(update={"max_reject_ratio": MaxRejectRatio(share=0.5, records=1)})
     own = own.model_copy(update={"silver": own.silver.model_copy(update={"tables": tables})})
     warehouse = empty_silver()
     ensure_tables(warehouse, own)
@@ -70,11 +70,11 @@ def test_two_tables_in_one_topic(empty_silver: Callable[[], Warehouse], contract
     assert customers() == {2: "old"}
     assert told.counted()["read"] == 9
     assert wrong() == {}
-    assert account_of(warehouse, "mysql").findings["held"].records == 2
+    assert account_of(warehouse, "mysql").findings["suspended"].records == 2
 
     assert told.resume(ORDERS, accepted=[ORDERS]) is None
     assert told.counted()["read"] == 11
-    assert "held" not in account_of(warehouse, "mysql").findings
+    assert "suspended" not in account_of(warehouse, "mysql").findings
     assert wrong() == {}
     assert {entry.offset for entry in told.entries(ORDERS).values()} == {2, 9, 11}
 

@@ -14,10 +14,10 @@ from bronze.events import events_table
 from cli.tables.accounts import account_of
 from cli.tables.verify import HARMLESS
 from lakehouse.config import Settings
-from lakehouse.contracts.models import Contracts, Expectation, PoisonBudget
-from lakehouse.errors import ContractError, FeedStoppedError
+from lakehouse.contracts.models import Contracts, Expectation, MaxRejectRatio
+from lakehouse.errors import ContractError, FeedSuspendedError
 from lakehouse.quality.results import RESULTS
-from lakehouse.spark.materialized import held
+from lakehouse.spark.materialized import materialized
 from silver import apply, micro_batch, suspended
 from silver.audit import read_state
 from silver.gate import require_rules
@@ -56,9 +56,9 @@ def in_sql(condition: str) -> Expectation:
     )
 
 
-def with_budget(contracts: Contracts, budget: PoisonBudget) -> Contracts:
+def with_budget(contracts: Contracts, budget: MaxRejectRatio) -> Contracts:
     tables = {**contracts.silver.tables}
-    tables[FEED] = tables[FEED].model_copy(update={"poison_budget": budget})
+    tables[FEED] = tables[FEED].model_copy(update={"max_reject_ratio": budget})
     return contracts.model_copy(update={"silver": contracts.silver.model_copy(update={"tables": tables})})
 
 
@@ -72,7 +72,7 @@ class Seen:
     counted: Mapping[str, int]
     why: Mapping[str, str]
     wrong: Mapping[str, int]
-    held: int
+    suspended: int
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def story(
     empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[str, Seen]:
     """One source: a batch of which most is bad, a rule that must not fail, a rule that raises; and how each goes on."""
-    budgeted = with_budget(with_gate(contracts, AMOUNT), PoisonBudget(share=0.5, records=2))
+    budgeted = with_budget(with_gate(contracts, AMOUNT), MaxRejectRatio(share=0.5, records=2))
     told = Told(empty_silver(), budgeted, "mysql", tmp_path_factory.mktemp("story"))
     steps = {}
 
@@ -95,7 +95,7 @@ def story(
             counted=told.counted(),
             why=read_state(told.warehouse, "mysql", checkpoint="").suspended,
             wrong={kind: records for kind, records in found.items() if kind not in HARMLESS},
-            held=found.get("held", 0),
+            suspended=found.get("suspended", 0),
         )
 
     bad = [event("c", key, 100 * key, key, "-1.00") for key in (0, 1, 2)]
@@ -128,7 +128,7 @@ def test_a_batch_of_which_most_is_bad_stops_its_table_and_no_other(story: Mappin
 
 def test_what_waits_is_known_and_is_no_hole(story: Mapping[str, Seen]) -> None:
     assert [step.wrong for step in story.values()] == [{}] * len(story)
-    assert [story[step].held for step in ("most is bad", "both are stopped", "mended")] == [5, 3, 0]
+    assert [story[step].suspended for step in ("most is bad", "both are stopped", "mended")] == [5, 3, 0]
 
 
 def test_a_stopped_table_is_tried_again_and_stays_as_it_was(story: Mapping[str, Seen]) -> None:
@@ -166,7 +166,7 @@ def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
 ) -> None:
     warehouse = empty_silver()
     chosen = Settings(warehouse.location, warehouse.checkpoints)
-    budgeted = with_budget(with_gate(contracts, AMOUNT), PoisonBudget(share=0.5, records=2))
+    budgeted = with_budget(with_gate(contracts, AMOUNT), MaxRejectRatio(share=0.5, records=2))
     for source in contracts.topics.sources:
         warehouse.ensure(events_table(source))
     bad = [event("c", key, 100 * key, key, "-1.00") for key in (0, 1, 2)]
@@ -174,16 +174,16 @@ def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
     topics = {topic: topic for topic in (TOPIC, OUTBOX)}
     warehouse.append("bronze.mysql_events", bronze_rows(warehouse.spark, file, topics=topics))
     told = Told(warehouse, budgeted, "mysql", tmp_path)
-    with pytest.raises(FeedStoppedError) as stopped:
+    with pytest.raises(FeedSuspendedError) as stopped:
         apply.run(warehouse.spark, chosen, budgeted, run_id="first")
     assert stopped.value.exit_code == 3
     assert str(stopped.value) == (
-        "silver.mysql_orders is stopped: 3 of 3 records may not pass, and the budget is 50% (amount_not_negative 3). "
-        "Nothing of this was applied; the other tables went on. Mend the rule or the contract and run silver again, or "
-        "let such records wait in quarantine: lakehouse silver --accept-rejects mysql_orders."
+        "silver.mysql_orders is suspended: 3 of 3 records may not pass, and the budget is 50% (amount_not_negative 3). "
+        "Nothing of this was applied; the other tables went on. Fix the rule or the contract and run silver again, or "
+        "let such records go to quarantine: lakehouse silver --accept-rejects mysql_orders."
     )
     assert sorted(told.rows(OUTBOX_FEED, "total_amount")) == [1]
-    (result,) = warehouse.read(RESULTS.name).where("rule = 'poison_budget'").collect()
+    (result,) = warehouse.read(RESULTS.name).where("rule = 'max_reject_ratio'").collect()
     assert (result["feed"], result["evaluated"], result["failed"], result["passed"]) == (FEED, 3, 3, False)
     apply.run(warehouse.spark, chosen, budgeted, run_id="second", accepted=[FEED])
     assert len(told.entries(FEED)) == 3
@@ -196,13 +196,13 @@ def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
 
 
 def test_few_rejects_are_within_the_budget(contracts: Contracts) -> None:
-    feed = with_budget(contracts, PoisonBudget(share=0.5, records=2)).feeds[FEED]
+    feed = with_budget(contracts, MaxRejectRatio(share=0.5, records=2)).feeds[FEED]
     rejected = {"judged": 2, "failed_rules": {"amount_not_negative": 2}, "quarantined": 2, "changes": 0, "truncates": 0}
     assert suspended.suspension_of(feed, [AMOUNT], [rejected]) is None  # type: ignore[list-item]
     more = {**rejected, "quarantined": 3, "changes": 3}
     assert suspended.suspension_of(feed, [AMOUNT], [more]) is None  # type: ignore[list-item]
     assert suspended.suspension_of(feed, [AMOUNT], [{**more, "quarantined": 4}]) is not None  # type: ignore[list-item]
-    without = feed.model_copy(update={"poison_budget": None})
+    without = feed.model_copy(update={"max_reject_ratio": None})
     assert suspended.suspension_of(without, [AMOUNT], [{**more, "changes": 0}]) is None  # type: ignore[list-item]
 
 
@@ -231,10 +231,10 @@ def test_what_says_nothing_of_values_is_blamed_on_no_rule(
         asked.append(len(asked))
         if len(asked) > 2:  # the records by themselves could be read again, the rule could not be asked
             raise OSError("No space left on device")
-        with held(rows) as kept:
+        with materialized(rows) as kept:
             yield kept
 
-    monkeypatch.setattr(micro_batch, "held", full)
+    monkeypatch.setattr(micro_batch, "materialized", full)
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         told.tell(outbox_event(1, 20, 2.0, key=2))
     assert len(asked) == 3

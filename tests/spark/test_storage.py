@@ -21,7 +21,7 @@ from lakehouse.errors import LakehouseError, TableError
 from lakehouse.failures import storage_error
 from lakehouse.spark.streams import run_until_done
 from lakehouse.spark.tables import Warehouse
-from silver.micro_batch import Job, apply_batch
+from silver.micro_batch import SilverJob, apply_batch
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import read, write
 
@@ -64,7 +64,7 @@ def records(warehouse: Warehouse, folder: Path) -> DataFrame:
 
 def silver(warehouse: Warehouse, contracts: Contracts) -> None:
     """Silver's stream of one source."""
-    job = Job("postgres", contracts, warehouse.address, "run")
+    job = SilverJob("postgres", contracts, warehouse.address, "run")
 
     def start(source: str) -> StreamingQuery:
         return (

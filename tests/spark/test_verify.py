@@ -166,7 +166,7 @@ def test_each_damage_is_named_alone(copied: Warehouse, contracts: Contracts, dam
     damage(copied, contracts)
     account = account_of(copied, "postgres")
     kind, sentence = DAMAGES[damage]
-    assert set(account.findings) - {"waiting"} == {kind}
+    assert set(account.findings) - {"pending"} == {kind}
     said = verify.sentences(account)
     assert said[0] == sentence
     assert said[1 if account.findings[kind].number == 1 else 2].startswith("  Next: ")
@@ -209,7 +209,7 @@ def test_what_waits_and_what_was_skipped_by_command_is_told(
     assert code == 0
     assert answer["sources"]["postgres"]["sentences"] == [
         f"topic {HEARTBEATS}, partition 0: offsets 5 to 7 were skipped by command (ops.batches says why).",
-        "7 records of bronze wait for silver. Next: lakehouse silver",
+        "7 records of bronze are pending for silver. Next: lakehouse silver",
     ]
 
 
@@ -220,11 +220,11 @@ def test_a_second_pass_of_silver_is_counted_alone(copied: Warehouse) -> None:
     copied.append("ops.batches", anew.where("batch < 2"))
     assert {row["checkpoint"] for row in audit_now(copied, "postgres").collect()} == {"anew"}, "it wrote last"
     account = account_of(copied, "postgres")
-    assert {kind: found.records for kind, found in account.findings.items()} == {"waiting": 41}
+    assert {kind: found.records for kind, found in account.findings.items()} == {"pending": 41}
     metadata = Path(copied.checkpoint("silver/postgres")) / "metadata"
     metadata.parent.mkdir(parents=True)
     metadata.write_text('{"id": "never seen"}')
-    assert {kind: found.records for kind, found in account_of(copied, "postgres").findings.items()} == {"waiting": 125}
+    assert {kind: found.records for kind, found in account_of(copied, "postgres").findings.items()} == {"pending": 125}
 
 
 def test_a_long_list_is_cut_and_counted(copied: Warehouse) -> None:

@@ -70,7 +70,7 @@ class Shop:
         shutil.rmtree(self.warehouse.path(f"silver.{feed}"))
         ensure_tables(self.warehouse, self.contracts)
 
-    def run(self, run_id: str, contracts: Contracts | None = None, *, full_refresh: bool = False) -> build.Outcome:
+    def run(self, run_id: str, contracts: Contracts | None = None, *, full_refresh: bool = False) -> build.GoldOutcome:
         return build.run(
             self.warehouse.spark,
             self.chosen,

@@ -36,11 +36,11 @@ class PublishedShop(Shop):
     def progress_topic(self) -> str:
         return self.contracts.gold.publication.progress_topic
 
-    def publish(self, contracts: Contracts | None = None, **how: Any) -> publish.Outcome:
+    def publish(self, contracts: Contracts | None = None, **how: Any) -> publish.PublishOutcome:
         return publish.run(self.warehouse.spark, self.chosen, contracts or self.contracts, **how)
 
-    def waiting(self, **how: Any) -> int:
-        return publish.waiting(self.warehouse, self.chosen, self.contracts, **how)
+    def pending(self, **how: Any) -> int:
+        return publish.pending(self.warehouse, self.chosen, self.contracts, **how)
 
     def records(self) -> list[Record]:
         """Every committed record of the topic."""

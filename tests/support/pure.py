@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lakehouse.contracts.models import Feed
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record as Message
-from silver.order.fold import Folded, PlacedEvent, cells_of, fold
+from silver.order.fold import Folded, PlacedEvent, fold, versioned_columns
 from silver.order.history import History, epoch_rows, history, with_new_epochs
 from silver.order.position import (
     END_OF_SNAPSHOT,
@@ -50,7 +50,7 @@ class Read(NamedTuple):
 
 @dataclass
 class PureSilver:
-    """One feed's silver: it is told batches, and has rows. What waits in quarantine is what has a negative amount."""
+    """One feed's silver: it is told batches, and has rows. What goes to quarantine is what has a negative amount."""
 
     feed: Feed
     state: State = field(default_factory=State)
@@ -111,15 +111,15 @@ class PureSilver:
     def rows(self) -> Rows:
         """The rows that all records lead to; None: deleted."""
         read, folded = self.folded()
-        cells = cells_of(self.feed)
+        column_versions = versioned_columns(self.feed)
         found: dict[tuple[Any, ...], Mapping[str, Any] | None] = {}
         for key, row in folded.rows.items():
             if row.last.is_delete:
                 found[key] = None
                 continue
             values = dict(zip(self.feed.columns, read[row.last.number].event.row or (), strict=True))
-            for column in cells:
-                said = row.cells[column]
+            for column in column_versions:
+                said = row.column_versions[column]
                 values[column] = None if said is None else self._value(read[said[0]].event, column)
             found[key] = values
         return found

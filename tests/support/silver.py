@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 from bronze.events import events_table
 from lakehouse.batches import batches
 from lakehouse.contracts.models import Contracts, Expectation
-from lakehouse.spark.materialized import held
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse, small_table
 from silver import quarantine
 from silver.audit import read_state
 from silver.batch.outcome import FeedBatch
 from silver.batch.rederive import keys_of, rederive
 from silver.decisions import Request, ask, carry_out
-from silver.micro_batch import Job, apply_batch, resume
+from silver.micro_batch import SilverJob, apply_batch, resume
 from silver.order.history import history
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
@@ -44,9 +44,9 @@ def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: Data
     apply_batch(records, batch, job=job_of(warehouse, contracts, source))
 
 
-def job_of(warehouse: Warehouse, contracts: Contracts, source: str, *, accepted: Iterable[str] = ()) -> Job:
+def job_of(warehouse: Warehouse, contracts: Contracts, source: str, *, accepted: Iterable[str] = ()) -> SilverJob:
     """The job of a source, as a run of the tests."""
-    return Job(source, contracts, warehouse.address, "test", frozenset(accepted))
+    return SilverJob(source, contracts, warehouse.address, "test", frozenset(accepted))
 
 
 @dataclass
@@ -78,12 +78,12 @@ def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: 
             rows=[],
             run="test",
             state=state,
-            standing=quarantine.standing(warehouse, source, {}),
+            quarantine_state=quarantine.quarantine_state(warehouse, source, {}),
             checkpoint=checkpoint,
         )
         keys = keys_of(bronze.where(F.col("topic").isin(*topics)), feed)
         none = small_table(warehouse.spark, [], "topic STRING, topic_id STRING, partition INT, offset BIGINT")
-        with ExitStack() as stack, held(keys) as all_keys:
+        with ExitStack() as stack, materialized(keys) as all_keys:
             found = rederive(batch, all_keys, history(feed, [], state), none, stack)
             anew.moved += sum(found.moved.values())
             if feed.sequence_by == "source_position":

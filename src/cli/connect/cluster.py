@@ -252,7 +252,7 @@ def _end_with_refusals(refused: Sequence[FieldError], at: Worker, *, as_json: bo
     wide_console(stderr=True).print(shown)
     error = ConnectError(
         f"{len(refused)} options are refused by their connectors. Nothing was deployed.",
-        remedy="Mend them. An error of database.hostname means that Kafka Connect cannot reach the database.",
+        remedy="Fix them. An error of database.hostname means that Kafka Connect cannot reach the database.",
     )
     if not as_json:
         raise error
@@ -274,7 +274,7 @@ def _end_with_states(
     if failed:
         error = ConnectError(
             f"{len(failed)} of {len(found)} connectors have failed: {', '.join(failed)}.",
-            remedy=f"Mend what the trace names, then: lakehouse connect restart {failed[0]}",
+            remedy=f"Fix what the trace names, then: lakehouse connect restart {failed[0]}",
         )
     elif late:
         error = ConnectError(

@@ -180,7 +180,7 @@ def _failure(state: State | None, name: str) -> ConnectError | None:
         return None
     return ConnectError(
         f"The offsets of {name} are changed, and it has failed since: {state.first_line}",
-        remedy=f"Mend that, or put back what you saved: lakehouse connect offsets set {name} --to-file FILE",
+        remedy=f"Fix that, or put back what you saved: lakehouse connect offsets set {name} --to-file FILE",
     )
 
 

@@ -262,7 +262,7 @@ def _from_decimal_schema(schema: FieldSchema) -> Guess:
     if precision is None:
         return Guess(
             f"DECIMAL({MOST_DIGITS},{scale})",
-            "a Decimal in the events' schema, which tells its scale alone: check the precision",
+            "a Decimal in the events' schema, which states its scale alone: check the precision",
             decimals="precise",
         )
     if precision > MOST_DIGITS:

@@ -199,7 +199,7 @@ def _events(topic: str, readings: Sequence[Event | NoEvent], seen: str) -> Seque
     if not envelopes:
         others = [reading for reading in readings if isinstance(reading, NoEvent)]
         most_frequent = Counter(others).most_common(1)[0][0] if not events else NoEvent.TOMBSTONE
-        raise SettingsError(f"Nothing in {topic} tells of a row. {seen}.", remedy=_REMEDIES[most_frequent])
+        raise SettingsError(f"Nothing in {topic} states a row. {seen}.", remedy=_REMEDIES[most_frequent])
     envelope = envelopes.most_common(1)[0][0]
     return [event for event in events if event.envelope == envelope]
 
@@ -214,7 +214,7 @@ def _table_key(topic: str, events: Sequence[Event]) -> _Key:
     fields = tuple(dict.fromkeys(field for key in keys for field in key))
     if not fields:
         raise SettingsError(
-            f"The events of {topic} have no key: silver could not tell which row a change is about.",
+            f"The events of {topic} have no key: silver could not know which row a change is about.",
             remedy="Give the table a primary key, or the connector message.key.columns, and take a new snapshot.",
         )
     return _Key(fields, f"the key of {len(keys)} of {len(events)} events")
@@ -299,7 +299,7 @@ def _table_of_source(events: Sequence[Event], kind: str) -> _Said | None:
     if len(set(names)) != 1 or not _is_table_name(names[0]):
         return None
     return _Said(
-        names[0], f"in {len(names)} of {len(events)} events; a record of another table waits in quarantine: check"
+        names[0], f"in {len(names)} of {len(events)} events; a record of another table goes to quarantine: check"
     )
 
 

@@ -44,7 +44,7 @@ MOST_RECORDS, SECONDS = 500, 10.0
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _Range:
     """A part of a partition: from an offset to before another, and the most records to take of it."""
 
     partition: int
@@ -105,11 +105,11 @@ def _read(
     # A partition that is taken whole has no second half.
     tails = {number: share // 2 for number, share in shares.items() if share < _size(partition_ends[number])}
     heads = [
-        _Stretch(number, at.earliest, at.latest - tails.get(number, 0), shares[number] - tails.get(number, 0))
+        _Range(number, at.earliest, at.latest - tails.get(number, 0), shares[number] - tails.get(number, 0))
         for number, at in partition_ends.items()
     ]
     rests = [
-        _Stretch(number, partition_ends[number].latest - tail, partition_ends[number].latest, tail)
+        _Range(number, partition_ends[number].latest - tail, partition_ends[number].latest, tail)
         for number, tail in tails.items()
         if tail
     ]
@@ -149,14 +149,14 @@ def _own_config() -> Mapping[str, object]:
     }
 
 
-def _take(consumer: Consumer, topic: str, stretches: Sequence[_Stretch], deadline: float) -> list[Message]:
+def _take(consumer: Consumer, topic: str, ranges: Sequence[_Range], deadline: float) -> list[Message]:
     """The records of these stretches, until all are read to their end or the time is over. Raises KafkaException."""
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka import KafkaException, TopicPartition
 
-    taken: dict[int, list[Message]] = {stretch.partition: [] for stretch in stretches}
-    open_ones = {stretch.partition: stretch for stretch in stretches}
-    consumer.assign([TopicPartition(topic, stretch.partition, stretch.first) for stretch in stretches])
+    taken: dict[int, list[Message]] = {span.partition: [] for span in ranges}
+    open_ones = {span.partition: span for span in ranges}
+    consumer.assign([TopicPartition(topic, span.partition, span.first) for span in ranges])
     while open_ones and (left := deadline - time.monotonic()) > 0:
         for message in consumer.consume(num_messages=100, timeout=min(left, 0.5)):
             number = message.partition()
@@ -165,11 +165,11 @@ def _take(consumer: Consumer, topic: str, stretches: Sequence[_Stretch], deadlin
                 raise KafkaException(error)
             if number not in open_ones:
                 continue
-            stretch, offset = open_ones[number], message.offset() or 0
-            if error is None and offset < stretch.end:
+            span, offset = open_ones[number], message.offset() or 0
+            if error is None and offset < span.end:
                 taken[number].append(message)
             # Aborted records and markers leave gaps: the end is also where a record lies at or behind it.
-            if error is not None or len(taken[number]) == stretch.most or offset >= stretch.end - 1:
+            if error is not None or len(taken[number]) == span.most or offset >= span.end - 1:
                 del open_ones[number]
                 consumer.incremental_unassign([TopicPartition(topic, number)])
     consumer.unassign()

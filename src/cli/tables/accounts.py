@@ -16,23 +16,23 @@ from bronze.events import events_table
 from bronze.offsets import steps_in
 from lakehouse.batches import BATCHES, Layer
 from lakehouse.findings import COLUMNS, joined
-from lakehouse.kafka.ranges import PLACE, overlaid
-from lakehouse.spark.materialized import held
+from lakehouse.kafka.ranges import TOPIC_PARTITION, overlaid
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse, small_table
 from silver import conservation as of_silver
-from silver.audit import waiting_ranges
+from silver.audit import pending_ranges
 from silver.order.state import job_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
 MOST_OF_A_KIND = 20
-WAITING = "waiting"
+PENDING = "pending"
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of a kind: how many, of how many records, and the first MOST_OF_A_KIND (of WAITING all)."""
+    """The findings of a kind: how many, of how many records, and the first MOST_OF_A_KIND (of PENDING all)."""
 
     number: int
     records: int
@@ -57,7 +57,7 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
     of_source = _now(warehouse, "bronze").where(F.col("source") == source)
     planned = planned_of(of_source)
     checkpoint = warehouse.checkpoint_id(job_name(source)) or ""
-    stopped = waiting_ranges(_now(warehouse, "silver"), source=source, checkpoint=checkpoint)
+    stopped = pending_ranges(_now(warehouse, "silver"), source=source, checkpoint=checkpoint)
     name = events_table(source).name
     events = warehouse.read(name, version=warehouse.version(name))
     kinds = {
@@ -65,10 +65,10 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
         "asked": of_bronze.asked_ranges(planned),
         "skipped": of_bronze.skipped_ranges(steps_in(of_source)),
         "counted": of_silver.counted_ranges(audit),
-        "held": stopped,
+        "suspended": stopped,
     }
     around = of_silver.with_counted_to(of_bronze.with_surroundings(overlaid(kinds)))
-    with held(around) as ranges, held(of_bronze.short_batches(ranges, planned)) as short:
+    with materialized(around) as ranges, materialized(of_bronze.short_batches(ranges, planned)) as short:
         came_to = of_silver.came_to(ranges).collect()[0]["came_to"]
         found = [
             of_bronze.stored_twice(ranges),
@@ -76,7 +76,7 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
             of_bronze.never_read(ranges),
             of_bronze.known_skips(ranges),
             of_silver.not_counted(ranges, came_to=came_to),
-            of_silver.held_back(ranges),
+            of_silver.suspended_records(ranges),
             of_silver.counted_twice(ranges),
             of_silver.unbalanced(audit),
         ]
@@ -125,7 +125,7 @@ def _now(warehouse: Warehouse, layer: Layer) -> DataFrame:
 
 def _first_of_each_kind(findings: DataFrame) -> DataFrame:
     of_kind = Window.partitionBy("kind")
-    in_order = of_kind.orderBy(*PLACE, "first", "batch")
+    in_order = of_kind.orderBy(*TOPIC_PARTITION, "first", "batch")
     return (
         findings.withColumns(
             {
@@ -134,7 +134,7 @@ def _first_of_each_kind(findings: DataFrame) -> DataFrame:
                 "row": F.row_number().over(in_order),
             }
         )
-        .where((F.col("row") <= MOST_OF_A_KIND) | (F.col("kind") == WAITING))
+        .where((F.col("row") <= MOST_OF_A_KIND) | (F.col("kind") == PENDING))
         .orderBy("kind", "row")
     )
 
@@ -151,12 +151,13 @@ def _by_kind(rows: Sequence[Row]) -> dict[str, Findings]:
 def _places(totals: Sequence[Row], findings: Mapping[str, Findings]) -> list[Mapping[str, Any]]:
     """Of every topic-partition PLACE, the counts of the batch audit, and how many records wait for silver."""
     counts: dict[tuple[Any, ...], dict[str, int]] = {
-        tuple(row[name] for name in PLACE): {count: row[count] for count in of_silver.COUNTED} for row in totals
+        tuple(row[name] for name in TOPIC_PARTITION): {count: row[count] for count in of_silver.COUNTED}
+        for row in totals
     }
-    waits = findings[WAITING].shown if WAITING in findings else ()
-    waiting = {tuple(one[name] for name in PLACE): one["records"] for one in waits}
+    waits = findings[PENDING].shown if PENDING in findings else ()
+    pending = {tuple(one[name] for name in TOPIC_PARTITION): one["records"] for one in waits}
     nothing = dict.fromkeys(of_silver.COUNTED, 0)
     return [
-        {**dict(zip(PLACE, place, strict=True)), **counts.get(place, nothing), WAITING: waiting.get(place, 0)}
-        for place in sorted({*counts, *waiting})
+        {**dict(zip(TOPIC_PARTITION, place, strict=True)), **counts.get(place, nothing), PENDING: pending.get(place, 0)}
+        for place in sorted({*counts, *pending})
     ]

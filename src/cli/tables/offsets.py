@@ -17,7 +17,7 @@ from lakehouse.kafka.broker import partitions
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
-    from bronze.offsets import Known, Standing, Step
+    from bronze.offsets import Known, SourceOffsets, Step
     from lakehouse.spark.tables import Warehouse
 
 app = typer.Typer(name="offsets", help="Where a source stands on its topics, and moving it.", no_args_is_help=True)
@@ -33,35 +33,35 @@ def show(chosen: Chosen, source: SourceName) -> None:
 
     Example: lakehouse offsets show postgres --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    from bronze.offsets import standing_of
+    from bronze.offsets import offsets_of_source
 
     contract = _source(chosen, source)
     steps = Steps(wide_console(stderr=True))
     known = partitions(chosen.settings.kafka())
     warehouse = opened(chosen, steps)
     with steps.step("offsets", f"looking where {source} stands"):
-        standing = standing_of(warehouse, chosen.settings.kafka(), source, contract, known=known)
+        source_offsets = offsets_of_source(warehouse, chosen.settings.kafka(), source, contract, known=known)
     rows = [
         {
             "topic": place.topic,
             "partition": place.number,
-            "earliest": standing.ends[place].earliest,
+            "earliest": source_offsets.ends[place].earliest,
             "next": offset,
-            "latest": standing.ends[place].latest,
-            "waiting": max(standing.ends[place].latest - offset, 0),
-            "gone": max(standing.ends[place].earliest - offset, 0),
+            "latest": source_offsets.ends[place].latest,
+            "pending": max(source_offsets.ends[place].latest - offset, 0),
+            "gone": max(source_offsets.ends[place].earliest - offset, 0),
         }
-        for place, offset in sorted(standing.following.items())
+        for place, offset in sorted(source_offsets.following.items())
     ]
     if chosen.as_json:
-        answer(chosen.command, {"source": source, "changes": standing.change, "partitions": rows})
+        answer(chosen.command, {"source": source, "changes": source_offsets.change, "partitions": rows})
         return
     table = _table(f"Source {source}", *rows[0])
     for row in rows:
         table.add_row(*[str(value) for value in row.values()])
     console = wide_console()
     console.print(table)
-    console.print(_next_step(source, standing), highlight=False, markup=False, soft_wrap=True)
+    console.print(_next_step(source, source_offsets), highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command(name="set")
@@ -168,11 +168,11 @@ def _source(chosen: Chosen, name: str) -> Source:
     return sources[name]
 
 
-def _next_step(source: str, standing: Standing) -> str:
-    gone = any(offset < standing.ends[place].earliest for place, offset in standing.following.items())
+def _next_step(source: str, source_offsets: SourceOffsets) -> str:
+    gone = any(offset < source_offsets.ends[place].earliest for place, offset in source_offsets.following.items())
     if gone:
         return f"Records are gone. Next: lakehouse offsets set {source} --to earliest --only-gaps"
-    return f"Next: lakehouse bronze to read what waits, lakehouse offsets set {source} --to … to move."
+    return f"Next: lakehouse bronze to read what is pending, lakehouse offsets set {source} --to … to move."
 
 
 def _table(title: str, *columns: str) -> Table:

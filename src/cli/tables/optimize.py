@@ -10,7 +10,7 @@ from rich.table import Table
 from cli.opening import at_work, opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import answer
-from lakehouse.spark.materialized import forget_held_rows
+from lakehouse.spark.materialized import forget_materialized
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def optimize(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
                 lease.check()
                 note.now(name)
                 done.append(carried_out(warehouse, name, retention_hours=retention_hours))
-            forget_held_rows(warehouse.spark, warehouse.checkpoints)
+            forget_materialized(warehouse.spark, warehouse.checkpoints)
             forget_old_rows(warehouse)
             files = sum(one.files_before for one in done), sum(one.files_after for one in done)
             note(f"{files[0]:,} files before, {files[1]:,} after")

@@ -1,4 +1,4 @@
-"""`lakehouse quality`: how the rules of the gates came out, what waits in quarantine, and the Data Docs of both."""
+"""`lakehouse quality`: how the rules of the gates came out, what goes to quarantine, and the Data Docs of both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakehouse.failures import storage_errors
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
-    from lakehouse.quality.results import Outcome
+    from lakehouse.quality.results import RuleOutcome
     from lakehouse.spark.tables import Warehouse
 
 app = typer.Typer(
@@ -48,7 +48,7 @@ def _group() -> None:
 @app.command()
 @with_job_options
 def report(chosen: Chosen, run: Run = LAST, feed: FeedName = None, data_docs: DataDocs = None) -> None:
-    """Show how every rule came out in a run, what waits in quarantine, and write the Data Docs. Needs no broker.
+    """Show how every rule came out in a run, what goes to quarantine, and write the Data Docs. Needs no broker.
 
     Keys of rows that fail are named, and nothing else of a row; nothing of a column that is marked `sensitive`.
 
@@ -67,7 +67,7 @@ def report(chosen: Chosen, run: Run = LAST, feed: FeedName = None, data_docs: Da
         steps.step("quality", "reading the results") as note,
     ):
         outcomes = outcomes_of(warehouse, chosen.contracts, run=None if run == LAST else run, feed=feed)
-        waiting = quarantined(warehouse, feed=feed)
+        pending = quarantined(warehouse, feed=feed)
         note(f"{len(outcomes)} results of run {outcomes[0].result.run}")
     folder = data_docs or default_folder(warehouse)
     index = None
@@ -79,13 +79,13 @@ def report(chosen: Chosen, run: Run = LAST, feed: FeedName = None, data_docs: Da
         results = [as_json(outcome) for outcome in outcomes]
         answer(
             chosen.command,
-            {"run": outcomes[0].result.run, "results": results, "quarantine": waiting, "data_docs": index},
+            {"run": outcomes[0].result.run, "results": results, "quarantine": pending, "data_docs": index},
         )
         return
-    _show(outcomes, waiting, index)
+    _show(outcomes, pending, index)
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: RuleOutcome) -> dict[str, Any]:
     """A result as it is stored."""
     result = outcome.result
     more = {"table": result.table, "share": result.share, "evaluated_at": outcome.evaluated_at.isoformat()}
@@ -105,14 +105,14 @@ def quarantined(warehouse: Warehouse, *, feed: str | None) -> Sequence[Mapping[s
     return [row.asDict() for row in counts.agg(F.count(F.lit(1)).alias("records")).orderBy(*by).collect()]
 
 
-def _show(outcomes: Sequence[Outcome], waiting: Sequence[Mapping[str, Any]], index: Path | None) -> None:
+def _show(outcomes: Sequence[RuleOutcome], pending: Sequence[Mapping[str, Any]], index: Path | None) -> None:
     from lakehouse.report import gate_results, records_by_feed
 
     console = wide_console()
     for table in gate_results([outcome.result for outcome in outcomes]):
         console.print(table)
         console.print()
-    console.print(records_by_feed(waiting))
+    console.print(records_by_feed(pending))
     if index is None:
         said = "No Data Docs were written: the warehouse is no local folder. Pass --data-docs FOLDER."
     else:

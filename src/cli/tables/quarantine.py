@@ -262,7 +262,7 @@ def _carry_out(chosen: Chosen, warehouse: Warehouse, steps: Steps, decision: Dec
     from lakehouse.spark.lease import this_process
     from silver.decisions import Request, carry_out
     from silver.decisions import ask as write_down
-    from silver.micro_batch import Job
+    from silver.micro_batch import SilverJob
 
     by = this_process(run_id=chosen.run_id, command=chosen.command).user
     request = Request(decision.state, by, decision.why, chosen.run_id)
@@ -270,7 +270,7 @@ def _carry_out(chosen: Chosen, warehouse: Warehouse, steps: Steps, decision: Dec
     with at_work(chosen, warehouse, steps), steps.step(chosen.command.split(" ")[-1], "carrying it out") as note:
         write_down(warehouse, request, chosen=_condition(chosen, decision.narrowed))
         for source in chosen.contracts.topics.sources if decision.state != "discarded" else ():
-            job = Job(source, chosen.contracts, warehouse.address, chosen.run_id)
+            job = SilverJob(source, chosen.contracts, warehouse.address, chosen.run_id)
             came_to |= carry_out(warehouse, job)
         note(_outcomes(came_to) or "written down")
     return came_to

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakehouse.spark.tables import Warehouse
 
 # What is told, and is no error.
-HARMLESS = ("held", "skipped", "waiting")
+HARMLESS = ("pending", "skipped", "suspended")
 _SOURCE = typer.Option("--source", metavar="SOURCE", help="Only this source. [default: all]", show_default=False)
 
 
@@ -120,7 +120,9 @@ def topic_sentences(comparison: Comparison | None) -> list[str]:
     if said:
         said.append("  Next: lakehouse publish")
     if comparison.behind:
-        said.append(f"{_number(comparison.behind, 'commit')} of gold wait for publication. Next: lakehouse publish")
+        said.append(
+            f"{_number(comparison.behind, 'commit')} of gold are pending for publication. Next: lakehouse publish"
+        )
     if comparison.orders and not comparison.differing:
         said.append(f"Topic {comparison.topic} has the {_number(comparison.orders, 'order')} of gold, and no other.")
     return said
@@ -144,8 +146,8 @@ def sentences(account: Account) -> list[str]:
     again = _made_again(account)
     said = []
     for kind, found in sorted(account.findings.items(), key=lambda item: (item[0] in HARMLESS, item[0])):
-        if kind == "waiting":
-            said.append(f"{_number(found.records, 'record')} of bronze wait for silver. Next: lakehouse silver")
+        if kind == "pending":
+            said.append(f"{_number(found.records, 'record')} of bronze are pending for silver. Next: lakehouse silver")
             continue
         for one in found.shown:
             said.append(f"{_where(one, again)}: {_SENTENCES[kind].format(**_words(one, account.source))}.")
@@ -199,10 +201,10 @@ def _table(account: Account) -> Table:
         title=f"Source {account.source}", title_justify="left", title_style="bold", header_style="dim", box=None
     )
     table.add_column("topic", overflow="fold")
-    for column in ("partition", *COUNTED, "waiting"):
+    for column in ("partition", *COUNTED, "pending"):
         table.add_column(column, justify="right", overflow="fold")
     for place in account.places:
-        numbers = [f"{place[column]:,}" for column in (*COUNTED, "waiting")]
+        numbers = [f"{place[column]:,}" for column in (*COUNTED, "pending")]
         table.add_row(_topic(place, again), str(place["partition"]), *numbers)
     return table
 
@@ -262,18 +264,18 @@ _SENTENCES = {
     "stored_twice": "{offsets} {is_} in bronze.{source}_events more than once",
     "never_read": "{offsets} {was} never read: between two batches of bronze, and not skipped by command",
     "skipped": "{offsets} {was} skipped by command (ops.batches says why)",
-    "held": "{offsets} {was} not applied: gate 1 has suspended the table (`suspended` in ops.batches says why)",
+    "suspended": "{offsets} {was} not applied: gate 1 has suspended the table (`suspended` in ops.batches says why)",
     "not_counted": "{offsets} {is_} in bronze, and silver has passed over {them}",
     "counted_twice": "{offsets} {was} counted by more than one batch of silver",
     "unbalanced": "batch {batch} of silver, {span}, read {said:,} records and accounts for {found:,}",
     "read_otherwise": "batch {batch} of silver, {span}, read {said:,} records where there are {found:,}",
 }
-_ANEW = "make silver anew from bronze (docs/verify.md)."
+_ANEW = "rebuild silver from bronze (docs/verify.md)."
 _AGAIN = (
     "while the topic has {them}: lakehouse offsets set {source} --topic {topic} --partition {partition} --to {first}"
 )
 _NEXT = {
-    "held": "lakehouse silver tries again; docs/quality.md says how a table goes on.",
+    "suspended": "lakehouse silver tries again; docs/quality.md says how a table goes on.",
     "missing": f"{_AGAIN}, then lakehouse bronze; then {_ANEW}",
     "stored_twice": "DESCRIBE HISTORY of bronze.{source}_events says what wrote {them}; silver is as it should be.",
     "never_read": f"{_AGAIN}, then lakehouse run.",

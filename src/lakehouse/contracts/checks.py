@@ -132,7 +132,7 @@ def _not_told_apart(feed: FeedTopics, other: FeedTopics) -> str | None:
     if "outbox" in (feed.envelope, other.envelope):
         return "and records of an outbox do not name their table"
     if not all(one.tables or one.table_patterns for one in (feed, other)):
-        return "so both need `tables` or `table_patterns`: they tell the records apart"
+        return "so both need `tables` or `table_patterns`: they distinguish the records"
     if feed.other_tables != other.other_tables:
         return "so both need the same `other_tables`"
     both = [*{*feed.tables} & {*other.tables}]
@@ -257,7 +257,7 @@ def _table_of_outbox(here: tuple[str, ...], table: SilverTable) -> Iterator[Mist
         what = "outbox events carry no position: write kafka_offset"
         yield Mistake(TABLES, (*here, "sequence_by"), what)
     if table.append_only:
-        yield Mistake(TABLES, (*here, "append_only"), "an outbox tells of rows by their key: name it in `keys`")
+        yield Mistake(TABLES, (*here, "append_only"), "an outbox states rows by their key: name it in `keys`")
     elif len([key for key in table.keys if key in table.columns and table.columns[key].from_topic is None]) != 1:
         what = "an outbox feed has exactly one key: the aggregateid stands for it where the payload lacks it"
         yield Mistake(TABLES, (*here, "keys"), what)

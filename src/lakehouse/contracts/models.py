@@ -71,7 +71,7 @@ class FeedTopics(Model):
     topic_patterns: tuple[Pattern, ...] = Field(default=(), strict=False)
     """More topics, as regular expressions that match whole names. Each must match a topic of the broker."""
     envelope: Literal["table", "outbox"]
-    """table: changes of a table's rows. outbox: events of an outbox table. Their shape each record tells itself."""
+    """table: changes of a table's rows. outbox: events of an outbox table. Each record shows its own shape."""
     tables: tuple[TableName, ...] = Field(default=(), strict=False)
     """The tables that the records may be of, as Debezium's `table.include.list` names them: `schema.table` of
     PostgreSQL, `database.table` of MySQL and MariaDB. Feeds that share a topic are told apart by them. A record whose
@@ -85,7 +85,7 @@ class FeedTopics(Model):
     """Of an outbox whose table is read without the EventRouter: the `aggregatetype`s of this feed; default: all."""
     snapshots: Literal["full", "partial"] = "full"
     """partial: the connector's snapshots may leave out rows (`snapshot.select.statement.overrides`), so they never
-    tell that a row is gone."""
+    state that a row is gone."""
     unavailable_value_placeholder: str = Field(default="__debezium_unavailable_value", min_length=1)
     """The connector's `unavailable.value.placeholder`: stands for a large value that a change did not touch."""
     decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
@@ -197,13 +197,13 @@ class Column(Model):
         return {"anyOf": [whole["properties"]["type"], whole]}
 
 
-class PoisonBudget(Model):
-    """How many of a batch's records may be rejected before the table is stopped: beyond both numbers it is."""
+class MaxRejectRatio(Model):
+    """How many of a batch's records may be rejected before the table is suspended: beyond both numbers it is."""
 
     share: float = Field(gt=0, le=1, strict=False)
     """Of the changes and truncates of a batch."""
     records: int = Field(default=0, ge=0)
-    """So many never stop the table: a small batch may be all bad."""
+    """So many never suspend the table: a small batch may be all bad."""
 
 
 class SilverTable(Model):
@@ -212,17 +212,17 @@ class SilverTable(Model):
     keys: tuple[Name, ...] = Field(default=(), strict=False)
     """The columns that make up the key. A table without a primary key has a declared one, or is `append_only`."""
     append_only: bool = False
-    """The table is the list of its changes, one row each: for a table in which no column tells one row from another."""
+    """The table is the list of its changes, one row each: for a table without columns that identify a row."""
     sequence_by: Literal["source_position", "kafka_offset"]
     """source_position: the database's own order. kafka_offset: for feeds whose events carry no position."""
     payload: Literal["full", "partial"] = "full"
     """Of an outbox: whether every event is a whole row, or leaves the columns that it does not name as they are."""
     apply_as_deletes: tuple[str, ...] = Field(default=(), strict=False)
     """Of an outbox: the event types that delete the row. In a table feed the operation `d` does."""
-    poison_budget: PoisonBudget | None = None
-    """Beyond it, nothing of the batch is applied and the table is stopped; default: any number may be rejected."""
+    max_reject_ratio: MaxRejectRatio | None = None
+    """Beyond it, nothing of the batch is applied and the table is suspended; default: any number may be rejected."""
     max_record_bytes: int = Field(default=8_000_000, ge=1)
-    """A record whose key and value have more bytes waits in quarantine, unless it deletes its row. So a row of silver
+    """A record whose key and value have more bytes goes to quarantine, unless it deletes its row. So a row of silver
     fits the published topic: its `max_message_bytes` is higher by 65,536 at least."""
     columns: dict[Name, Column] = Field(min_length=1)
 

@@ -104,7 +104,7 @@ def require_topics(connection: KafkaConnection, source: Source, *, known: Mappin
         absent = "; ".join([*(_absent(topic, known) for topic in missing), *idle])
         raise TopicMissingError(
             f"The broker at {connection.bootstrap_servers} does not have: {absent}.",
-            remedy="Start the connector that publishes there, create the topic, or mend bronze/topics.yaml.",
+            remedy="Start the connector that publishes there, create the topic, or fix bronze/topics.yaml.",
         )
 
 

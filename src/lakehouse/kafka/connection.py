@@ -129,7 +129,7 @@ def load_connection(
     except yaml.YAMLError as error:
         line, _why = place_and_reason(error, text)  # the reason can quote the file
         raise SettingsError(
-            f"{file}:{line}: not valid YAML.", remedy="Mend the syntax; text with signs needs quotes."
+            f"{file}:{line}: not valid YAML.", remedy="Fix the syntax; text with signs needs quotes."
         ) from None
     if not isinstance(raw, dict):
         raise SettingsError(f"{file}: not a map of settings.", remedy=f"It may have: {', '.join(_fields())}.")
@@ -142,7 +142,7 @@ def load_connection(
     except ValidationError as error:
         problems = {_problem(problem["type"], problem["loc"], problem["msg"]): None for problem in error.errors()}
         sentences = [f"{file}:{_line_of(root, key)}: {f'{key}: ' if key else ''}{what}" for key, what in problems]
-        raise SettingsError("\n".join(sentences), remedy="Mend it and run the command again.") from None
+        raise SettingsError("\n".join(sentences), remedy="Fix it and run the command again.") from None
     _check_pem_files(connection, file)
     return connection
 

@@ -82,7 +82,7 @@ def _offsets(
 
     if not wanted:
         return {}
-    with _errors(connection, "tell its offsets"):
+    with _errors(connection, "state its offsets"):
         admin = kept.client if kept else _admin(connection)
         listed = admin.list_offsets(
             {TopicPartition(place.topic, place.number): spec for place, spec in wanted.items()},

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lakehouse.errors import KafkaError
 from lakehouse.kafka.broker import client_config, may_not_write, raise_if_refused, stopped_answering
 from lakehouse.kafka.connection import KafkaConnection
-from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError as ClientError
@@ -27,15 +27,19 @@ TRANSACTION_SECONDS = 600
 
 @contextmanager
 def transactional_producer(
-    connection: KafkaConnection, *, transactional_id: str, max_message_bytes: int, patience: Patience | None = None
+    connection: KafkaConnection,
+    *,
+    transactional_id: str,
+    max_message_bytes: int,
+    retry_policy: RetryPolicy | None = None,
 ) -> Iterator[TransactionalProducer]:
     """A producer that is alone with its `transactional_id`: what another one has begun under it is taken back.
 
     It takes records up to `max_message_bytes`, with all that Kafka writes around one.
     Leaving the block with an exception takes back what was not committed. A broker that stops answering is waited for
-    as `patience` says; then BrokerGoneError is raised. KafkaError when the broker refuses.
+    as `retry_policy` says; then BrokerGoneError is raised. KafkaError when the broker refuses.
     """
-    producer = TransactionalProducer(connection, transactional_id, max_message_bytes, patience)
+    producer = TransactionalProducer(connection, transactional_id, max_message_bytes, retry_policy)
     try:
         producer.start()
         yield producer
@@ -48,13 +52,17 @@ class TransactionalProducer:
     """See `transactional_producer`, which makes it. A transaction begins with the first record after a commit."""
 
     def __init__(
-        self, connection: KafkaConnection, transactional_id: str, max_message_bytes: int, patience: Patience | None
+        self,
+        connection: KafkaConnection,
+        transactional_id: str,
+        max_message_bytes: int,
+        retry_policy: RetryPolicy | None,
     ) -> None:
         from confluent_kafka import Producer
 
         self._connection = connection
         self._transactional_id = transactional_id
-        self._patience = patience
+        self._patience = retry_policy
         self._refusals: list[ClientError] = []
         self._topics: set[str] = set()
         self._has_begun = False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 # Offsets begin again when a topic is made again: its id is another one then.
-PLACE = ("topic", "topic_id", "partition")
+TOPIC_PARTITION = ("topic", "topic_id", "partition")
 # Rows are put in order by so many offsets at a time: a topic-partition can have more of them than one task should sort.
 _AT_A_TIME = 1_000_000
 
@@ -32,7 +32,7 @@ def contiguous(rows: DataFrame) -> DataFrame:
 
     An offset that is there twice is in two ranges.
     """
-    in_order = Window.partitionBy(*PLACE, "part").orderBy("offset", "ingested_at")
+    in_order = Window.partitionBy(*TOPIC_PARTITION, "part").orderBy("offset", "ingested_at")
     follows = (F.col("offset") == F.lag("offset").over(in_order) + 1) & F.col("ingested_at").eqNullSafe(
         F.lag("ingested_at").over(in_order)
     )
@@ -41,13 +41,13 @@ def contiguous(rows: DataFrame) -> DataFrame:
         rows.withColumn("part", F.floor(F.col("offset") / _AT_A_TIME))
         .withColumn("begins", F.coalesce((~follows).cast("int"), F.lit(1)))
         .withColumn("number", F.sum("begins").over(so_far))
-        .groupBy(*PLACE, "part", "number")
+        .groupBy(*TOPIC_PARTITION, "part", "number")
         .agg(
             F.min("offset").alias("first"),
             F.max("offset").alias("last"),
             F.first("ingested_at").alias("ingested_at"),
         )
-        .select(*PLACE, "first", "last", "ingested_at")
+        .select(*TOPIC_PARTITION, "first", "last", "ingested_at")
     )
 
 
@@ -58,16 +58,16 @@ def overlaid(kinds: Mapping[str, DataFrame]) -> DataFrame:
     last and has one. After the last range of a place a row begins that has no `last`: all its counts are 0.
     """
     edges = reduce(DataFrame.unionByName, [_edges(ranges, kind, kinds) for kind, ranges in kinds.items()])
-    in_order = Window.partitionBy(*PLACE).orderBy("first")
+    in_order = Window.partitionBy(*TOPIC_PARTITION).orderBy("first")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     counts = [F.sum(kind).over(so_far).alias(kind) for kind in kinds]
     return (
         # By place, as the windows are: the ranges travel once.
-        edges.repartition(*PLACE)
-        .groupBy(*PLACE, "first")
+        edges.repartition(*TOPIC_PARTITION)
+        .groupBy(*TOPIC_PARTITION, "first")
         .agg(*[F.sum(kind).alias(kind) for kind in kinds], F.max("ingested_at").alias("ingested_at"))
         .select(
-            *PLACE,
+            *TOPIC_PARTITION,
             "first",
             (F.lead("first").over(in_order) - 1).alias("last"),
             F.last("ingested_at", ignorenulls=True).over(so_far).alias("ingested_at"),
@@ -76,7 +76,7 @@ def overlaid(kinds: Mapping[str, DataFrame]) -> DataFrame:
     )
 
 
-def overlap(one: str, other: str, *, columns: Sequence[str] = PLACE) -> Column:
+def overlap(one: str, other: str, *, columns: Sequence[str] = TOPIC_PARTITION) -> Column:
     """Whether ranges of two aliases have an offset in common, and are equal in the columns."""
     same = reduce(lambda so_far, also: so_far & also, [F.col(f"{one}.{c}") == F.col(f"{other}.{c}") for c in columns])
     return same & (F.col(f"{one}.first") <= F.col(f"{other}.last")) & (F.col(f"{other}.first") <= F.col(f"{one}.last"))
@@ -92,6 +92,9 @@ def _edges(ranges: DataFrame, kind: str, kinds: Mapping[str, DataFrame]) -> Data
         F.lit(None).cast("timestamp").alias("ingested_at"),
     )
     of_kind = {other: F.col("change") if other == kind else F.lit(0) for other in kinds}
-    return ranges.select(*PLACE, F.inline(F.array(begin, end))).select(
-        *PLACE, "first", "ingested_at", *[change.cast("bigint").alias(other) for other, change in of_kind.items()]
+    return ranges.select(*TOPIC_PARTITION, F.inline(F.array(begin, end))).select(
+        *TOPIC_PARTITION,
+        "first",
+        "ingested_at",
+        *[change.cast("bigint").alias(other) for other, change in of_kind.items()],
     )

@@ -9,7 +9,7 @@ from lakehouse.steps import Note
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How often the job tries again, after how many seconds each time, and who is told."""
 
     job: str

@@ -168,7 +168,7 @@ def table_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], st
 def why_not_of_changes(rule: Expectation, keys: Iterable[str]) -> str:
     """Why the verdict on a table does not follow from the rows of its changed keys; empty where it does."""
     if expressions(rule):
-        return "a bound that is computed anew is about all rows"
+        return "a bound that is computed again is about all rows"
     if "mostly" in rule.kwargs:
         return "a share is a share of all rows"
     if rule.type in OF_THE_BATCH and not set(keys) <= set(columns_of(rule)):

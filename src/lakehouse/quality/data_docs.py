@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakehouse.contracts.models import Contracts, Expectation
 from lakehouse.errors import SettingsError
 from lakehouse.quality.arguments import SQL_RULE
-from lakehouse.quality.results import GATES, PUBLICATION, ROWS, TABLES, Outcome, Result, outcomes_of_last_runs
+from lakehouse.quality.results import GATES, PUBLICATION, ROWS, TABLES, Result, RuleOutcome, outcomes_of_last_runs
 from lakehouse.quality.table_rules import as_great_expectation, quiet_context
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def write_data_docs(warehouse: Warehouse, contracts: Contracts, folder: Path) ->
     return build_site(contracts, outcomes_of_last_runs(warehouse, contracts, runs=MOST_RUNS), folder)
 
 
-def build_site(contracts: Contracts, outcomes: Iterable[Outcome], folder: Path) -> Path:
+def build_site(contracts: Contracts, outcomes: Iterable[RuleOutcome], folder: Path) -> Path:
     """The site of these contracts and results; its first page. Pages of a site before it that are not in it go."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def _suite(name: str, rules: Sequence[Expectation]) -> ExpectationSuite:
 
 
 def _validations(
-    outcomes: Iterable[Outcome], rules: Mapping[str, Sequence[Expectation]]
+    outcomes: Iterable[RuleOutcome], rules: Mapping[str, Sequence[Expectation]]
 ) -> Iterator[tuple[ValidationResultIdentifier, ExpectationSuiteValidationResult]]:
     """The results of a run and table, as Great Expectations would have stored them."""
     from great_expectations.core import ExpectationSuiteValidationResult, RunIdentifier
@@ -96,7 +96,7 @@ def _validations(
         ValidationResultIdentifier,
     )
 
-    def place(outcome: Outcome) -> tuple[str, str, str, str]:
+    def place(outcome: RuleOutcome) -> tuple[str, str, str, str]:
         return outcome.result.run, outcome.result.gate, outcome.result.table, outcome.result.source
 
     for (run, gate, table, source), of_table in groupby(sorted(outcomes, key=place), key=place):

@@ -71,7 +71,7 @@ def result_rows(spark: SparkSession, results: Iterable[Result]) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """A stored result, and when it came out (UTC)."""
 
     result: Result
@@ -80,7 +80,7 @@ class Outcome:
 
 def outcomes_of(
     warehouse: Warehouse, contracts: Contracts, *, run: str | None, feed: str | None = None
-) -> list[Outcome]:
+) -> list[RuleOutcome]:
     """The results of a run, in the order of the flow; without `run` those of the last run that has any.
 
     Without values of columns that are sensitive by now. Raises TableError when there are none.
@@ -100,7 +100,7 @@ def outcomes_of(
     return outcomes
 
 
-def outcomes_of_last_runs(warehouse: Warehouse, contracts: Contracts, *, runs: int) -> list[Outcome]:
+def outcomes_of_last_runs(warehouse: Warehouse, contracts: Contracts, *, runs: int) -> list[RuleOutcome]:
     """The results of the last runs that judged anything, the last run first; without values of sensitive columns."""
     rows = warehouse.read(RESULTS.name)
     last = (
@@ -129,7 +129,7 @@ def shown(result: Result, contracts: Contracts) -> Result:
     )
 
 
-def _outcomes(rows: DataFrame, contracts: Contracts) -> list[Outcome]:
+def _outcomes(rows: DataFrame, contracts: Contracts) -> list[RuleOutcome]:
     stored = [field.name for field in fields(Result)]
     # As epoch numbers: as times they would come in this machine's zone.
     found = rows.select(*stored, F.unix_micros("evaluated_at").alias("micros")).collect()
@@ -137,7 +137,7 @@ def _outcomes(rows: DataFrame, contracts: Contracts) -> list[Outcome]:
     for row in found:
         values = {name: row[name] for name in stored}
         result = Result(**{**values, "sample_keys": tuple(values["sample_keys"] or ())})
-        outcomes.append(Outcome(shown(result, contracts), datetime.fromtimestamp(row["micros"] / 1e6, tz=UTC)))
+        outcomes.append(RuleOutcome(shown(result, contracts), datetime.fromtimestamp(row["micros"] / 1e6, tz=UTC)))
     order = list(GATES)
     return sorted(
         outcomes, key=lambda one: (order.index(one.result.gate), one.result.table, one.result.source, one.result.rule)

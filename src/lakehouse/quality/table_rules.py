@@ -31,7 +31,7 @@ MOST_VALUES_SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Judged:
+class TableCheck:
     """A table, or rows of it, with the rules that they must meet.
 
     `keys` tell its rows apart, and are what a failed rule samples; `sensitive` columns are never shown. `parameters`
@@ -66,7 +66,7 @@ class Verdict:
     sample_keys: tuple[str, ...] = ()
 
 
-def validate_tables(tables: Mapping[str, Sequence[Judged]]) -> dict[str, list[Verdict]]:
+def validate_tables(tables: Mapping[str, Sequence[TableCheck]]) -> dict[str, list[Verdict]]:
     """For every table one verdict a rule, in their order; one Great Expectations checkpoint for each part of a table.
 
     A rule that cannot be evaluated is not passed. One that needs an earlier run, where there is none, is passed with
@@ -158,7 +158,7 @@ _EXCEPTION = re.compile(r"^(?:\w+\.)*(?P<name>\w+(?:Error|Exception))\b", re.MUL
 
 
 def _outcomes(
-    context: AbstractDataContext, name: str, batch: Any, table: Judged
+    context: AbstractDataContext, name: str, batch: Any, table: TableCheck
 ) -> dict[str, ExpectationValidationResult]:
     """What Great Expectations says of every rule that is asked, by its name."""
     import great_expectations as gx
@@ -192,7 +192,7 @@ def _as_asked(rule: Expectation) -> GreatExpectation:
     return UnexpectedRowsCounted(**rule.kwargs, description=rule.description, meta={"rule": rule.name})
 
 
-def _number_of_rows(part: Judged, outcomes: Mapping[str, ExpectationValidationResult]) -> int:
+def _number_of_rows(part: TableCheck, outcomes: Mapping[str, ExpectationValidationResult]) -> int:
     """How many rows were judged: as a rule has counted them that was asked about all; else they are counted."""
     for rule in part.rules:
         counted = outcomes[rule.name].result.get("element_count") if rule.name in outcomes else None
@@ -201,7 +201,7 @@ def _number_of_rows(part: Judged, outcomes: Mapping[str, ExpectationValidationRe
     return part.rows.count()
 
 
-def _verdict(rule: Expectation, outcome: ExpectationValidationResult, table: Judged, *, rows: int) -> Verdict:
+def _verdict(rule: Expectation, outcome: ExpectationValidationResult, table: TableCheck, *, rows: int) -> Verdict:
     message = _why_not_evaluated(outcome.exception_info)
     if message is not None:
         return Verdict(rule=rule, passed=False, evaluated=0, failed=0, message=message)
@@ -253,7 +253,7 @@ def _shown(value: object) -> str | None:
 
 
 @contextmanager
-def _views(table: Judged) -> Iterator[None]:
+def _views(table: TableCheck) -> Iterator[None]:
     """Inside, SQL can name the table's views."""
     views = {**table.views, BATCH_VIEW: table.rows}
     try:

@@ -158,7 +158,7 @@ def _check(jar: Jar, file: Path) -> None:
     if actual != jar.sha256:
         raise InstallationError(
             f"{jar.coordinate} has the wrong sha256: expected {jar.sha256}, got {actual}. Nothing was kept.",
-            remedy="Do not use it: find out what stands between here and the repository, or mend the manifest.",
+            remedy="Do not use it: find out what is between here and the repository, or fix the manifest.",
         )
 
 

@@ -90,7 +90,7 @@ def this_process(*, run_id: str, command: str) -> Holder:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _LeaseRow:
     """The row of the table. `token` is new each time the lease is taken; None when it is free."""
 
     token: str | None
@@ -113,11 +113,11 @@ class Lease:
     two commits of one version impossible; plain S3 without a commit coordinator does not (see Delta's documentation).
     """
 
-    def __init__(self, warehouse: Warehouse, held: _Held, *, expire_after: timedelta) -> None:
+    def __init__(self, warehouse: Warehouse, held: _LeaseRow, *, expire_after: timedelta) -> None:
         self._warehouse = warehouse
         self._held = held
         self._expire_after = expire_after
-        self._successor: _Held | None = None
+        self._successor: _LeaseRow | None = None
         self._is_lost = False
         self._renewing = threading.Lock()
 
@@ -139,7 +139,7 @@ class Lease:
     def renew(self) -> None:
         """Let the lease last anew from now on, or find out that it is lost."""
         with self._renewing:
-            renewed = _Held(self._held.token, self._held.holder, datetime.now(UTC) + self._expire_after)
+            renewed = _LeaseRow(self._held.token, self._held.holder, datetime.now(UTC) + self._expire_after)
             if _write(self._warehouse, renewed, instead_of=self._is_own):
                 self._held = renewed
                 return
@@ -150,7 +150,7 @@ class Lease:
     def release(self) -> None:
         """Free the warehouse. One that another run has taken stays with that run."""
         with self._renewing:
-            _write(self._warehouse, _Held(None, self._held.holder, datetime.now(UTC)), instead_of=self._is_own)
+            _write(self._warehouse, _LeaseRow(None, self._held.holder, datetime.now(UTC)), instead_of=self._is_own)
 
     @property
     def _has_expired(self) -> bool:
@@ -162,7 +162,7 @@ class Lease:
 
 
 @contextmanager
-def held_lease(
+def locked(
     warehouse: Warehouse,
     *,
     holder: Holder,
@@ -221,7 +221,7 @@ def unlock(warehouse: Warehouse, lock: Lock) -> bool:
 
     A run that is still alive learns of it at its next renewal or step, and stops there (Lease).
     """
-    free = _Held(None, lock.holder, datetime.now(UTC))
+    free = _LeaseRow(None, lock.holder, datetime.now(UTC))
     return _write(warehouse, free, instead_of=f"token = '{lock.token}'")
 
 
@@ -266,7 +266,7 @@ def _taken(warehouse: Warehouse, holder: Holder, *, say: Note, expire_after: tim
     _ensure(warehouse)
     for _attempt in range(_ATTEMPTS):
         now = datetime.now(UTC)
-        own = _Held(uuid4().hex, holder, now + expire_after)
+        own = _LeaseRow(uuid4().hex, holder, now + expire_after)
         if _write(warehouse, own, instead_of="token IS NULL"):
             return Lease(warehouse, own, expire_after=expire_after)
         held = _read(warehouse)
@@ -287,7 +287,7 @@ def _taken(warehouse: Warehouse, holder: Holder, *, say: Note, expire_after: tim
     )
 
 
-def _why_free(held: _Held, *, now: datetime) -> str | None:
+def _why_free(held: _LeaseRow, *, now: datetime) -> str | None:
     """Why a lease that was not released no longer holds; None when it does."""
     if has_ended(held.holder):
         return "that process has ended"
@@ -296,7 +296,7 @@ def _why_free(held: _Held, *, now: datetime) -> str | None:
     return None
 
 
-def _busy(held: _Held) -> WarehouseBusyError:
+def _busy(held: _LeaseRow) -> WarehouseBusyError:
     return WarehouseBusyError(
         f"{held.holder} has been working on this warehouse since {_clock(held.holder.started_at)}.",
         remedy="Wait until it ends, or stop it; if that machine is gone, the warehouse is free at "
@@ -317,7 +317,7 @@ def _ensure(warehouse: Warehouse) -> None:
     warehouse.ensure(LEASE)
 
 
-def _write(warehouse: Warehouse, held: _Held, *, instead_of: str | None) -> bool:
+def _write(warehouse: Warehouse, held: _LeaseRow, *, instead_of: str | None) -> bool:
     """Put the row where the condition `instead_of` holds for the known one, or (None) where there is no row yet.
 
     Whether that came about; False too when another writer came first.
@@ -361,7 +361,7 @@ def _literal(value: object) -> str:
     return str(value) if isinstance(value, int) else f"CAST(X'{str(value).encode().hex()}' AS STRING)"
 
 
-def _read(warehouse: Warehouse) -> _Held | None:
+def _read(warehouse: Warehouse) -> _LeaseRow | None:
     """The row; None before the lease was first taken."""
     columns = (
         *("token", "run_id", "command", "host", "user", "pid", "machine", "process_started"),
@@ -373,7 +373,7 @@ def _read(warehouse: Warehouse) -> _Held | None:
         return None
     (row,) = rows
     token, expires_at = row.pop("token"), _moment(row.pop("expires_at"))
-    return _Held(token, Holder(**{**row, "started_at": _moment(row["started_at"])}), expires_at)
+    return _LeaseRow(token, Holder(**{**row, "started_at": _moment(row["started_at"])}), expires_at)
 
 
 def has_ended(holder: Holder) -> bool:

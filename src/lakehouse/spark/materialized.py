@@ -22,28 +22,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.spark.sizing import MANY, MOST_FETCHED, MOST_SENT_ALONG, rows_in, sent_along
+from lakehouse.spark.sizing import MANY, MOST_BROADCAST, MOST_FETCHED, broadcast, rows_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
-# The folder that `held` writes rows to, where the compute keeps none itself: serverless. Also in processes of batches.
-HELD_ROWS = "LAKEHOUSE_HELD_ROWS"
+# The folder that `materialized` writes rows to, where the compute keeps none itself (serverless).
+# Also in processes of batches.
+MATERIALIZED_ROWS = "LAKEHOUSE_HELD_ROWS"
 # What one process fetches at a time.
 ROWS_AT_ONCE = 20_000
 # What a run wrote so long ago is of a run that died.
 _OLD = timedelta(days=1)
 
 
-def hold_rows_in(checkpoints: str, *, run_id: str) -> None:
-    """On Databricks' serverless compute, let `held` write to a folder of the run beside the checkpoints."""
+def materialize_in(checkpoints: str, *, run_id: str) -> None:
+    """On Databricks' serverless compute, let `materialized` write to a folder of the run beside the checkpoints."""
     if os.environ.get("IS_SERVERLESS", "").lower() == "true":
-        os.environ[HELD_ROWS] = f"{checkpoints}/_held_rows/{run_id}"
+        os.environ[MATERIALIZED_ROWS] = f"{checkpoints}/_held_rows/{run_id}"
 
 
-def forget_held_rows(spark: SparkSession, checkpoints: str) -> int:
+def forget_materialized(spark: SparkSession, checkpoints: str) -> int:
     """Remove what runs that died have left of held rows: folders a day old or older. How many there were."""
     place = f"{checkpoints}/_held_rows"
     folders = _old_at_uri(spark, place) if _is_uri(place) else _old_on_disk(place)
@@ -89,23 +90,23 @@ def _remove(spark: SparkSession, folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def in_batch(*, held_rows: str) -> None:
+def in_batch(*, materialized_rows: str) -> None:
     """Make the process that runs a batch of a stream what the one that started the stream is.
 
-    Over Spark Connect it is another one, which does not have its environment. `held_rows`: the folder
-    of `hold_rows_in`; empty when rows are kept.
+    Over Spark Connect it is another one, which does not have its environment. `materialized_rows`: the folder
+    of `materialize_in`; empty when rows are kept.
     """
-    os.environ[HELD_ROWS] = held_rows
+    os.environ[MATERIALIZED_ROWS] = materialized_rows
 
 
 @contextmanager
-def held(rows: DataFrame) -> Iterator[DataFrame]:
+def materialized(rows: DataFrame) -> Iterator[DataFrame]:
     """The same rows, computed once for everything inside the block; on serverless, which keeps none, written to files.
 
     What is asked of them plans as if they were a table: the plan that makes them is behind them. Were it not, reading
     the records of a batch would be planned again, and parts of it run again, for each of a dozen questions.
     """
-    folder = os.environ.get(HELD_ROWS)
+    folder = os.environ.get(MATERIALIZED_ROWS)
     if folder:
         with _in_files(rows, f"{folder}/{uuid4().hex}") as kept:
             yield kept
@@ -163,12 +164,12 @@ def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def held_or_fetched(rows: DataFrame, *, count: int) -> Iterator[DataFrame]:
+def materialized_or_fetched(rows: DataFrame, *, count: int) -> Iterator[DataFrame]:
     """The same rows, computed once for everything inside the block. `count`: how many there are at most."""
     if count <= MOST_FETCHED:
         yield fetched(rows).rows
     else:
-        with held(rows) as kept:
+        with materialized(rows) as kept:
             yield kept
 
 
@@ -180,7 +181,7 @@ def _in_files(rows: DataFrame, place: str) -> Iterator[DataFrame]:
         rows.write.parquet(place)
         yield spark.read.schema(rows.schema).parquet(place)
     except BaseException:
-        with suppress(Exception):  # what ended the block is what counts; `forget_held_rows` finds what stays
+        with suppress(Exception):  # what ended the block is what counts; `forget_materialized` finds what stays
             _remove(spark, place)
         raise
     _remove(spark, place)
@@ -205,15 +206,15 @@ def merge_source(rows: DataFrame, *, key: str, count: int | None, size_in_bytes:
     if count is None:
         yield rows
     elif not is_filtered(count, size_in_bytes):
-        yield sent_along(rows, count)
+        yield broadcast(rows, count)
     else:
         from pyspark.sql import functions as F
 
         with ExitStack() as stack:
             # Of rows that are held Spark does not know the number; of a limit of such rows it does, and keeps it where
             # nothing else is in the plan. This one cuts nothing off.
-            kept = stack.enter_context(held(rows))
-            few = stack.enter_context(held(kept.limit(10 * MOST_SENT_ALONG)))
+            kept = stack.enter_context(materialized(rows))
+            few = stack.enter_context(materialized(kept.limit(10 * MOST_BROADCAST)))
             # It takes rows for a choice, and makes a filter of their keys, where a condition has chosen them.
             chosen = few.where(F.coalesce(F.length(F.col(key).cast("string")), F.lit(0)) >= 0)
             with _settings(rows):
@@ -223,7 +224,7 @@ def merge_source(rows: DataFrame, *, key: str, count: int | None, size_in_bytes:
 def is_filtered(count: int, size_in_bytes: int) -> bool:
     """Whether a table of this size is filtered for so many rows. Databricks has a MERGE of its own."""
     is_large = rows_in(size_in_bytes) >= MANY
-    return count <= MOST_SENT_ALONG and is_large and "DATABRICKS_RUNTIME_VERSION" not in os.environ
+    return count <= MOST_BROADCAST and is_large and "DATABRICKS_RUNTIME_VERSION" not in os.environ
 
 
 @contextmanager

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakehouse.spark.tables import Warehouse
 
-# Delta's own default. Readers that take longer than that, and a gold that was held for longer, lose their version.
+# Delta's own default. Readers that take longer than that, and a gold that was blocked for longer, lose their version.
 RETENTION_HOURS = 168
 # `VACUUM ... DRY RUN` names so many files at most.
 MOST_NAMED = 1000

@@ -28,7 +28,7 @@ FEW_ROWS = {
 
 # So many keys, or rows of a few columns, are sent to wherever the table is read that they are joined with; and rows of
 # any width that have so many bytes together: the driver holds all of them.
-MOST_SENT_ALONG = 100_000
+MOST_BROADCAST = 100_000
 MOST_BYTES_SENT_ALONG = 64_000_000
 # So many rows of a few columns are fetched into this process, and become a part of plans.
 MOST_FETCHED = 20_000
@@ -50,14 +50,14 @@ def rows_to_search(size_in_bytes: int) -> int:
     return rows_in(size_in_bytes) // SEARCHED_FOR_ONE
 
 
-def sent_along(rows: DataFrame, count: int) -> DataFrame:
+def broadcast(rows: DataFrame, count: int) -> DataFrame:
     """The same rows; where they are few, with the hint to send them to the table that they are joined with.
 
     Spark does not know how many rows a plan leaves. It would sort both sides: a table of millions, for a few changes.
     """
     from pyspark.sql import functions as F
 
-    return F.broadcast(rows) if count <= MOST_SENT_ALONG else rows
+    return F.broadcast(rows) if count <= MOST_BROADCAST else rows
 
 
 def many_rows() -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 
 from lakehouse.errors import BrokerGoneError, LakehouseError
-from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.steps import Note
 
 if TYPE_CHECKING:
@@ -28,33 +28,33 @@ def run_until_done(
     *,
     start: Start,
     explain: Explain,
-    patience: Patience | None = None,
+    retry_policy: RetryPolicy | None = None,
     progress: Note | None = None,
 ) -> None:
     """Start the stream of every source and wait until each has taken all there is, telling `progress` how far it is.
 
-    A source whose broker does not answer is started again as often as `patience` says, which is told of it; whenever
-    one of them took something, the count begins anew. At the end, raises the first failure: what `start` raised, or
+    A source whose broker does not answer is started again as often as `retry_policy` says; whenever one of them
+    took something, the count begins again. At the end, raises the first failure: what `start` raised, or
     what `explain` makes of a stream that stopped.
     """
-    waiting = list(sources)
+    pending = list(sources)
     failures: list[LakehouseError] = []
     attempt = 0
-    while waiting:
-        round_ = _run_once(waiting, start=start, explain=explain, progress=progress)
+    while pending:
+        round_ = _run_once(pending, start=start, explain=explain, progress=progress)
         gone = {source: error for source, error in round_.failed.items() if isinstance(error, BrokerGoneError)}
         failures += [error for source, error in round_.failed.items() if source not in gone]
         if not round_.took_some.isdisjoint(gone):
             attempt = 0
-        if patience is None or attempt == len(patience.waits):
+        if retry_policy is None or attempt == len(retry_policy.waits):
             failures += gone.values()
             break
         for source, error in gone.items():
-            patience.announce(error.servers, attempt, of=source)
+            retry_policy.announce(error.servers, attempt, of=source)
         if gone:
-            time.sleep(patience.waits[attempt])
+            time.sleep(retry_policy.waits[attempt])
         attempt += 1
-        waiting = list(gone)
+        pending = list(gone)
     if failures:
         raise failures[0]
 

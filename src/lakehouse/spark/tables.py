@@ -379,7 +379,7 @@ def _types(schema: StructType) -> dict[str, str]:
 
 _CHANGED_CONTRACT = (
     "The contract changed after the table was made: take the change back, or run `lakehouse gold --full-refresh`: it "
-    "makes gold anew from silver."
+    "rebuilds gold from silver."
 )
 _MADE_ANEW = (
     "The contract changed after the table was made: take the change back, or delete all silver tables of the source "

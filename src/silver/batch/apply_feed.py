@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.kafka.ranges import PLACE
+from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.quality.masking import has_sensitive_key
 from lakehouse.quality.results import RESULTS, Result, result_rows
-from lakehouse.spark.materialized import held, merge_source
-from lakehouse.spark.sizing import MOST_BYTES_SENT_ALONG, sent_along
+from lakehouse.spark.materialized import materialized, merge_source
+from lakehouse.spark.sizing import MOST_BYTES_SENT_ALONG, broadcast
 from lakehouse.spark.tables import small_table
 from silver.audit import OUTBOX_EVENTS
 from silver.batch.changelog import (
@@ -38,7 +38,7 @@ from silver.batch.changelog import (
 from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_told_before
 from silver.batch.events import events
 from silver.batch.merge import append_changes, merge_latest
-from silver.batch.outcome import FeedBatch, Outcome, from_bronze, read_ranges
+from silver.batch.outcome import BatchOutcome, FeedBatch, from_bronze, read_ranges
 from silver.batch.position import PLACES, with_position
 from silver.batch.rederive import is_unusual_where, keys_of, rederive
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 SAMPLE_KEYS = 5
 
 
-def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
+def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
     """Apply a feed's `judged_records` to its table; what became of its changes and tombstones."""
     feed = batch.feed
     before = history(feed, [row.asDict() for row in batch.rows], batch.state)
@@ -67,9 +67,9 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
         placed = _known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))
         deleting = 0
         if batch.total("lone_tombstones") and not feed.append_only:
-            deletes = stack.enter_context(held(_deletes(batch, placed, past)))
+            deletes = stack.enter_context(materialized(_deletes(batch, placed, past)))
             if deleting := deletes.count():
-                placed = with_tombstones(placed, sent_along(deletes, deleting))
+                placed = with_tombstones(placed, broadcast(deletes, deleting))
         misplaced = _placed_before_their_epoch(past, epoch_starts)
         past, cutoffs = _with_new_cutoffs(batch, placed, past, misplaced)
         placed = with_cutoffs(placed, highest_cutoff(past.cutoff_by_shard(), feed))
@@ -79,7 +79,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> Outcome:
             placed = placed.withColumn("is_repeated", F.lit(False))
         if feed.sequence_by == "kafka_offset" or deleting:
             # Records are sorted and joined for these columns: that is done once. Other positions are worked out anew.
-            placed = stack.enter_context(held(placed))
+            placed = stack.enter_context(materialized(placed))
         tells = ("change", "truncate") if feed.append_only else ("change",)
         live = as_gone_below_cutoffs(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
         _merge(batch, live, past, cutoffs, sent=number if is_light else None)
@@ -97,12 +97,12 @@ def _outcome_of(
     *,
     misplaced: Mapping[TopicPartition, tuple[int, int]],
     stack: ExitStack,
-) -> Outcome:
+) -> BatchOutcome:
     """What became of the batch's changes and tombstones, when the keys that ask for it have been derived anew."""
     feed = batch.feed
     is_unusual = is_unusual_where(feed, has_left_out=past.has_left_out)
     ended = outcomes(placed, batch.rows_of(placed), feed)
-    counted = ended.groupBy(*PLACE, "outcome").agg(
+    counted = ended.groupBy(*TOPIC_PARTITION, "outcome").agg(
         F.count(F.lit(1)).alias("records"), F.expr(f"bool_or({is_unusual}) AS is_unusual")
     )
     rows = counted.collect()
@@ -118,20 +118,20 @@ def _outcome_of(
         keys.append(keys_of(in_ranges(batch.bronze(), misplaced), feed))
     if not keys:
         return _as_outcome(rows)
-    wanted = stack.enter_context(held(reduce(DataFrame.unionByName, keys).distinct()))
+    wanted = stack.enter_context(materialized(reduce(DataFrame.unionByName, keys).distinct()))
     found = rederive(batch, wanted, past, placed, stack)
     own = outcomes(placed, batch.rows_of(placed), feed)
     if feed.sequence_by == "source_position":
         folded = found.outcomes.withColumnRenamed("outcome", "folded")
         own = own.join(folded, on=OF_RECORD, how="left").withColumn("outcome", F.coalesce("folded", "outcome"))
-    counted = own.groupBy(*PLACE, "outcome").count()
+    counted = own.groupBy(*TOPIC_PARTITION, "outcome").count()
     outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())
     outcome.moved = {**found.moved}
     return outcome
 
 
-def _as_outcome(counted: Sequence[Row]) -> Outcome:
-    outcome = Outcome()
+def _as_outcome(counted: Sequence[Row]) -> BatchOutcome:
+    outcome = BatchOutcome()
     for row in counted:
         outcome.add((row["topic"], row["topic_id"], row["partition"]), row["outcome"], row["records"])
     return outcome
@@ -148,7 +148,7 @@ def _telling_news(batch: FeedBatch, past: History, found: Sequence[Regression]) 
     read = read_ranges(past)
     rows = in_ranges(batch.bronze(), {regression.place: read[regression.place] for regression in found})
     # Held: what is asked of them would be pushed into the plan that reads them, over and over.
-    with held(events(rows, batch.feed)) as told:
+    with materialized(events(rows, batch.feed)) as told:
         fallen = fallen_behind(batch.warehouse.spark, found)
         numbers = not_told_before(told, fallen, batch.feed).distinct().collect()
     return [found[row["number"]] for row in numbers]
@@ -167,7 +167,7 @@ def _placed_before_their_epoch(
 
 def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     """The placed records; those that were found damaged before are `damaged`."""
-    if batch.feed.name not in batch.standing.damaged:
+    if batch.feed.name not in batch.quarantine_state.damaged:
         return placed
     known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
     marked = placed.join(known, on=OF_RECORD, how="left")
@@ -227,7 +227,7 @@ def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataF
     is_own = (F.col("source") == batch.feed.source) & (F.col("feed") == batch.feed.name)
     if between := batch.first_key_range:
         is_own &= F.col("first_key").between(*between)
-    ids = sent_along(placed.select("event_id").distinct(), records)
+    ids = broadcast(placed.select("event_id").distinct(), records)
     known = batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
     return known.select("event_id", "topic", "partition", "offset").distinct()
 
@@ -239,7 +239,7 @@ def _merge(
     feed, table = batch.feed, batch.warehouse.delta(batch.table)
     if feed.append_only:
         rows = list_of_changes(live, feed)
-        append_changes(table, rows if sent is None else sent_along(rows, sent))
+        append_changes(table, rows if sent is None else broadcast(rows, sent))
         return
     if feed.sequence_by == "kafka_offset":
         _report_strays(batch, live, past)

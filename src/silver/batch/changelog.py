@@ -17,7 +17,7 @@ from lakehouse.quality.row_rules import fails
 from silver.batch.column_versions import cell_folds, cell_values
 from silver.batch.merge import cutoff_type
 from silver.batch.position import at_offset, place_of, position_type, same_place
-from silver.order.fold import cells_of
+from silver.order.fold import versioned_columns
 from silver.order.runs import Cutoff
 from silver.quarantine import DISCARDED, WAITS
 
@@ -79,7 +79,7 @@ def judged(
     reasons = [
         (f"{is_applied} AND NOT ({has_position})", _text("The record has no source position.")),
         (f"{is_applied} AND decision = 'discarded'", _text(DISCARDED)),
-        (f"{is_applied} AND decision = 'waits'", _text(WAITS)),
+        (f"{is_applied} AND decision = 'pending'", _text(WAITS)),
         *[(f"{name} AND NOT ({is_released})", _text(reason(rule))) for rule, name in holds_back],
     ]
     failed = _present([(name, _text(rule.name)) for rule, name in rules])
@@ -253,20 +253,20 @@ def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
     event. A column that events may pass over has the last word on itself after the key's last delete. Positions are
     total: they end with the Kafka offset.
     """
-    cells = cells_of(feed)
+    versioned = versioned_columns(feed)
     keys = [F.expr(f"row.`{key}` AS `{key}`") for key in feed.keys]
     last = f"max_by(struct(row, position, is_delete, {', '.join(OF_LAST_EVENT)}), position) AS _last"
     folded = changes.groupBy(*keys).agg(F.expr(last), *cell_folds(feed))
     columns = [
         f"IF(NOT _last.is_delete, _last.row.`{column}`, NULL) AS `{column}`"
         for column in feed.columns
-        if column not in cells and column not in feed.keys
+        if column not in versioned and column not in feed.keys
     ]
     values = {**cell_values(feed)}
     return folded.selectExpr(
         *[f"`{key}`" for key in feed.keys],
         *columns,
-        *[f"{values.pop(column)} AS `{column}`" for column in cells],
+        *[f"{values.pop(column)} AS `{column}`" for column in versioned],
         "_last.position AS _position",
         "_last.is_delete AS _is_deleted",
         *[f"_last.{name} AS _{name}" for name in OF_LAST_EVENT],
@@ -306,9 +306,9 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     record repeats what was told, under another offset. superseded: something later was said. A tombstone is one unless
     it has deleted the row itself. quarantined: it is known to be damaged.
     """
-    cells = cells_of(feed)
+    versioned = versioned_columns(feed)
     of_row = ["_position", "_topic", "_partition", "_offset"]
-    of_row += ["_cell_positions", "_deleted_position"] if cells else []
+    of_row += ["_column_versions", "_deleted_position"] if versioned else []
     now = f"struct({', '.join(of_row)}) AS now"
     if feed.append_only:
         rows = table.selectExpr("_topic AS table_topic", now)
@@ -316,7 +316,7 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     else:
         rows = table.selectExpr(*[f"`{key}` AS `table_{key}`" for key in feed.keys], now)
         same_row = " AND ".join(f"row.`{key}` = `table_{key}`" for key in feed.keys)
-    said = [f"position = now._cell_positions.`{cell}`" for cell in cells]
+    said = [f"position = now._column_versions.`{cell}`" for cell in versioned]
     is_applied = " OR ".join(f"coalesce({one}, false)" for one in ("position = now._position", *said))
     repeats = "false"
     if feed.append_only:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
 from silver.batch.position import at_offset
-from silver.order.fold import cells_of
+from silver.order.fold import versioned_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 def cell_columns(feed: Feed, position: str) -> dict[str, str]:
     """What a table with such columns has beside the technical columns of every silver table."""
-    if not cells_of(feed):
+    if not versioned_columns(feed):
         return {}
-    cells = ", ".join(f"{column}: {position}" for column in cells_of(feed))
-    columns = {"_cell_positions": f"STRUCT<{cells}>", "_deleted_position": position}
+    versioned = ", ".join(f"{column}: {position}" for column in versioned_columns(feed))
+    columns = {"_column_versions": f"STRUCT<{versioned}>", "_deleted_position": position}
     return columns if feed.payload == "partial" else {**columns, "_unresolved_columns": "ARRAY<STRING>"}
 
 
 def cell_folds(feed: Feed) -> list[Column]:
     """Aggregates over a key's changes: the last word on every cell, where it was said, and the last delete."""
-    if not cells_of(feed):
+    if not versioned_columns(feed):
         return []
     passed_over = "absent" if feed.payload == "partial" else "left_out"
     deleted = "IF(is_delete, position, NULL)"
@@ -40,7 +40,7 @@ def cell_folds(feed: Feed) -> list[Column]:
         # There was no such row before a key was changed to this one: nothing older is said of it.
         deleted = f"coalesce({deleted}, IF(old_key IS NOT NULL, {at_offset('position', '-1', feed)}, NULL))"
     folds = {"_deleted_at": f"max({deleted})"}
-    for column in cells_of(feed):
+    for column in versioned_columns(feed):
         said_at = f"IF(NOT is_delete AND NOT array_contains({passed_over}, '{column}'), position, NULL)"
         folds[f"_at_{column}"] = f"max({said_at})"
         folds[f"_said_{column}"] = f"max_by(named_struct('value', row.`{column}`), {said_at})"
@@ -49,12 +49,12 @@ def cell_folds(feed: Feed) -> list[Column]:
 
 def cell_values(feed: Feed) -> dict[str, str]:
     """SQL: the cells after the key's last delete, and the technical columns that go with them."""
-    cells = cells_of(feed)
-    if not cells:
+    versioned = versioned_columns(feed)
+    if not versioned:
         return {}
-    values = {column: _if_after_delete(column, f"_said_{column}.value") for column in cells}
-    positions = {column: _if_after_delete(column, f"_at_{column}") for column in cells}
-    values["_cell_positions"] = f"named_struct({', '.join(f'{c!r}, {at}' for c, at in positions.items())})"
+    values = {column: _if_after_delete(column, f"_said_{column}.value") for column in versioned}
+    positions = {column: _if_after_delete(column, f"_at_{column}") for column in versioned}
+    values["_column_versions"] = f"named_struct({', '.join(f'{c!r}, {at}' for c, at in positions.items())})"
     values["_deleted_position"] = "_deleted_at"
     if feed.payload != "partial":
         unsaid = f"array_compact(array({', '.join(f'IF({at} IS NULL, {c!r}, NULL)' for c, at in positions.items())}))"
@@ -64,17 +64,19 @@ def cell_values(feed: Feed) -> dict[str, str]:
 
 def cell_updates(feed: Feed) -> dict[str, str]:
     """SQL of a MERGE of `latest` into `target`: what the cells of a known row become."""
-    cells = cells_of(feed)
-    if not cells:
+    versioned = versioned_columns(feed)
+    if not versioned:
         return {}
     deleted = "greatest(target._deleted_position, latest._deleted_position)"
     updates = {
         "_deleted_position": deleted,
-        "_cell_positions": f"named_struct({', '.join(f'{c!r}, {_position(c, deleted)}' for c in cells)})",
-        **{column: _value(column, deleted) for column in cells},
+        "_column_versions": f"named_struct({', '.join(f'{c!r}, {_position(c, deleted)}' for c in versioned)})",
+        **{column: _value(column, deleted) for column in versioned},
     }
     if feed.payload != "partial":
-        names = f"array_compact(array({', '.join(f'IF({_position(c, deleted)} IS NULL, {c!r}, NULL)' for c in cells)}))"
+        names = (
+            f"array_compact(array({', '.join(f'IF({_position(c, deleted)} IS NULL, {c!r}, NULL)' for c in versioned)}))"
+        )
         is_live = f"NOT ({deleted} <=> greatest(target._position, latest._position))"
         updates["_unresolved_columns"] = f"IF({is_live} AND size({names}) > 0, {names}, NULL)"
     return updates
@@ -82,11 +84,11 @@ def cell_updates(feed: Feed) -> dict[str, str]:
 
 def has_cell_news(feed: Feed) -> list[str]:
     """SQL conditions: `latest` has a later word on a cell of `target`, or on its delete."""
-    cells = cells_of(feed)
-    if not cells:
+    versioned = versioned_columns(feed)
+    if not versioned:
         return []
     deleted = "greatest(target._deleted_position, latest._deleted_position)"
-    news = [f"({_is_newer(column)} AND {_stands(column, deleted)})" for column in cells]
+    news = [f"({_is_newer(column)} AND {_stands(column, deleted)})" for column in versioned]
     return [f"NOT (target._deleted_position <=> {deleted})", *news]
 
 
@@ -95,18 +97,18 @@ def _if_after_delete(column: str, value: str) -> str:
 
 
 def _is_newer(column: str) -> str:
-    ours, theirs = f"latest._cell_positions.{column}", f"target._cell_positions.{column}"
+    ours, theirs = f"latest._column_versions.{column}", f"target._column_versions.{column}"
     return f"({ours} IS NOT NULL AND ({theirs} IS NULL OR {ours} > {theirs}))"
 
 
 def _stands(column: str, deleted: str) -> str:
     """Whether the cell was said after the row's last delete."""
-    said = f"greatest(target._cell_positions.{column}, latest._cell_positions.{column})"
+    said = f"greatest(target._column_versions.{column}, latest._column_versions.{column})"
     return f"coalesce({deleted} IS NULL OR {said} > {deleted}, false)"
 
 
 def _position(column: str, deleted: str) -> str:
-    said = f"greatest(target._cell_positions.{column}, latest._cell_positions.{column})"
+    said = f"greatest(target._column_versions.{column}, latest._column_versions.{column})"
     return f"IF({_stands(column, deleted)}, {said}, NULL)"
 
 

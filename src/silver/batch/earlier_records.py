@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.batches import COORDINATES
 from lakehouse.contracts.models import Feed
-from lakehouse.kafka.ranges import PLACE
+from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.tables import small_table
 from silver.batch.position import STREAMED, coordinates, log_place
 from silver.order.runs import Regression, TopicPartition
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def in_ranges(bronze: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame:
     """The bronze rows that lie in one of these ranges of offsets, both ends included."""
     rows = [
-        {**dict(zip(PLACE, place, strict=True)), "first": first, "last": last}
+        {**dict(zip(TOPIC_PARTITION, place, strict=True)), "first": first, "last": last}
         for place, (first, last) in ranges.items()
     ]
     columns = "topic STRING, topic_id STRING, partition INT, first BIGINT, last BIGINT"
@@ -41,7 +41,7 @@ def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame
     """The runs that fall behind: topic, topic_id, partition, run_id, `from_offset`, `below` and their `number`."""
     rows = [
         {
-            **dict(zip(PLACE, regression.place, strict=True)),
+            **dict(zip(TOPIC_PARTITION, regression.place, strict=True)),
             "run_id": regression.run_id,
             "from_offset": regression.from_offset,
             "below": list(regression.below),
@@ -60,14 +60,14 @@ def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     the operation, the key and the row. `told`: events (silver.batch.events). `fallen`: `fallen_behind`.
     """
     said = F.struct(
-        *PLACE,
+        *TOPIC_PARTITION,
         F.expr(log_place(feed)).alias("at"),
         F.coalesce("op", F.lit("")).alias("op"),
         F.hex("key").alias("key"),
         F.xxhash64(F.to_json("row")).alias("row"),
     ).alias("said")
     is_behind = f"{STREAMED} = 1 AND {coordinates(feed)} < below"
-    new = told.join(F.broadcast(fallen), on=[*PLACE, "run_id"], how="inner").where(is_behind)
+    new = told.join(F.broadcast(fallen), on=[*TOPIC_PARTITION, "run_id"], how="inner").where(is_behind)
     # Of each run by itself: a batch may have two that fall behind, and the later one's past is the earlier one.
     first = told.groupBy(said).agg(F.min("offset").alias("first_told"))
     is_first = F.col("first_told") >= F.col("from_offset")
@@ -81,13 +81,13 @@ def highest_timestamps(bronze: DataFrame, records: DataFrame) -> DataFrame:
 
     It is what a position by Kafka's offsets begins with, whenever the record is placed.
     """
-    places = records.select(*PLACE).distinct()
-    up_to_here = Window.partitionBy(*PLACE).orderBy("offset")
+    places = records.select(*TOPIC_PARTITION).distinct()
+    up_to_here = Window.partitionBy(*TOPIC_PARTITION).orderBy("offset")
     highest = F.max(F.unix_millis("timestamp")).over(up_to_here).alias("highest_timestamp_ms")
     return (
         bronze.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
-        .join(F.broadcast(places), on=list(PLACE), how="left_semi")
-        .select(*PLACE, "offset", highest)
-        .join(records.select(*PLACE, "offset").distinct(), on=[*PLACE, "offset"], how="left_semi")
+        .join(F.broadcast(places), on=list(TOPIC_PARTITION), how="left_semi")
+        .select(*TOPIC_PARTITION, "offset", highest)
+        .join(records.select(*TOPIC_PARTITION, "offset").distinct(), on=[*TOPIC_PARTITION, "offset"], how="left_semi")
         .distinct()
     )

@@ -12,7 +12,7 @@ from lakehouse.contracts.models import Feed
 from lakehouse.spark.tables import OWN_PROPERTY, UPSERTED, TableSpec
 from silver.batch.column_versions import cell_columns, cell_updates, has_cell_news
 from silver.batch.position import position_type, same_place
-from silver.order.fold import cells_of
+from silver.order.fold import versioned_columns
 from silver.order.runs import Cutoff
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def merge_latest(
         ]
     )
     is_later = "latest._position > target._position"
-    cells = cells_of(feed)
-    plain = [column for column in feed.columns if column not in feed.keys and column not in cells]
-    if cells:
+    versioned = versioned_columns(feed)
+    plain = [column for column in feed.columns if column not in feed.keys and column not in versioned]
+    if versioned:
         of_event = [*plain, *(f"_{name}" for name in ("op", "source_ts", "topic", "partition", "offset"))]
         deleted = "greatest(target._deleted_position, latest._deleted_position)"
         values = {
@@ -158,7 +158,7 @@ def _is_repeated(feed: Feed) -> str:
     """SQL: `latest` says again, at the same place of the source's history, what `target` has: nothing to rewrite."""
     if feed.sequence_by == "kafka_offset":
         return "false"
-    plain = [c for c in feed.columns if c not in feed.keys and c not in cells_of(feed)]
+    plain = [c for c in feed.columns if c not in feed.keys and c not in versioned_columns(feed)]
     same = [f"latest.{name} <=> target.{name}" for name in (*plain, "_is_deleted")]
     return f"({same_place('latest._position', 'target._position', feed)} AND {' AND '.join(same)})"
 
@@ -192,8 +192,8 @@ def _gone(cutoffs: Sequence[Cutoff], feed: Feed) -> dict[str, str | Column]:
         "_offset": f"{cutoff}.at_offset",
         "_applied_at": "current_timestamp()",
     }
-    if cells_of(feed):
-        values |= {"_deleted_position": f"{cutoff}.position", "_cell_positions": "NULL"}
+    if versioned_columns(feed):
+        values |= {"_deleted_position": f"{cutoff}.position", "_column_versions": "NULL"}
         values |= {} if feed.payload == "partial" else {"_unresolved_columns": "NULL"}
     return values
 

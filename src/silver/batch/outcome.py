@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.quality.masking import has_sensitive_key
-from lakehouse.spark.sizing import MOST_SENT_ALONG
+from lakehouse.spark.sizing import MOST_BROADCAST
 from lakehouse.spark.tables import Warehouse
 from silver.batch.changelog import judged
 from silver.batch.events import WHOLE_NUMBERS, decoded, of_feed
@@ -24,10 +24,10 @@ from silver.order.state import State, feed_row, moved_row
 from silver.quarantine import (
     OF_RECORD,
     QUARANTINE,
-    Standing,
+    QuarantineState,
     contract_version,
     decided,
-    decided_or_waiting,
+    decided_or_pending,
     quarantine_rows,
 )
 
@@ -40,7 +40,7 @@ FEW_FOR_ONE = 20
 
 
 @dataclass
-class Outcome:
+class BatchOutcome:
     """What became of a batch's changes and tombstones: by place and outcome, how many records.
 
     `moved`: records of earlier batches that turned out to be damaged, by place: how many. `epochs` (`epoch_rows`) and
@@ -67,10 +67,10 @@ class Outcome:
 class FeedBatch:
     """A feed, its rules, the counts (COUNTS) of its part of the batch, and the state of the source before it.
 
-    `standing`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for. `request`: which
-    one retries its records, where one does: they were read before, and are not the last ones of their places.
-    `value_bytes`: of the values of its records; None where they were not counted. `table_size`: the bytes of the silver
-    table before the batch; 0 where it was not looked at.
+    `quarantine_state`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for.
+    `request`: which one retries its records, where one does: they were read before, and are not the last of their
+    topic-partitions. `value_bytes`: of the values of its records; None where they were not counted. `table_size`:
+    the bytes of the silver table before the batch; 0 where it was not looked at.
     """
 
     warehouse: Warehouse
@@ -79,7 +79,7 @@ class FeedBatch:
     rows: Sequence[Row]
     run: str
     state: State
-    standing: Standing
+    quarantine_state: QuarantineState
     checkpoint: str
     request: str | None = None
     value_bytes: int | None = None
@@ -130,7 +130,7 @@ class FeedBatch:
 
     def rows_of(self, records: DataFrame) -> DataFrame:
         """The table's rows with a key of these records of the batch, before all else; all rows where those are many."""
-        if self.feed.append_only or self.total("read") > MOST_SENT_ALONG:
+        if self.feed.append_only or self.total("read") > MOST_BROADCAST:
             return self.read_table()
         keys = records.select(*[F.col(f"row.{key}").alias(key) for key in self.feed.keys]).distinct()
         table = self.read_table()
@@ -177,18 +177,18 @@ def judged_of_feed(
     return of_feed(judged_records(records, [(feed, rules)], decisions=decisions), feed)
 
 
-def decisions_about(warehouse: Warehouse, feeds: Sequence[Feed], standing: Standing) -> DataFrame | None:
+def decisions_about(warehouse: Warehouse, feeds: Sequence[Feed], quarantine_state: QuarantineState) -> DataFrame | None:
     """`decided` of these feeds; None where nobody has decided anything."""
-    found = [decided(warehouse.read(QUARANTINE.name), feed) for feed in feeds if feed.name in standing.decided]
+    found = [decided(warehouse.read(QUARANTINE.name), feed) for feed in feeds if feed.name in quarantine_state.decided]
     return reduce(DataFrame.unionByName, found) if found else None
 
 
 def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
     """The same for rows that earlier batches have read: what waits stays out."""
     decisions = None
-    if batch.feed.name in {*batch.standing.decided, *batch.standing.waiting}:
+    if batch.feed.name in {*batch.quarantine_state.decided, *batch.quarantine_state.pending}:
         known = batch.warehouse.read(QUARANTINE.name)
-        decisions = decided_or_waiting(known, batch.feed, asked=batch.request)
+        decisions = decided_or_pending(known, batch.feed, asked=batch.request)
     return judged_of_feed(rows, batch.feed, batch.rules, decisions=decisions)
 
 
@@ -213,7 +213,7 @@ def covering(parts: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPart
     return ranges
 
 
-def learned(feed: str, outcome: Outcome) -> list[dict[str, Any]]:
+def learned(feed: str, outcome: BatchOutcome) -> list[dict[str, Any]]:
     """What a batch has found out of a feed: records of earlier batches that are damaged, epochs and cutoffs."""
     rows = [
         moved_row(feed, place, {"applied": -records, "quarantined": records})

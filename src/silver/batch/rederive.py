@@ -18,16 +18,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
-from lakehouse.kafka.ranges import PLACE
-from lakehouse.spark.materialized import held
-from lakehouse.spark.sizing import sent_along
+from lakehouse.kafka.ranges import TOPIC_PARTITION
+from lakehouse.spark.materialized import materialized
+from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import small_table
 from silver.batch.earlier_records import highest_timestamps, in_ranges
 from silver.batch.merge import merge_latest, replace_rows, row_type
 from silver.batch.outcome import FeedBatch, entries, from_bronze, read_ranges
 from silver.batch.position import PLACES, STREAMED, with_position
 from silver.decode.explain import large_columns
-from silver.order.fold import PlacedEvent, Row, RowKey, cells_of, fold
+from silver.order.fold import PlacedEvent, Row, RowKey, fold, versioned_columns
 from silver.order.history import History
 from silver.order.keys import Key, groups
 from silver.order.position import Position
@@ -64,8 +64,8 @@ def rederive(batch: FeedBatch, keys: DataFrame, past: History, own: DataFrame, s
     What it returns is held by `stack`. It may be repeated.
     """
     events, is_whole = _events_of(batch, keys, past, stack)
-    records = stack.enter_context(held(events))
-    folded = stack.enter_context(held(_folded(batch, records, past)))
+    records = stack.enter_context(materialized(events))
+    folded = stack.enter_context(materialized(_folded(batch, records, past)))
     moved = _damaged_aside(batch, records, folded.where("is_damaged"), own)
     latest = folded.where("latest IS NOT NULL").select("latest.*")
     if not is_whole:
@@ -131,8 +131,8 @@ def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStac
     asked: set[Key] = set()
     wanted, further = keys, set[Key]()
     for _hop in range(MOST_KEY_CHANGES):
-        rows = bronze.join(sent_along(wanted, wanted.count()), on=[*KEY], how="left_semi").drop(*KEY)
-        found.append(stack.enter_context(held(with_key(from_bronze(batch, rows), feed))))
+        rows = bronze.join(broadcast(wanted, wanted.count()), on=[*KEY], how="left_semi").drop(*KEY)
+        found.append(stack.enter_context(materialized(with_key(from_bronze(batch, rows), feed))))
         new = _changes_of_keys(found[-1]) if large_columns(feed) else set()
         changed |= new
         further = {other for _key, other in new} - {key for key, _other in changed} - asked
@@ -190,7 +190,7 @@ def _damaged_aside(
     new = damaged.select(*OF_RECORD).distinct().join(known, on=OF_RECORD, how="left_anti")
     reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
     found = records.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
-    with held(found.drop("value", "headers")) as found:
+    with materialized(found.drop("value", "headers")) as found:
         if found.isEmpty():
             return {}
         # Gate 1 lets a record's raw bytes go when it passes, as these did.
@@ -198,7 +198,7 @@ def _damaged_aside(
         raw = raw.select(*OF_RECORD, "value", "headers")
         with_bytes = raw.join(F.broadcast(found), on=OF_RECORD, how="inner")
         earlier = found.join(own.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
-        rows = earlier.groupBy(*PLACE).count().collect()
+        rows = earlier.groupBy(*TOPIC_PARTITION).count().collect()
         add(batch.warehouse, entries(batch, with_bytes, is_damaged=True), batch.feed.source)
     return {(row["topic"], row["topic_id"], row["partition"]): row["count"] for row in rows}
 
@@ -258,11 +258,11 @@ def _latest(events: pa.Table, rows: Sequence[Row | None], feed: Feed) -> dict[st
     of_key = [None if one is None else one.number for one in last]
     of_live = [None if one is None or one.is_delete else one.number for one in last]
     of_event = [None if one is None or one.is_below_cutoff else one.number for one in last]
-    cells = cells_of(feed)
+    versioned = versioned_columns(feed)
     found: dict[str, pa.Array] = {}
     for column in feed.columns:
         numbers = of_key if column in feed.keys else of_live
-        if column in cells:
+        if column in versioned:
             numbers = [None if row is None else _number(row, column) for row in rows]
         found[column] = _taken(_of_row(events, column), numbers)
     kind = events.column("position").type
@@ -276,11 +276,11 @@ def _latest(events: pa.Table, rows: Sequence[Row | None], feed: Feed) -> dict[st
         "_partition": pa.array([one and one.at[1] for one in last], pa.int32()),
         "_offset": pa.array([one and one.at[2] for one in last], pa.int64()),
     }
-    if cells:
+    if versioned:
         stated = [
-            _positions([None if row is None else _position(row, cell) for row in rows], position) for cell in cells
+            _positions([None if row is None else _position(row, cell) for row in rows], position) for cell in versioned
         ]
-        found["_cell_positions"] = pa.StructArray.from_arrays(stated, names=list(cells))
+        found["_column_versions"] = pa.StructArray.from_arrays(stated, names=list(versioned))
         found["_deleted_position"] = _positions([None if row is None else row.deleted_at for row in rows], position)
         if feed.payload != "partial":
             lists = [None if row is None else list(row.unresolved) or None for row in rows]
@@ -289,12 +289,12 @@ def _latest(events: pa.Table, rows: Sequence[Row | None], feed: Feed) -> dict[st
 
 
 def _number(row: Row, column: str) -> int | None:
-    cell = row.cells[column]
+    cell = row.column_versions[column]
     return None if cell is None else cell[0]
 
 
 def _position(row: Row, column: str) -> Position | None:
-    cell = row.cells[column]
+    cell = row.column_versions[column]
     return None if cell is None else cell[1]
 
 

@@ -33,7 +33,7 @@ from silver.decode.times import instant, timestamp
 
 NOT_JSON = "The value is not JSON text."
 NEITHER = "The value is not an outbox event: neither an object nor text that holds one."
-ROW_CHANGED = "A row of the outbox table was changed: an event is told by its insert alone."
+ROW_CHANGED = "A row of the outbox table was changed: an event is stated by its insert alone."
 NO_PAYLOAD = "The value has no payload."
 NOT_A_ROW = "The payload is not a JSON object of the declared shape."
 NO_FIELD = "The event has none of the declared fields."

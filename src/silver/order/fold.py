@@ -31,7 +31,7 @@ class PlacedEvent(NamedTuple):
     """What a record states, with its position, as the fold takes it.
 
     `key_text`: the Kafka key as the headers of changed keys have it. `passed_over`: the columns that the event does
-    not state, and that may be so (`cells_of`). `row_key`: the key columns of its row; None where they are not known.
+    not state, and that may be so (`versioned_columns`). `row_key`: the key columns of its row, or None where unknown.
     """
 
     topic: str
@@ -73,12 +73,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Row:
-    """What a key's row is. `last`: its last change. `cells`: by column that events may pass over, the number of the
-    record that states it, and where that stands; None where nothing has since the last delete.
+    """What a key's row is. `last`: its last change. `column_versions`: by column that events may pass over, the number
+    of the record that states it, and where that stands; None where nothing has since the last delete.
     """
 
     last: Change
-    cells: Mapping[str, tuple[int, Position] | None]
+    column_versions: Mapping[str, tuple[int, Position] | None]
     deleted_at: Position | None
     unresolved: Sequence[str]
 
@@ -92,7 +92,7 @@ class Folded:
     damaged: set[int] = field(default_factory=set)
 
 
-def cells_of(feed: Feed) -> tuple[str, ...]:
+def versioned_columns(feed: Feed) -> tuple[str, ...]:
     """The columns that an event of this feed may pass over."""
     if feed.payload == "partial":
         return tuple(column for column in feed.columns if column not in feed.keys)
@@ -213,8 +213,8 @@ def _event(one: Change, feed: Feed) -> tuple[str | None, str] | None:
 
 def _row(of_key: Sequence[Change], changes: Sequence[Change], feed: Feed) -> Row:
     last = max(of_key, key=lambda one: one.position)
-    cells = cells_of(feed)
-    if not cells:
+    versioned = versioned_columns(feed)
+    if not versioned:
         return Row(last, {}, None, ())
     is_partial = feed.payload == "partial"
     ends = [one.position for one in of_key if one.is_delete]
@@ -224,8 +224,8 @@ def _row(of_key: Sequence[Change], changes: Sequence[Change], feed: Feed) -> Row
         ends += [at_offset(one.position, BEFORE_ALL_OFFSETS) for one in changed]
     deleted_at = max(ends, default=None)
     since = [one for one in of_key if not one.is_delete and (deleted_at is None or one.position > deleted_at)]
-    stated = {column: _last_word([one for one in since if column not in one.event.passed_over]) for column in cells}
-    unresolved = [] if is_partial or last.is_delete else [column for column in cells if stated[column] is None]
+    stated = {column: _last_word([one for one in since if column not in one.event.passed_over]) for column in versioned}
+    unresolved = [] if is_partial or last.is_delete else [column for column in versioned if stated[column] is None]
     for column in unresolved:
         stated[column] = _of_previous_key(since, changes, column, feed)
     return Row(last, stated, deleted_at, [column for column in unresolved if stated[column] is None])
@@ -274,7 +274,7 @@ def _of_previous_key(
 def _outcome(one: Change, row: Row | None, repeated: Collection[int], feed: Feed) -> str:
     is_repeated = one.number in repeated
     if row is not None and not one.is_below_cutoff and not is_repeated:
-        own = {row.last.position, *(cell[1] for cell in row.cells.values() if cell is not None)}
+        own = {row.last.position, *(cell[1] for cell in row.column_versions.values() if cell is not None)}
         if one.position in own:
             return "applied"
     if one.event.kind == "tombstone":

@@ -53,14 +53,14 @@ class State:
     """What the silver of one checkpoint knows of a source.
 
     `segments`: by feed, topic-partition, run and snapshot, as flat rows. `epochs`: by feed, run and topic, that which
-    starts with the run. `cutoffs`: with their feed. `waiting`: the ranges that wait for suspended tables. `resumed`: up
+    starts with the run. `cutoffs`: with their feed. `pending`: the ranges that wait for suspended tables. `resumed`: up
     to which batch a feed has taken its own. `last_batch`: of the stream. `sequence`: of the last write.
     """
 
     segments: Mapping[tuple[Any, ...], Stored] = field(default_factory=dict)
     epochs: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     cutoffs: Sequence[tuple[str, Cutoff]] = ()
-    waiting: Sequence[Waiting] = ()
+    pending: Sequence[Waiting] = ()
     resumed: Mapping[str, int] = field(default_factory=dict)
     last_batch: int = -1
     sequence: int = 0
@@ -84,13 +84,13 @@ class State:
 
     def ranges(self, feed: str) -> list[Waiting]:
         """What waits for a suspended table; nothing for any other."""
-        return [one for one in self.waiting if one.feed == feed]
+        return [one for one in self.pending if one.feed == feed]
 
     @property
     def suspended(self) -> dict[str, str]:
         """The tables that are suspended, and why."""
         found: dict[str, str] = {}
-        for one in sorted(self.waiting, key=lambda one: one.batch):
+        for one in sorted(self.pending, key=lambda one: one.batch):
             found[one.feed] = found.get(one.feed) or one.why or ""
         return found
 
@@ -101,7 +101,7 @@ class State:
     def after(self, rows: Iterable[Stored]) -> State:
         """The state with what these rows of `ops.batches` add to it."""
         segments, epochs, cutoffs = dict(self.segments), dict(self.epochs), [*self.cutoffs]
-        waiting, resumed = [*self.waiting], dict(self.resumed)
+        pending, resumed = [*self.pending], dict(self.resumed)
         last_batch, sequence = self.last_batch, self.sequence
         for row in rows:
             feed, sequence = row["feed"], max(sequence, row["sequence"])
@@ -114,13 +114,13 @@ class State:
             cutoffs += [(feed, Cutoff(**one)) for one in row.get("cutoffs") or ()]
             if row.get("suspended"):
                 part, place = row["suspended"], (row["topic"], row["topic_id"], row["partition"])
-                waiting.append(
+                pending.append(
                     Waiting(feed, place, part["first_offset"], part["last_offset"], row["batch"], part["why"])
                 )
             if row.get("resumed"):
                 resumed[feed] = row["batch"]
-        waiting = [one for one in waiting if one.batch > resumed.get(one.feed, -1)]
-        return State(segments, epochs, cutoffs, waiting, resumed, last_batch, sequence)
+        pending = [one for one in pending if one.batch > resumed.get(one.feed, -1)]
+        return State(segments, epochs, cutoffs, pending, resumed, last_batch, sequence)
 
 
 def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]]:

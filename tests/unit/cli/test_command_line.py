@@ -95,7 +95,7 @@ def test_every_mistake_is_in_the_answer_of_validate(capsys: pytest.CaptureFixtur
         ("tables.yaml", "tables.mysql_orders.columns.total_amount.type"),
     }
     assert "'mysq' is not one of 'postgresql', 'mysql' or 'mariadb'; did you mean 'mysql'?" in err
-    assert "Mend these 3, then: lakehouse validate" in err
+    assert "Fix these 3, then: lakehouse validate" in err
 
 
 @pytest.mark.parametrize("command", [*JOBS, "validate"])

@@ -164,10 +164,10 @@ OUTBOX = {"transforms": "o", "transforms__o__type": EVENT_ROUTER}
 
 def test_forward_loses_changes_and_names_what_mends_it() -> None:
     said = " ".join(of_moves(connector("pg", **TABLES), ["forward"]))
-    assert "never told" in said
+    assert "never sent" in said
     assert "lakehouse connect offsets reset c" in said
     assert "incremental snapshot of public.orders by a row in public.signals" in said
-    assert "does not tell what was deleted" in said
+    assert "does not state what was deleted" in said
     assert "Back:" not in said
     assert "incremental" not in " ".join(of_moves(connector("pg", slot__name="s"), ["forward"]))
 

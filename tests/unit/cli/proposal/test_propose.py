@@ -310,7 +310,7 @@ def test_the_tables_of_a_feed_are_those_of_its_events(
     postgres, mysql = proposals["pg.public.orders"], proposals["mysql.ecommerce.orders"]
     assert the_feed(postgres, tmp_path).tables == ("public.orders",)
     assert comment_of(postgres, "tables", file="bronze/topics.yaml") == (
-        "in 110 of 110 events; a record of another table waits in quarantine: check"
+        "in 110 of 110 events; a record of another table goes to quarantine: check"
     )
     assert the_feed(mysql, tmp_path).tables == ("ecommerce.orders",)
     assert the_feed(proposals["outbox.event.mysql.orders"], tmp_path).tables == ()

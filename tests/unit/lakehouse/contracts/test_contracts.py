@@ -445,7 +445,7 @@ MISTAKES = [
     ),
     (
         *(TABLE_GATE, "last passed this gate\n", "last passed this gate\n    scope: changes\n"),
-        *("scope: changes", "expectations.4.scope", "a bound that is computed anew is about all"),
+        *("scope: changes", "expectations.4.scope", "a bound that is computed again is about all"),
     ),
     (
         *(TABLE_GATE, "kwargs: { column: order_id }\n    scope", "kwargs: { column: customer_id }\n    scope"),
@@ -624,7 +624,7 @@ def test_a_changed_copy_has_the_changed_feeds() -> None:
     ("of_orders", "of_customers", "sentence"),
     [
         ({}, {}, None),
-        ({}, {"tables": ()}, "so both need `tables` or `table_patterns`: they tell the records apart"),
+        ({}, {"tables": ()}, "so both need `tables` or `table_patterns`: they distinguish the records"),
         ({}, {"tables": ("ecommerce.orders", "ecommerce.customers")}, "and table ecommerce.orders as well"),
         ({}, {"tables": (), "table_patterns": (r"ecommerce\..*",)}, "and table ecommerce.orders as well"),
         ({}, {"table_patterns": (r"archive\..*",)}, None),

@@ -48,7 +48,8 @@ def test_what_a_stream_calls_is_a_function_of_a_module_with_plain_data() -> None
         for _module, node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "foreachBatch"
     ]
-    assert sorted(given) == ["partial(_apply, job=job, held_rows=os.environ.get(HELD_ROWS, ''))", "write"]
+    apply = "partial(_apply, job=job, materialized_rows=os.environ.get(MATERIALIZED_ROWS, ''))"
+    assert sorted(given) == [apply, "write"]
 
 
 def nodes() -> Iterator[tuple[str, ast.AST]]:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from lakehouse.errors import BrokerGoneError, KafkaError, LakehouseError
-from lakehouse.kafka.retry import Patience
+from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.spark.streams import run_until_done
 
 GONE = BrokerGoneError("Gone.", servers="b:1", remedy="Wait.")
@@ -52,7 +52,9 @@ def run(stories: dict[str, list[tuple[LakehouseError | None, int]]], said: list[
         assert error is not None
         return error
 
-    run_until_done(stories, start=start, explain=explain, patience=Patience("bronze", said.append, (0,) * attempts))
+    run_until_done(
+        stories, start=start, explain=explain, retry_policy=RetryPolicy("bronze", said.append, (0,) * attempts)
+    )
     assert [next(one, None) for one in left.values()] == [None] * len(left), "every story was told to its end"
 
 
@@ -95,7 +97,9 @@ def test_a_start_that_finds_no_broker_is_tried_again() -> None:
             raise GONE
         return Query(None, 1)
 
-    run_until_done(["a"], start=start, explain=lambda *_: REFUSED, patience=Patience("bronze", said.append, (0,)))
+    run_until_done(
+        ["a"], start=start, explain=lambda *_: REFUSED, retry_policy=RetryPolicy("bronze", said.append, (0,))
+    )
     assert counts(said) == ["bronze a (1 of 1)"]
 
 

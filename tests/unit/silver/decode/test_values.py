@@ -139,11 +139,11 @@ def test_numbers_are_taken_when_they_fit() -> None:
 
 
 def test_numbers_that_do_not_fit_are_null() -> None:
-    misfits = [
+    conversion_errors = [
         *("0.005", "-0.005", "12.345", "99999999.995", "100000000", "-100000000", "1e8", "1e-3", "1e400", "9" * 60),
         *('"abc"', '"NaN"', '"Infinity"', '""', "true", "null", "{}", "[1]"),
     ]
-    assert one(misfits, AMOUNT) == dict.fromkeys(misfits)
+    assert one(conversion_errors, AMOUNT) == dict.fromkeys(conversion_errors)
 
 
 def test_a_comma_is_no_part_of_a_number() -> None:
@@ -199,7 +199,7 @@ def test_dates() -> None:
         "-719162": "0001-01-01",
         "2932896": "9999-12-31",
     }
-    misfits = [
+    conversion_errors = [
         "-719163",
         "2932897",
         '"0000-00-00"',
@@ -210,14 +210,20 @@ def test_dates() -> None:
         "true",
         "null",
     ]
-    found = one([*fitting, *misfits], Column(type=SimpleType("DATE")))
-    assert {text: day and day.isoformat() for text, day in found.items()} == {**fitting, **dict.fromkeys(misfits)}
+    found = one([*fitting, *conversion_errors], Column(type=SimpleType("DATE")))
+    assert {text: day and day.isoformat() for text, day in found.items()} == {
+        **fitting,
+        **dict.fromkeys(conversion_errors),
+    }
 
 
 def test_doubles_and_booleans() -> None:
     doubles = {"0.1": 0.1, "-5e-324": -5e-324, "1": 1.0, "1.7976931348623157e308": 1.7976931348623157e308, '"0.5"': 0.5}
-    misfits = ["1e400", "-1e400", '"x"', "true", '""']
-    assert one([*doubles, *misfits], Column(type=SimpleType("DOUBLE"))) == {**doubles, **dict.fromkeys(misfits)}
+    conversion_errors = ["1e400", "-1e400", '"x"', "true", '""']
+    assert one([*doubles, *conversion_errors], Column(type=SimpleType("DOUBLE"))) == {
+        **doubles,
+        **dict.fromkeys(conversion_errors),
+    }
     assert math.isnan(one(['"NaN"'], Column(type=SimpleType("DOUBLE")))['"NaN"'])
     truths = {"true": True, "1": True, "false": False, "0": False, "2": None, '"yes"': None, "1.0": None}
     assert one(list(truths), Column(type=SimpleType("BOOLEAN"))) == truths
@@ -228,7 +234,7 @@ def test_whole_numbers_are_exact_or_null() -> None:
         **{str(number): number for number in (0, 1, -1, 2**53 + 1, 2**63 - 1, -(2**63))},
         **{f'"{number}"': number for number in (7, -7, 2**63 - 1)},
     }
-    misfits = [
+    conversion_errors = [
         str(2**63),
         str(-(2**63) - 1),
         "1.0",
@@ -242,7 +248,7 @@ def test_whole_numbers_are_exact_or_null() -> None:
         "{}",
         "9" * 60,
     ]
-    assert one([*expected, *misfits], BIGINT) == {**expected, **dict.fromkeys(misfits)}
+    assert one([*expected, *conversion_errors], BIGINT) == {**expected, **dict.fromkeys(conversion_errors)}
 
 
 def test_text_is_as_it_was() -> None:

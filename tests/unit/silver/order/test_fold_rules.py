@@ -134,16 +134,16 @@ def test_a_column_that_events_pass_over_has_its_own_last_word_until_a_delete() -
 
     story = [event(0, "c"), event(1, "u", "note"), event(2, "u", "amount")]
     row = fold(story, OUTBOX, {}).rows[1,]
-    assert {column: cell and cell[0] for column, cell in row.cells.items()} == {"note": 2, "amount": 1}
+    assert {column: cell and cell[0] for column, cell in row.column_versions.items()} == {"note": 2, "amount": 1}
     assert outcomes(fold(story, OUTBOX, {})) == ["superseded", "applied", "applied"]
     again = fold([*story, event(3, "d"), event(4, "c", "amount")], OUTBOX, {}).rows[1,]
-    assert {column: cell and cell[0] for column, cell in again.cells.items()} == {"note": 4, "amount": None}
+    assert {column: cell and cell[0] for column, cell in again.column_versions.items()} == {"note": 4, "amount": None}
     assert (again.deleted_at, again.unresolved) == ((0, "shop.things", 0, 3), [])
 
 
 def test_a_large_value_that_nothing_has_stated_is_unresolved() -> None:
     row = of_things([placed(0, 10, "u", passed_over=("note",))]).rows[1,]
-    assert (row.cells, row.unresolved) == ({"note": None}, ["note"])
+    assert (row.column_versions, row.unresolved) == ({"note": None}, ["note"])
 
 
 def changed(offset: int, at: int, *, key: int, old: int) -> Sequence[PlacedEvent]:
@@ -156,11 +156,11 @@ def changed(offset: int, at: int, *, key: int, old: int) -> Sequence[PlacedEvent
 def test_a_large_value_is_the_previous_keys_or_an_even_older_ones() -> None:
     story = [placed(0, 10, "c"), *changed(1, 20, key=2, old=1), *changed(3, 30, key=3, old=2)]
     row = of_things(story).rows[3,]
-    assert row.cells == {"note": (0, (0, 30, 1, 30, 30, 4))}
+    assert row.column_versions == {"note": (0, (0, 30, 1, 30, 30, 4))}
     assert row.unresolved == []
-    assert of_things(story[::-1]).rows[3,].cells == {"note": (4, (0, 30, 1, 30, 30, 4))}, "in any order"
+    assert of_things(story[::-1]).rows[3,].column_versions == {"note": (4, (0, 30, 1, 30, 30, 4))}, "in any order"
     later = [*story, placed(9, 40, "u", 3), placed(10, 50, "u", 3, passed_over=("note",))]
-    assert of_things(later).rows[3,].cells == {"note": (5, (0, 40, 1, 40, 40, 9))}
+    assert of_things(later).rows[3,].column_versions == {"note": (5, (0, 40, 1, 40, 40, 9))}
 
 
 def test_a_previous_key_states_nothing_after_the_change_and_nothing_that_is_deleted() -> None:
@@ -177,4 +177,4 @@ def test_a_previous_key_states_nothing_after_the_change_and_nothing_that_is_dele
 
 def test_a_changed_key_has_nothing_of_an_earlier_row_of_the_same_key() -> None:
     story = [placed(0, 5, "c", 2), placed(1, 10, "c", 1), *changed(2, 20, key=2, old=1)]
-    assert of_things(story).rows[2,].cells == {"note": (1, (0, 20, 1, 20, 20, 3))}
+    assert of_things(story).rows[2,].column_versions == {"note": (1, (0, 20, 1, 20, 20, 3))}

@@ -24,7 +24,7 @@ from silver.order.runs import (
     together,
 )
 
-PLACE = ("t", "id", 0)
+TOPIC_PARTITION = ("t", "id", 0)
 
 
 def run_segment(run: str, first: int, last: int, low: int, high: int, *, partition: int = 0, ms: int = 0) -> RunSegment:
@@ -59,32 +59,32 @@ def test_a_run_whose_coordinates_fall_is_found_in_its_partition_alone() -> None:
         run_segment("b", 10, 19, 50, 300),
         run_segment("a", 0, 9, 10, 20, partition=1),
     ]
-    (regression,) = regressions(known, [], new={PLACE})
+    (regression,) = regressions(known, [], new={TOPIC_PARTITION})
     assert (regression.place, regression.run_id, regression.from_offset, regression.below, regression.is_snapshot) == (
-        PLACE,
+        TOPIC_PARTITION,
         "b",
         10,
         (200,),
         False,
     )
     assert regressions(known, [], new={("t", "id", 1)}) == []
-    assert regressions(known, [EpochStart("b", 1)], new={PLACE}) == []
+    assert regressions(known, [EpochStart("b", 1)], new={TOPIC_PARTITION}) == []
     rising = [run_segment("a", 0, 9, 100, 200), run_segment("b", 10, 19, 200, 300)]
-    assert regressions(rising, [], new={PLACE}) == []
+    assert regressions(rising, [], new={TOPIC_PARTITION}) == []
 
 
 def test_a_snapshot_behind_what_was_streamed_falls_too() -> None:
     known = [run_segment("a", 0, 9, 100, 200), snapshot("b", 10, 12, 50), run_segment("b", 13, 19, 60, 70)]
-    (regression,) = regressions(known, [], new={PLACE})
+    (regression,) = regressions(known, [], new={TOPIC_PARTITION})
     assert regression.is_snapshot
 
 
 def test_a_run_that_falls_behind_is_judged_once() -> None:
     first, replay = run_segment("a", 0, 9, 100, 200), run_segment("b", 10, 19, 150, 300)
     later = run_segment("b", 20, 29, 310, 320)
-    found = regressions([first, replay], [], new={PLACE})
+    found = regressions([first, replay], [], new={TOPIC_PARTITION})
     assert brought_about(found, own=[replay], before=[]) == found
-    after = regressions([first, together([replay, later])[0]], [], new={PLACE})
+    after = regressions([first, together([replay, later])[0]], [], new={TOPIC_PARTITION})
     assert after == found
     assert brought_about(after, own=[later], before=found) == []
     # Once more a part that lies behind; and a regression that is known only now, since what is before it came late.
@@ -102,7 +102,9 @@ def test_a_run_stays_in_its_epoch_wherever_its_records_are_sent_again() -> None:
 
 
 def test_records_without_a_run_never_fall() -> None:
-    assert regressions([run_segment("", 0, 9, 100, 200), run_segment("", 10, 19, 50, 60)], [], new={PLACE}) == []
+    assert (
+        regressions([run_segment("", 0, 9, 100, 200), run_segment("", 10, 19, 50, 60)], [], new={TOPIC_PARTITION}) == []
+    )
 
 
 def test_an_epoch_begins_in_every_partition_with_its_run_or_the_next_one() -> None:
@@ -113,13 +115,13 @@ def test_an_epoch_begins_in_every_partition_with_its_run_or_the_next_one() -> No
         run_segment("c", 5, 9, 400, 500, partition=1, ms=100),
         run_segment("a", 0, 4, 100, 200, partition=2),
     ]
-    (regression,) = regressions(known, [], new={PLACE})
+    (regression,) = regressions(known, [], new={TOPIC_PARTITION})
     new = epoch_start(regression, known, [])
     begins = epochs(known, [new])
-    assert begins == {PLACE: [(10, new.epoch)], ("t", "id", 1): [(5, new.epoch)]}
-    assert [epoch_at(begins, PLACE, offset) for offset in (0, 9, 10, 99)] == [0, 0, new.epoch, new.epoch]
+    assert begins == {TOPIC_PARTITION: [(10, new.epoch)], ("t", "id", 1): [(5, new.epoch)]}
+    assert [epoch_at(begins, TOPIC_PARTITION, offset) for offset in (0, 9, 10, 99)] == [0, 0, new.epoch, new.epoch]
     # Where records of the run were placed before the epoch was known, they are read again.
-    assert read_again(known, new, before={("t", "id", 1): 7, PLACE: 9}) == {("t", "id", 1): (5, 7)}
+    assert read_again(known, new, before={("t", "id", 1): 7, TOPIC_PARTITION: 9}) == {("t", "id", 1): (5, 7)}
 
 
 def test_an_epoch_that_is_found_late_stands_between_the_others() -> None:
@@ -128,11 +130,11 @@ def test_an_epoch_that_is_found_late_stands_between_the_others() -> None:
         run_segment("b", 10, 19, 50, 60, ms=5),
         run_segment("c", 20, 29, 10, 20, ms=9),
     ]
-    (first, second) = regressions(known, [], new={PLACE})
+    (first, second) = regressions(known, [], new={TOPIC_PARTITION})
     late, early = epoch_start(second, known, []), epoch_start(first, known, [])
     assert early.epoch < late.epoch
     begins = epochs(known, [late, early])
-    assert [epoch_at(begins, PLACE, offset) for offset in (0, 10, 20)] == [0, early.epoch, late.epoch]
+    assert [epoch_at(begins, TOPIC_PARTITION, offset) for offset in (0, 10, 20)] == [0, early.epoch, late.epoch]
 
 
 def test_two_epochs_of_one_millisecond_are_two() -> None:
@@ -141,14 +143,14 @@ def test_two_epochs_of_one_millisecond_are_two() -> None:
         run_segment("b", 10, 19, 50, 60, ms=5),
         run_segment("c", 20, 29, 10, 20, ms=5),
     ]
-    (first, second) = regressions(known, [], new={PLACE})
+    (first, second) = regressions(known, [], new={TOPIC_PARTITION})
     one = epoch_start(first, known, [])
     assert epoch_start(second, known, [one]).epoch != one.epoch
 
 
 def test_a_replay_repeats_what_earlier_runs_of_its_epoch_have_told() -> None:
     known = [run_segment("a", 0, 9, 100, 200), run_segment("b", 10, 19, 150, 300)]
-    assert replays_below(known, []) == {(PLACE, "b"): (200,)}
+    assert replays_below(known, []) == {(TOPIC_PARTITION, "b"): (200,)}
     assert replays_below(known, [EpochStart("b", 1)]) == {}
 
 

@@ -26,7 +26,7 @@ from silver.order.state import (
 from tests.support.facts import counted
 
 STREAM = writer_of("shop", "checkpoint")
-PLACE = ("orders", "id", 0)
+TOPIC_PARTITION = ("orders", "id", 0)
 FLOOR = Cutoff("truncate", '{"epoch": 0}', None, "orders", 0, 7)
 
 
@@ -62,8 +62,8 @@ def test_records_of_no_feed_leave_nothing_behind() -> None:
 
 FACTS = [counted(0, 4), counted(6, 9, run="run-2", ignored=1), counted(5, 5, feed="customers")]
 OUTCOMES: dict[OfFeed, dict[str, int]] = {
-    ("orders", PLACE): {"applied": 8},
-    ("customers", PLACE): {"superseded": 1},
+    ("orders", TOPIC_PARTITION): {"applied": 8},
+    ("customers", TOPIC_PARTITION): {"superseded": 1},
 }
 
 
@@ -73,12 +73,12 @@ def test_the_audit_has_a_row_a_feed_and_what_became_of_its_records() -> None:
     assert (orders["applied"], orders["ignored"]) == (8, 1)
     assert (orders["failed_rules"], orders["absent_columns"]) == ({"amount": 2}, {"note": 2})
     assert (customers["superseded"], customers["applied"]) == (1, 0)
-    moved = moved_row("orders", PLACE, {"applied": -1, "quarantined": 1})
+    moved = moved_row("orders", TOPIC_PARTITION, {"applied": -1, "quarantined": 1})
     assert (moved["read"], moved["applied"], moved["quarantined"], moved["topic"]) == (0, -1, 1, "orders")
 
 
 def test_feeds_that_share_a_topic_have_read_its_range_together() -> None:
-    extent = extents(FACTS)[None, PLACE]
+    extent = extents(FACTS)[None, TOPIC_PARTITION]
     assert (extent.first, extent.last, extent.read, extent.has_gaps) == (0, 9, 10, False)
     orders, customers = audit_rows(FACTS, OUTCOMES, {})
     assert (orders["first_offset"], orders["last_offset"], orders["gaps"]) == (0, 9, [])
@@ -88,7 +88,7 @@ def test_feeds_that_share_a_topic_have_read_its_range_together() -> None:
 def test_where_one_of_them_does_not_go_on_each_has_its_own_range() -> None:
     found = extents(FACTS, apart={"orders"})
     assert {feed: extent.has_gaps for (feed, _place), extent in found.items()} == {"orders": True, "customers": False}
-    gaps: dict[OfFeed, list[tuple[int, int]]] = {("orders", PLACE): [(5, 5)]}
+    gaps: dict[OfFeed, list[tuple[int, int]]] = {("orders", TOPIC_PARTITION): [(5, 5)]}
     orders, customers = audit_rows(FACTS, OUTCOMES, gaps, apart={"orders"})
     assert (orders["first_offset"], orders["last_offset"], orders["gaps"]) == (0, 9, [{"first": 5, "last": 5}])
     assert (customers["first_offset"], customers["last_offset"], customers["gaps"]) == (5, 5, [])
@@ -96,7 +96,7 @@ def test_where_one_of_them_does_not_go_on_each_has_its_own_range() -> None:
 
 def test_a_table_is_suspended_from_its_batch_on_until_it_has_taken_all_of_them() -> None:
     def waits(first: int, why: str | None) -> dict[str, Any]:
-        return suspended_row("orders", PLACE, first=first, last=first + 9, records=10, rule=None, why=why)
+        return suspended_row("orders", TOPIC_PARTITION, first=first, last=first + 9, records=10, rule=None, why=why)
 
     state = written(State(), waits(0, "too many"), batch=4)
     state = written(state, waits(10, None), batch=5)
