@@ -73,8 +73,8 @@ def not_counted(ranges: DataFrame, *, came_to: int | None) -> DataFrame:
 
 
 def suspended_records(ranges: DataFrame) -> DataFrame:
-    """`held`: offsets of bronze that wait for a table that is stopped."""
-    return finding(ranges.where((F.col("stored") > 0) & (F.col("counted") == 0) & (F.col("suspended") > 0)), "held")
+    """`suspended`: offsets of bronze that are pending for a suspended table."""
+    return finding(ranges.where((F.col("stored") > 0) & (F.col("counted") == 0) & (F.col("suspended") > 0)), "suspended")
 
 
 def counted_twice(ranges: DataFrame) -> DataFrame:

@@ -155,7 +155,7 @@ def test_the_place_in_this_code_is_named_and_nothing_else_of_the_text() -> None:
     "raised",
     [
         TableError("There is no table ops.a at /w, „x\ny“.", remedy="Run it again."),
-        FeedSuspendedError("silver.a is stopped.", remedy="Fix it."),
+        FeedSuspendedError("silver.a is suspended.", remedy="Fix it."),
         BrokerGoneError("Gone.", servers="b:1", remedy="Wait."),
         ContractError([ContractProblem("silver/tables.yaml", None, "tables.a", "is not there")]),
     ],
