@@ -42,7 +42,7 @@ playground: setup ## A broker with recorded topics to try things on, until Ctrl-
 test: lint bundle-check ## Lint and the bundle's fields, then all tests but the slow ones
 	$(BIN)/pytest $(IN_TWO) $(SLOWEST) -m "not slow and not whole and not live and not cluster"
 
-test-unit: setup ## The tests without Spark and Kafka: seconds
+test-unit: setup ## The tests without Spark and Kafka: two minutes
 	$(BIN)/pytest tests/unit
 
 test-slow: setup ## The tests that take minutes; CI runs both
