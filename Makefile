@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
@@ -14,7 +14,7 @@ DATABRICKS := tools/databricks
 FLINK := benchmarks/flink
 LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/servers.yaml
 MANIFESTS := src/lakehouse/spark/jars.yaml demo/jars.yaml tests/jars.yaml
-DELETED := .venv tools/dbx/.venv tools/databricks/.venv benchmarks/flink/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+DELETED := .venv site tools/dbx/.venv tools/databricks/.venv tools/docs_site/.venv benchmarks/flink/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -107,8 +107,11 @@ bench-setup: setup $(FLINK)/.venv/.set-up ## Flink for the benchmarks, in an env
 fuzz: setup ## Random histories folded in plain Python, until Ctrl-C; one that does not end as its source is named
 	@$(BIN)/python -m tests.fuzz
 
-generated: setup ## Write the files that are made from the code: JSON Schemas, the gallery of expectations
+generated: setup ## Write the files that are made from the code: JSON Schemas, expectations, the command reference
 	$(BIN)/python -m tools.generated
+
+docs: $(SET_UP) ## The documentation site, in site/: a broken link or a page that the navigation lacks is an error
+	@tools/docs_site/build.sh
 
 dbx-setup: $(DBX)/.venv/.set-up ## dbx, in an environment of its own: tools/dbx/.venv
 

@@ -1,4 +1,4 @@
-"""Files that are made from others: JSON Schemas of contracts, the gallery of expectations, the targets' differences.
+"""Files that are made from others: schemas of contracts, expectations, the targets' differences, the command reference.
 
 python -m tools.generated    writes them; a test holds that they are as the code would write them now
 """
@@ -14,6 +14,7 @@ import yaml
 from lakehouse.contracts.files import SCHEMAS
 from lakehouse.quality.table_rules import gallery
 from tools.bundle import ROOT
+from tools.commands import reference
 from tools.targets import PASSED, differences
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -40,11 +41,16 @@ def targets() -> Mapping[Path, str]:
     return {ROOT / "tests/bundle/targets.yaml": head + text}
 
 
+def commands() -> Mapping[Path, str]:
+    """Every command with its options, and the exit codes."""
+    return {ROOT / "docs/commands.md": reference()}
+
+
 def _text(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    for path, text in {**schemas(), **expectations(), **targets()}.items():
+    for path, text in {**schemas(), **expectations(), **targets(), **commands()}.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

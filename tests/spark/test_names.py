@@ -30,7 +30,7 @@ CASE = "shard_of"
 
 def own_names() -> list[str]:
     """The names that silver's code gives to columns: its aliases, and what its frames begin with."""
-    told = "".join(file.read_text(encoding="utf-8") for file in Path(str(silver.__path__[0])).glob("*.py"))
+    told = "".join(file.read_text(encoding="utf-8") for file in Path(str(silver.__path__[0])).rglob("*.py"))
     aliases = re.findall(
         r'\.alias\("([a-z][a-z_]*)"\)|withColumn\(\s*"([a-z][a-z_]*)"|F\.col\("([a-z][a-z_]*)"\)', told
     )

@@ -13,6 +13,8 @@ import pytest
 from cli.main import main
 from lakehouse import errors
 from lakehouse.contracts.files import MODELS, load_contracts
+from tools.commands import EXIT_CODES, every_command
+from tools.generated import commands as reference_files
 
 JOBS = ("bronze", "silver", "gold", "publish", "run")
 OF_CONNECT = ("connect deploy", "connect delete", "connect offsets set", "connect offsets reset")
@@ -183,3 +185,21 @@ def test_on_databricks_a_master_is_a_mistake(
     code, _out, err = run(capsys, "silver", "--warehouse", str(tmp_path), "--master", "local[*]")
     assert code == 2
     assert "--master has no meaning on Databricks" in err
+
+
+def test_the_help_of_every_command_begins_with_a_sentence_and_ends_with_an_example() -> None:
+    commands = [one for one in every_command() if not one.is_group]
+    assert len(commands) > len(JOBS) + len(WRITES)
+    for command in commands:
+        assert re.fullmatch(r"[A-Z][a-z][^`\n]+\.", command.first_sentence), command.name
+        assert command.paragraphs[-1].startswith(f"Example: {command.name}"), command.name
+
+
+def test_the_command_reference_is_as_the_code_would_write_it() -> None:
+    stale = [str(path) for path, text in reference_files().items() if path.read_text(encoding="utf-8") != text]
+    assert not stale, "run `make generated`"
+
+
+def test_the_command_reference_has_every_exit_code() -> None:
+    classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.LakehouseError)]
+    assert EXIT_CODES.keys() == {0, *(one.exit_code for one in classes)}
