@@ -34,7 +34,7 @@ has a variable can be set in the environment instead. How a command ends: [exit 
 """
 SHARED = "Options of every command on tables"
 EXAMPLE = "Example: "
-DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
+DEFAULT = re.compile(r"\s*Default: (.*)\.$")
 # What is written for a value, by Typer's word for its type; the alternatives of a choice stay as they are.
 VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "int range": "N", "list[int]": "N", "path": "PATH"}
 

@@ -53,7 +53,7 @@ MaxOffsets = Annotated[
     typer.Option(
         envvar="LAKEHOUSE_MAX_OFFSETS_PER_TRIGGER",
         min=1,
-        help="The most records that bronze takes into one batch. [default: all there are]",
+        help="The most records that bronze takes into one batch. Default: all there are.",
         show_default=False,
     ),
 ]
@@ -86,7 +86,7 @@ Master = Annotated[
     typer.Option(
         envvar="LAKEHOUSE_MASTER",
         metavar="URL",
-        help="Where Spark runs (docs/clusters.md). [default: local[*], or as spark-submit says]",
+        help="Where Spark runs (docs/clusters.md). Default: local[*], or as spark-submit says.",
         show_default=False,
     ),
 ]
@@ -128,7 +128,7 @@ _OF_EVERY_JOB: Options = {
             str | None,
             typer.Option(
                 envvar="LAKEHOUSE_CHECKPOINTS",
-                help="Where the streams keep their checkpoints: a path. [default: WAREHOUSE/_checkpoints]",
+                help="Where the streams keep their checkpoints: a path. Default: WAREHOUSE/_checkpoints.",
                 show_default=False,
             ),
         ],

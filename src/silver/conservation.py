@@ -74,7 +74,8 @@ def not_counted(ranges: DataFrame, *, came_to: int | None) -> DataFrame:
 
 def suspended_records(ranges: DataFrame) -> DataFrame:
     """`suspended`: offsets of bronze that are pending for a suspended table."""
-    return finding(ranges.where((F.col("stored") > 0) & (F.col("counted") == 0) & (F.col("suspended") > 0)), "suspended")
+    is_passed_over = (F.col("stored") > 0) & (F.col("counted") == 0)
+    return finding(ranges.where(is_passed_over & (F.col("suspended") > 0)), "suspended")
 
 
 def counted_twice(ranges: DataFrame) -> DataFrame:

@@ -102,7 +102,7 @@ def deploy(
 def status(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Connectors. [default: all of the cluster]", show_default=False),
+        typer.Argument(metavar="[NAME]...", help="Connectors. Default: all of the cluster.", show_default=False),
     ] = None,
     *,
     connect_url: ConnectUrl = None,

@@ -83,8 +83,8 @@ def check(
         list[Path] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="Connectors of your own: JSON with name and config, or the options alone. [default: those of the"
-            " target]",
+            help="Connectors of your own: JSON with name and config, or the options alone. Default: those of the"
+            " target.",
             show_default=False,
         ),
     ] = None,
@@ -95,8 +95,8 @@ def check(
     own_server_id: Annotated[
         list[str] | None,
         typer.Option(
-            help="The id of a MySQL or MariaDB server itself (SELECT @@server_id). May be given again. [default: the"
-            " target's]",
+            help="The id of a MySQL or MariaDB server itself (SELECT @@server_id). May be given again. Default: the"
+            " target's.",
             show_default=False,
         ),
     ] = None,

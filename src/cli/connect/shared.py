@@ -24,15 +24,15 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[NAME]...",
-        help="Connectors, by the names of their files in resources/connect. [default: those of the variable"
-        " `connectors`]",
+        help="Connectors, by the names of their files in resources/connect. Default: those of the variable"
+        " `connectors`.",
         show_default=False,
     ),
 ]
 ConnectorName = Annotated[str, typer.Argument(metavar="NAME", help="A connector of the cluster.")]
 Target = Annotated[
     str | None,
-    typer.Option(envvar="LAKEHOUSE_TARGET", help="A target of the bundle. [default: the bundle's]", show_default=False),
+    typer.Option(envvar="LAKEHOUSE_TARGET", help="A target of the bundle. Default: the bundle's.", show_default=False),
 ]
 BundleFile = Annotated[
     Path, typer.Option("--bundle", help="The bundle; the connectors lie beside it in resources/connect.")
@@ -50,7 +50,7 @@ ConnectUrl = Annotated[
     str | None,
     typer.Option(
         envvar="LAKEHOUSE_CONNECT_URL",
-        help="Kafka Connect's REST API, http(s)://HOST:PORT. [default: the target's variable connect_url]",
+        help="Kafka Connect's REST API, http(s)://HOST:PORT. Default: the target's variable connect_url.",
         show_default=False,
     ),
 ]

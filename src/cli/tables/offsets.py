@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(name="offsets", help="Where a source stands on its topics, and moving it.", no_args_is_help=True)
 
 SourceName = Annotated[str, typer.Argument(metavar="SOURCE", help="A source of bronze/topics.yaml.")]
-Topic = Annotated[str | None, typer.Option(help="Only this topic. [default: all of the source]", show_default=False)]
+Topic = Annotated[str | None, typer.Option(help="Only this topic. Default: all of the source.", show_default=False)]
 
 
 @app.command()

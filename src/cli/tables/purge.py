@@ -14,7 +14,7 @@ from lakehouse.errors import SettingsError
 from lakehouse.steps import Steps, wide_console
 
 FeedName = Annotated[
-    str | None, typer.Option("--feed", help="Only this silver table. [default: all]", show_default=False)
+    str | None, typer.Option("--feed", help="Only this silver table. Default: all.", show_default=False)
 ]
 WithoutSkipped = Annotated[
     bool, typer.Option("--without-skipped", help="Offsets that were skipped are given up: they will never be read.")

@@ -27,14 +27,14 @@ app = typer.Typer(
 LAST = "last"
 Run = Annotated[str, typer.Option(metavar="RUN", help="A run's id, or `last`: the last one that judged anything.")]
 FeedName = Annotated[
-    str | None, typer.Option("--feed", help="Only this silver table. [default: all, and gold]", show_default=False)
+    str | None, typer.Option("--feed", help="Only this silver table. Default: all, and gold.", show_default=False)
 ]
 DataDocs = Annotated[
     Path | None,
     typer.Option(
         "--data-docs",
         envvar="LAKEHOUSE_DATA_DOCS",
-        help="The folder to write the Data Docs to. [default: WAREHOUSE/_data_docs where that is a local folder]",
+        help="The folder to write the Data Docs to. Default: WAREHOUSE/_data_docs where that is a local folder.",
         show_default=False,
     ),
 ]

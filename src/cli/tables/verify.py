@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # What is told, and is no error.
 HARMLESS = ("pending", "skipped", "suspended")
-_SOURCE = typer.Option("--source", metavar="SOURCE", help="Only this source. [default: all]", show_default=False)
+_SOURCE = typer.Option("--source", metavar="SOURCE", help="Only this source. Default: all.", show_default=False)
 
 
 def add_to(app: typer.Typer) -> None:
