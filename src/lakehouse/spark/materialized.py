@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # The folder that `materialized` writes rows to, where the compute keeps none itself (serverless).
 # Also in processes of batches.
-MATERIALIZED_ROWS = "LAKEHOUSE_HELD_ROWS"
+MATERIALIZED_ROWS = "LAKEHOUSE_MATERIALIZED_ROWS"
 # What one process fetches at a time.
 ROWS_AT_ONCE = 20_000
 # What a run wrote so long ago is of a run that died.
