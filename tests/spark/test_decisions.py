@@ -212,7 +212,7 @@ def test_a_released_record_passes_the_rules_now_and_when_silver_is_made_anew(sto
 
 def test_no_decision_makes_a_value_fit(story: Mapping[str, Seen]) -> None:
     entry = story["decided"].entries[8]
-    reason = "created_at: came text that is no ISO 8601 time, expected TIMESTAMP."
+    reason = "created_at: the value is text that is no ISO 8601 time; the column is TIMESTAMP."
     assert (entry["state"], entry["reasons"]) == ("open", [reason])
     assert 6 not in story["made anew"].amounts
 

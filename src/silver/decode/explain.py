@@ -305,7 +305,7 @@ def _first(fields: Json, names: Sequence[str]) -> Json:
 def conversion_error(field: Json, declared: Column, feed: Feed, *, name: str, schema: FieldSchema | None = None) -> str:
     """The sentence about a field of column `name` that its reader does not take."""
     expected = declared.type.ddl + (f" of {declared.source_type.text}" if declared.source_type else "")
-    return f"{name}: came {_came(field, declared, feed, schema)}, expected {expected}."
+    return f"{name}: the value is {_came(field, declared, feed, schema)}; the column is {expected}."
 
 
 def _came(field: Json, declared: Column, feed: Feed, schema: FieldSchema | None) -> str:

@@ -97,7 +97,7 @@ def test_damaged_records_of_a_table_are_unreadable(contracts: Contracts) -> None
         (
             GOOD.replace(b'"customer_id":7', b'"customer_id":' + b"7" * 3000),
             "change",
-            ["customer_id: came a number out of its range, expected BIGINT."],
+            ["customer_id: the value is a number out of its range; the column is BIGINT."],
         ),
         (compact({"op": "c", "after": "text", "source": SOURCE}).encode(), "unreadable", [NOT_JSON]),
         (compact({"op": "m", "message": {}, "source": SOURCE}).encode(), "ignored", []),
@@ -105,16 +105,20 @@ def test_damaged_records_of_a_table_are_unreadable(contracts: Contracts) -> None
         (compact({"op": "u", "after": None, "source": SOURCE}).encode(), "unreadable", [NO_ROW]),
         (compact({"op": "t", "after": None, "source": SOURCE}).encode(), "truncate", []),
         (b"\x00\x00\x00\x00\x07Obj", "unreadable", [WIRE_FORMAT]),
-        (image(customer_id=2**63), "change", ["customer_id: came a number out of its range, expected BIGINT."]),
+        (
+            image(customer_id=2**63),
+            "change",
+            ["customer_id: the value is a number out of its range; the column is BIGINT."],
+        ),
         (
             image(created_at=2**63 - 1),
             "change",
-            ["created_at: came a number outside of years 1 to 9999, expected TIMESTAMP."],
+            ["created_at: the value is a number outside of years 1 to 9999; the column is TIMESTAMP."],
         ),
         (
             image(total_amount={"scale": 3, "value": "ZQ=="}),
             "change",
-            ["total_amount: came a number with 3 decimal places, expected DECIMAL(10,2)."],
+            ["total_amount: the value is a number with 3 decimal places; the column is DECIMAL(10,2)."],
         ),
         (image(note={"a": 1}), "change", []),
     ]
@@ -154,8 +158,8 @@ def test_damaged_outbox_events_are_unreadable(contracts: Contracts) -> None:
     def event(payload: str) -> bytes:
         return compact({"payload": payload, "timestamp": 1_767_225_600_000_000}).encode()
 
-    no_amount = "total_amount: came text that is no number, expected DECIMAL(10,2)."
-    vast = "total_amount: came a number with 401 digits before the point, expected DECIMAL(10,2)."
+    no_amount = "total_amount: the value is text that is no number; the column is DECIMAL(10,2)."
+    vast = "total_amount: the value is a number with 401 digits before the point; the column is DECIMAL(10,2)."
     no_object = "The payload is not a JSON object of the declared shape."
     expected = [
         (event('{"order_id":1,"amount":1}'), "change", []),
@@ -245,9 +249,9 @@ def test_a_vast_number_anywhere_holds_nobody_up(contracts: Contracts, number: st
     with at_most(1):
         found = read(feed, *[(KEY, value) for value in records], (KEY, other))
     assert [said(row) for row in found] == [
-        ("change", ["customer_id: came a number with a fraction or an exponent, expected BIGINT."]),
-        ("change", [f"total_amount: came a number with {digits}, expected DECIMAL(10,2)."]),
-        ("change", ["created_at: came a number with a fraction or an exponent, expected TIMESTAMP."]),
+        ("change", ["customer_id: the value is a number with a fraction or an exponent; the column is BIGINT."]),
+        ("change", [f"total_amount: the value is a number with {digits}; the column is DECIMAL(10,2)."]),
+        ("change", ["created_at: the value is a number with a fraction or an exponent; the column is TIMESTAMP."]),
         ("change", []),
         ("change", []),
         ("unreadable", [NOT_JSON]),

@@ -34,7 +34,7 @@ ALL_TIMES = [
 ]
 
 
-SENT = "came a number out of its range"
+SENT = "the value is a number out of its range"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def test_decimals_in_every_form() -> None:
                     variable(Decimal("-12.34")): "-12.34",
                     variable(
                         Decimal("0.345")
-                    ): "!c: came io.debezium.data.VariableScaleDecimal that does not fit, expected DECIMAL(10,2).",
+                    ): "!c: the value is io.debezium.data.VariableScaleDecimal that does not fit;"
+                    " the column is DECIMAL(10,2).",
                 },
                 semantic("io.debezium.data.VariableScaleDecimal", "struct"),
             ),
@@ -142,10 +143,14 @@ def test_decimals_in_every_form() -> None:
                 TABLE,
                 {
                     base64_json(123400): "12.34",
-                    base64_json(123456): "!c: came org.apache.kafka.connect.data.Decimal of scale 4 that does not fit,"
-                    " expected DECIMAL(10,2).",
-                    base64_json(10**13): "!c: came org.apache.kafka.connect.data.Decimal of scale 4 that does not fit,"
-                    " expected DECIMAL(10,2).",
+                    base64_json(
+                        123456
+                    ): "!c: the value is org.apache.kafka.connect.data.Decimal of scale 4 that does not fit;"
+                    " the column is DECIMAL(10,2).",
+                    base64_json(
+                        10**13
+                    ): "!c: the value is org.apache.kafka.connect.data.Decimal of scale 4 that does not fit;"
+                    " the column is DECIMAL(10,2).",
                 },
                 semantic("Decimal", "bytes", scale="4"),
             ),
@@ -159,33 +164,44 @@ def test_decimals_in_every_form() -> None:
                 amount,
                 STRING_DECIMALS,
                 {
-                    '"1.234"': "!c: came a number with 3 decimal places, expected DECIMAL(10,2).",
-                    '"123456789"': "!c: came a number with 9 digits before the point, expected DECIMAL(10,2).",
-                    '"x"': "!c: came text that is no number, expected DECIMAL(10,2).",
-                    '"NAN"': "!c: came NaN or infinity, expected DECIMAL(10,2).",
-                    "true": "!c: came true or false, expected DECIMAL(10,2).",
-                    "[1]": "!c: came an array, expected DECIMAL(10,2).",
-                    variable(Decimal("1.234")): "!c: came a number with 3 decimal places, expected DECIMAL(10,2).",
+                    '"1.234"': "!c: the value is a number with 3 decimal places; the column is DECIMAL(10,2).",
+                    '"123456789"': "!c: the value is a number with 9 digits before the point;"
+                    " the column is DECIMAL(10,2).",
+                    '"x"': "!c: the value is text that is no number; the column is DECIMAL(10,2).",
+                    '"NAN"': "!c: the value is NaN or infinity; the column is DECIMAL(10,2).",
+                    "true": "!c: the value is true or false; the column is DECIMAL(10,2).",
+                    "[1]": "!c: the value is an array; the column is DECIMAL(10,2).",
+                    variable(
+                        Decimal("1.234")
+                    ): "!c: the value is a number with 3 decimal places; the column is DECIMAL(10,2).",
                     # A double in full length is only written in somebody's own JSON.
-                    "9.98999999463558197021484375": "!c: came a number with 26 decimal places, expected DECIMAL(10,2).",
+                    "9.98999999463558197021484375": "!c: the value is a number with 26 decimal places;"
+                    " the column is DECIMAL(10,2).",
                 },
             ),
             *cases(
                 amount,
                 TABLE,
                 {
-                    base64_json(10**10): "!c: came base64 of a number with too many digits, expected DECIMAL(10,2).",
-                    '"x!"': "!c: came text that is no base64 of a number, expected DECIMAL(10,2).",
-                    "0.001": "!c: came a number with 3 decimal places, expected DECIMAL(10,2).",
+                    base64_json(
+                        10**10
+                    ): "!c: the value is base64 of a number with too many digits; the column is DECIMAL(10,2).",
+                    '"x!"': "!c: the value is text that is no base64 of a number; the column is DECIMAL(10,2).",
+                    "0.001": "!c: the value is a number with 3 decimal places; the column is DECIMAL(10,2).",
                 },
             ),
             *cases(
                 amount,
                 TABLE,
-                {"1": "!c: came io.debezium.time.MicroTimestamp, expected DECIMAL(10,2)."},
+                {"1": "!c: the value is io.debezium.time.MicroTimestamp; the column is DECIMAL(10,2)."},
                 semantic("io.debezium.time.MicroTimestamp"),
             ),
-            *cases(amount, TABLE, {'"AA=="': "!c: came Connect's bytes, expected DECIMAL(10,2)."}, plain("bytes")),
+            *cases(
+                amount,
+                TABLE,
+                {'"AA=="': "!c: the value is Connect's bytes; the column is DECIMAL(10,2)."},
+                plain("bytes"),
+            ),
         ],
     )
 
@@ -215,16 +231,25 @@ def test_numbers_beyond_38_digits_are_text() -> None:
             *cases(any_, [STRING_DECIMALS, DOUBLES], special),
             *cases(wide, TABLE, {encoded[number]: full[number] for number in numbers}, NO_SCHEMA),
             *cases(any_, TABLE, {variable(Decimal(number)): number for number in numbers}, NO_SCHEMA),
-            *cases(any_, TABLE, {'"AAAA"': "!c: came text that is no number, expected STRING of numeric."}, NO_SCHEMA),
             *cases(
-                any_, TABLE, {"null": None, '"AAAA"': "!c: came text that is no number, expected STRING of numeric."}
+                any_,
+                TABLE,
+                {'"AAAA"': "!c: the value is text that is no number; the column is STRING of numeric."},
+                NO_SCHEMA,
+            ),
+            *cases(
+                any_,
+                TABLE,
+                {"null": None, '"AAAA"': "!c: the value is text that is no number; the column is STRING of numeric."},
             ),
             *cases(
                 wide,
                 STRING_DECIMALS,
                 {
-                    f'"0.{"0" * 30}1"': "!c: came a number out of its range, expected STRING of numeric(65,30).",
-                    f'"1{"0" * 35}"': "!c: came a number out of its range, expected STRING of numeric(65,30).",
+                    f'"0.{"0" * 30}1"': "!c: the value is a number out of its range;"
+                    " the column is STRING of numeric(65,30).",
+                    f'"1{"0" * 35}"': "!c: the value is a number out of its range;"
+                    " the column is STRING of numeric(65,30).",
                 },
             ),
         ],
@@ -254,7 +279,9 @@ def test_numbers_of_any_length_keep_every_digit(numbers: list[int], chance: rand
         decimal = Decimal(number).scaleb(-places, Context(prec=500))
         stripped = format(decimal.normalize(Context(prec=500)), "f") if number else "0"
         values[f'{{"scale":{places},"value":{base64_json(number)}}}'] = stripped
-    too_long = {f'{{"scale":0,"value":{base64_json(10**402)}}}': "!c: came an object, expected STRING of numeric."}
+    too_long = {
+        f'{{"scale":0,"value":{base64_json(10**402)}}}': "!c: the value is an object; the column is STRING of numeric."
+    }
     check(cases(column("STRING", "numeric"), TABLE, {**values, **too_long}))
 
 
@@ -270,15 +297,15 @@ def test_unsigned_integers() -> None:
         told += cases(declared, [TABLE, exact], long, plain("int64"))
         told += cases(declared, [exact, text_mode], precise)
         told += cases(declared, TABLE, precise, semantic("Decimal", "bytes", scale="0"))
-    amount, expected = column("DECIMAL(20,0)", "unsigned_bigint"), "expected DECIMAL(20,0) of unsigned_bigint."
+    amount, expected = column("DECIMAL(20,0)", "unsigned_bigint"), "the column is DECIMAL(20,0) of unsigned_bigint."
     told += cases(
         amount,
         STRING_DECIMALS,
         {
-            str(-(2**63) - 1): f"!c: {SENT}, {expected}",
-            str(2**64): f"!c: {SENT}, {expected}",
-            "1.5": f"!c: came a number with a fraction or an exponent, {expected}",
-            '"x"': f"!c: came text that is no whole number, {expected}",
+            str(-(2**63) - 1): f"!c: {SENT}; {expected}",
+            str(2**64): f"!c: {SENT}; {expected}",
+            "1.5": f"!c: the value is a number with a fraction or an exponent; {expected}",
+            '"x"': f"!c: the value is text that is no whole number; {expected}",
         },
     )
     check(told)
@@ -373,7 +400,10 @@ def test_times_that_no_timestamp_holds() -> None:
             *cases(
                 local,
                 TABLE,
-                {'"2024-02-30T00:00:00Z"': "!c: came text that is no ISO 8601 time, expected STRING of timestamp."},
+                {
+                    '"2024-02-30T00:00:00Z"': "!c: the value is text that is no ISO 8601 time;"
+                    " the column is STRING of timestamp."
+                },
             ),
             *cases(
                 zoned,
@@ -389,35 +419,39 @@ def test_times_that_no_timestamp_holds() -> None:
                 column("TIMESTAMP"),
                 TABLE,
                 {
-                    "9223372036825200000": "!c: came a number outside of years 1 to 9999, expected TIMESTAMP.",
-                    '"-infinity"': "!c: came infinity, expected TIMESTAMP.",
-                    '"x"': "!c: came text that is no ISO 8601 time, expected TIMESTAMP.",
-                    '"2024-01-01T00:00:00.1234567Z"': "!c: came a time finer than microseconds, expected TIMESTAMP.",
-                    "1.5": "!c: came a number with a fraction or an exponent, expected TIMESTAMP.",
-                    "{}": "!c: came an object, expected TIMESTAMP.",
+                    "9223372036825200000": "!c: the value is a number outside of years 1 to 9999;"
+                    " the column is TIMESTAMP.",
+                    '"-infinity"': "!c: the value is infinity; the column is TIMESTAMP.",
+                    '"x"': "!c: the value is text that is no ISO 8601 time; the column is TIMESTAMP.",
+                    '"2024-01-01T00:00:00.1234567Z"': "!c: the value is a time finer than microseconds;"
+                    " the column is TIMESTAMP.",
+                    "1.5": "!c: the value is a number with a fraction or an exponent; the column is TIMESTAMP.",
+                    "{}": "!c: the value is an object; the column is TIMESTAMP.",
                 },
             ),
             *cases(
                 column("TIMESTAMP"),
                 NANOS,
                 {
-                    "1001": "!c: came a number of nanoseconds outside of years 1 to 9999,"
-                    " or with a part below microseconds, expected TIMESTAMP."
+                    "1001": "!c: the value is a number of nanoseconds outside of years 1 to 9999,"
+                    " or with a part below microseconds; the column is TIMESTAMP."
                 },
             ),
             *cases(
-                column("TIMESTAMP"), ISO, {"1001": "!c: came a number in place of ISO 8601 text, expected TIMESTAMP."}
+                column("TIMESTAMP"),
+                ISO,
+                {"1001": "!c: the value is a number in place of ISO 8601 text; the column is TIMESTAMP."},
             ),
             *cases(
                 column("TIMESTAMP"),
                 TABLE,
-                {"1": "!c: came io.debezium.time.MicroTime, expected TIMESTAMP."},
+                {"1": "!c: the value is io.debezium.time.MicroTime; the column is TIMESTAMP."},
                 semantic("io.debezium.time.MicroTime"),
             ),
             *cases(
                 column("BIGINT"),
                 TABLE,
-                {"1": "!c: came io.debezium.time.MicroTimestamp, expected BIGINT."},
+                {"1": "!c: the value is io.debezium.time.MicroTimestamp; the column is BIGINT."},
                 semantic("io.debezium.time.MicroTimestamp"),
             ),
         ],
@@ -445,14 +479,14 @@ def test_dates() -> None:
                 column("DATE"),
                 TABLE,
                 {
-                    "-735160": "!c: came a number of days outside of years 1 to 9999, expected DATE.",
-                    '"2024-02-30"': "!c: came text that is no ISO 8601 date, expected DATE.",
+                    "-735160": "!c: the value is a number of days outside of years 1 to 9999; the column is DATE.",
+                    '"2024-02-30"': "!c: the value is text that is no ISO 8601 date; the column is DATE.",
                 },
             ),
             *cases(
                 column("DATE"),
                 TABLE,
-                {"1": "!c: came io.debezium.time.Year, expected DATE."},
+                {"1": "!c: the value is io.debezium.time.Year; the column is DATE."},
                 semantic("io.debezium.time.Year"),
             ),
         ],
@@ -494,8 +528,8 @@ def test_times_of_day() -> None:
                 time,
                 TABLE,
                 {
-                    "9999999999999": f"!c: {SENT}, expected STRING of time.",
-                    '"noon"': "!c: came text that is no time of day, expected STRING of time.",
+                    "9999999999999": f"!c: {SENT}; the column is STRING of time.",
+                    '"noon"': "!c: the value is text that is no time of day; the column is STRING of time.",
                 },
             ),
             *cases(
@@ -512,7 +546,7 @@ def test_times_of_day() -> None:
                 TABLE,
                 {
                     "37091106789000": "37091106789000",
-                    '"P1Y"': "!c: came text that is no ISO 8601 duration, expected STRING of interval.",
+                    '"P1Y"': "!c: the value is text that is no ISO 8601 duration; the column is STRING of interval.",
                 },
             ),
             *cases(
@@ -550,13 +584,13 @@ def test_bits_and_bytes() -> None:
         for mode in (TABLE, hexed, safe):
             told += cases(declared, mode, {form: of(text) for form, text in as_base64.items()}, plain("bytes"))
         told += cases(declared, hexed, {form: of(text) for form, text in as_hex.items()}, plain("string"))
-    refused = "!c: came text that is no binary value in the declared mode, expected BINARY."
+    refused = "!c: the value is text that is no binary value in the declared mode; the column is BINARY."
     told += cases(column("BINARY"), TABLE, dict.fromkeys(as_safe, refused), plain("string"))
     told += cases(column("STRING", "bytes"), TABLE, {sent(b"x" * 300): base64.b64encode(b"x" * 300).decode()})
     told += cases(
         column("BINARY"),
         hexed,
-        {'"abc"': "!c: came text that is no binary value in the declared mode, expected BINARY."},
+        {'"abc"': "!c: the value is text that is no binary value in the declared mode; the column is BINARY."},
     )
     bits = {sent(b"\x05\x80"): "1000000000000101", sent(b"\x01\x00"): "0000000000000001", sent(b"\x00\x00"): "0" * 16}
     told += cases(column("STRING", "bit(16)"), TABLE, bits)
@@ -566,7 +600,7 @@ def test_bits_and_bytes() -> None:
         TABLE,
         {
             sent(b"\x05"): "101",
-            sent(b"\x0d"): "!c: came text that is no base64 of so many bits, expected STRING of bit(3).",
+            sent(b"\x0d"): "!c: the value is text that is no base64 of so many bits; the column is STRING of bit(3).",
         },
     )
     told += cases(column("STRING", "varbit", allow_cut_digits=True), TABLE, {sent(b"\x05"): "101", '""': ""})
@@ -585,13 +619,13 @@ def test_numbers_texts_and_arrays() -> None:
                 TABLE,
                 {
                     str(2**31 - 1): str(2**31 - 1),
-                    str(2**31): f"!c: {SENT}, expected INT.",
-                    "1.0": "!c: came a number with a fraction or an exponent, expected INT.",
-                    '"x"': "!c: came text that is no whole number, expected INT.",
-                    "true": "!c: came true or false, expected INT.",
+                    str(2**31): f"!c: {SENT}; the column is INT.",
+                    "1.0": "!c: the value is a number with a fraction or an exponent; the column is INT.",
+                    '"x"': "!c: the value is text that is no whole number; the column is INT.",
+                    "true": "!c: the value is true or false; the column is INT.",
                 },
             ),
-            *cases(column("SMALLINT"), TABLE, {"-32768": "-32768", "32768": f"!c: {SENT}, expected SMALLINT."}),
+            *cases(column("SMALLINT"), TABLE, {"-32768": "-32768", "32768": f"!c: {SENT}; the column is SMALLINT."}),
             *cases(column("INT", "year"), TABLE, {"2024": "2024"}, semantic("io.debezium.time.Year", "int32")),
             *cases(
                 column("FLOAT"),
@@ -603,9 +637,9 @@ def test_numbers_texts_and_arrays() -> None:
                     '"NaN"': "NaN",
                     "0": "0.0",
                     "1.4E-45": "1.4E-45",
-                    "16777217": f"!c: {SENT}, expected FLOAT.",
-                    "0.123456789": f"!c: {SENT}, expected FLOAT.",
-                    "1e39": f"!c: {SENT}, expected FLOAT.",
+                    "16777217": f"!c: {SENT}; the column is FLOAT.",
+                    "0.123456789": f"!c: {SENT}; the column is FLOAT.",
+                    "1e39": f"!c: {SENT}; the column is FLOAT.",
                 },
             ),
             *cases(
@@ -624,7 +658,7 @@ def test_numbers_texts_and_arrays() -> None:
                 TABLE,
                 {
                     '"00000000-0000-0000-0000-00000000000A"': "00000000-0000-0000-0000-00000000000a",
-                    '"x"': "!c: came text that is no UUID, expected STRING of uuid.",
+                    '"x"': "!c: the value is text that is no UUID; the column is STRING of uuid.",
                 },
             ),
             *cases(
@@ -645,8 +679,8 @@ def test_numbers_texts_and_arrays() -> None:
                 {
                     "[1,null,3]": "[1,null,3]",
                     "[]": "[]",
-                    "[1.5]": "!c: came an array with an element that does not fit, expected ARRAY<INT>.",
-                    '"x"': "!c: came text that is no whole number, expected ARRAY<INT>.",
+                    "[1.5]": "!c: the value is an array with an element that does not fit; the column is ARRAY<INT>.",
+                    '"x"': "!c: the value is text that is no whole number; the column is ARRAY<INT>.",
                     "null": None,
                 },
             ),

@@ -19,7 +19,7 @@ from tests.support.model.batches import WAYS, Way, batches_with_lagging_partitio
 from tests.support.model.history import History
 from tests.support.model.stories import random_history
 
-# Of each kind. With 3,400 one differs, "mysql 1620", of a compacted topic: docs/ordering.md, "What cannot be distinguished".
+# Of each kind. Of 3,400 "mysql 1620" differs, of a compacted topic (docs/ordering.md, "What cannot be distinguished").
 HISTORIES = int(os.environ.get("HISTORIES", "250"))
 
 
