@@ -131,7 +131,7 @@ def of_reset(connector: Connector) -> tuple[str, ...]:
     if connector.routes_outbox:
         said.append(
             "Every row that is still in the outbox table is sent again: silver knows the events by their id and drops "
-            "them. Events whose rows were removed before they were told are lost."
+            "them. Events whose rows were removed before they were sent are lost."
         )
     else:
         said.append(

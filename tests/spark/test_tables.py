@@ -82,7 +82,7 @@ def test_every_column_that_is_missing_or_too_many_or_has_another_type_is_named(w
         "_position should be struct<lsn:bigint,pos:bigint> and is struct<lsn:bigint,offset:bigint>; "
         "order_id (bigint) should not be there."
     )
-    assert refused.value.remedy.endswith("and run silver: it makes them anew from bronze.")
+    assert refused.value.remedy.endswith("and run silver: it rebuilds them from bronze.")
 
 
 def test_a_table_whose_rows_were_made_by_another_key_is_refused(warehouse: Warehouse, contracts: Contracts) -> None:

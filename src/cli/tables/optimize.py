@@ -22,7 +22,7 @@ RetentionHours = Annotated[
     typer.Option(
         min=168,
         help="For how many hours versions that were replaced stay readable. Below a week Delta refuses: a reader, or a"
-        " gold that was held, could still need them.",
+        " gold that was blocked, could still need them.",
     ),
 ]
 

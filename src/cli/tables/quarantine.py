@@ -102,7 +102,7 @@ def list_entries(
     *,
     limit: Annotated[int, typer.Option(min=1, help="So many entries, those seen last.")] = MOST,
 ) -> None:
-    """List what waits, and why. Changes nothing.
+    """List what is pending, and why. Changes nothing.
 
     Example: lakehouse quarantine list --feed postgres_orders --warehouse ./warehouse
     """
@@ -192,7 +192,7 @@ def release(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Apply records although they fail rules, now and whenever silver is made anew.
+    """Apply records although they fail rules, now and whenever silver is rebuilt.
 
     The rules alone are passed over: a value that does not fit its column, or an unreadable record, stays.
 

@@ -32,14 +32,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> None:
-    """Prove that every record is accounted for, once, and that the unified topic is gold. Changes nothing.
+    """Prove that every record is accounted for, once, and that the unified topic equals gold. Changes nothing.
 
     Of every topic-partition: read = applied + superseded + duplicate + tombstone + ignored + quarantined. Names what is
-    missing, stored or counted twice, or was never read, and exits with 8. What waits for silver, for a table that is
-    stopped, and what was skipped by command, is told and is no error. That much needs no broker.
+    missing, stored or counted twice, or was never read, and exits with 8. What is pending for silver or for a suspended
+    table, and what was skipped by command, is shown and is no error. That much needs no broker.
 
-    Where a broker is given and no --source, the last value of every key on the unified topic is laid beside gold as it
-    was published; keys that differ are named, and are an error too.
+    Where a broker is given and no `--source`, the last value of every key on the unified topic is compared with gold as
+    it was published; keys that differ are named, and are an error too.
 
     Example: lakehouse verify --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
     """

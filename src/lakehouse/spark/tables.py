@@ -383,7 +383,7 @@ _CHANGED_CONTRACT = (
 )
 _MADE_ANEW = (
     "The contract changed after the table was made: take the change back, or delete all silver tables of the source "
-    "and its checkpoint folder silver/<source>, and run silver: it makes them anew from bronze."
+    "and its checkpoint folder silver/<source>, and run silver: it rebuilds them from bronze."
 )
 _OF_ANOTHER_RELEASE = "Another release of this code has made the table: use that one, or start a new warehouse."
 # By schema: the columns of the others are not the contract's.
