@@ -1,8 +1,8 @@
 """The rows `planned` of `ops.batches`: which offsets every batch was to read, and how many records came of it.
 
-Kafka gives an offset to no record now and then (compaction, markers of transactions): only the plan of a batch tells
-such a gap from a range that nobody read. Structured Streaming keeps the plan in the checkpoint: `offsets/N` has the end
-of batch N, `sources/0/0` where the first one began.
+Kafka gives an offset to no record now and then (compaction, transaction markers): only the plan of a batch shows that
+such a gap is not a range that nobody read. Structured Streaming keeps the plan in the checkpoint: `offsets/N` has the
+end of batch N, `sources/0/0` where the first one began.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def batch_rows(
 
 
 def planned_of(batches: DataFrame) -> DataFrame:
-    """checkpoint, batch, PLACE, from_offset, until_offset, records: what batches were to read, of `ops.batches`."""
+    """checkpoint, batch, TOPIC_PARTITION, from_offset, until_offset, records: what batches were to read."""
     rows = batches.where("planned IS NOT NULL")
     return rows.select("source", "checkpoint", "batch", *TOPIC_PARTITION, "planned.*", "written_at")
 

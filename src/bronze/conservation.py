@@ -1,7 +1,7 @@
-"""Does bronze hold every record that was read, once; and was every offset read that nobody skipped?
+"""Does bronze have every record that was read, once; and was every offset read that nobody skipped?
 
 The findings come from ranges laid over one another (`lakehouse.kafka.ranges.overlaid`), of four kinds: `asked` (what
-the batches were to read), `stored` (what bronze holds), `counted` (what silver has read), `skipped` (by command).
+the batches were to read), `stored` (what bronze has), `counted` (what silver has read), `skipped` (by command).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OF_BATCH = ("checkpoint", "batch")
 
 
 def stored_ranges(events: DataFrame) -> DataFrame:
-    """What bronze holds: the offsets of its rows as ranges, each with when it came."""
+    """What bronze has: the offsets of its rows as ranges, each with when it came."""
     topic_id = F.coalesce("_topic_id", F.lit("")).alias("topic_id")
     return contiguous(
         events.select("topic", topic_id, "partition", "offset", F.col("_ingested_at").alias("ingested_at"))
@@ -42,10 +42,10 @@ def skipped_ranges(steps: DataFrame) -> DataFrame:
 
 
 def with_surroundings(ranges: DataFrame) -> DataFrame:
-    """The ranges with what lies around each: `asked_from`, `asked_to`: what the batches of the place were to read.
+    """The ranges with what lies around each in its topic-partition.
 
-    `came_before`, `came_after`: when the records before and after it came; `stored_before`: how many offsets of the
-    place before it bronze has.
+    `asked_from`, `asked_to`: what the batches were to read; `came_before`, `came_after`: when the records before and
+    after it came; `stored_before`: how many offsets before it bronze has.
     """
     place = Window.partitionBy(*TOPIC_PARTITION)
     so_far = place.orderBy("first").rowsBetween(Window.unboundedPreceding, -1)
@@ -97,7 +97,7 @@ def short_batches(ranges: DataFrame, planned: DataFrame) -> DataFrame:
 def missing_of_batches(ranges: DataFrame, short: DataFrame) -> DataFrame:
     """`missing`: what `short_batches` lack, and silver has not counted.
 
-    Where nothing tells which of several offsets without a row had one, the finding is the whole range, and `records`
+    Where it is not known which of several offsets without a row had one, the finding is the whole range, and `records`
     fewer than its offsets.
     """
     # Offsets without a row that silver has not counted: gaps, or records that were gone before silver read them.

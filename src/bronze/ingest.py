@@ -39,7 +39,7 @@ def run(
     retry_policy: RetryPolicy | None = None,
     progress: Note | None = None,
 ) -> None:
-    """Append what is new on the topics of every source, and stop. `known`: the topics that the broker has.
+    """Append what is new on the topics of every source, and end. `known`: the topics that the broker has.
 
     A source whose broker stops answering is tried again as `retry_policy` says. A source that cannot be read does not
     keep the others from being read; its error is raised at the end: TopicMissingError, TopicChangedError,

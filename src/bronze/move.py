@@ -81,7 +81,7 @@ def carry_out(warehouse: Warehouse, steps: list[Step]) -> None:
 
 
 def _steps_from_here(source_offsets: SourceOffsets, highest: Mapping[tuple[str, str, int], int]) -> list[Step]:
-    """Every partition with where it stands. What bronze has of a batch that has not ended counts as read."""
+    """Every partition with its next offset. What bronze has of a batch that has not ended counts as read."""
     reread = source_offsets.read_again
     return [
         replace(

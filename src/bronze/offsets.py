@@ -1,4 +1,4 @@
-"""Where every source stands on its topics, where a run begins, and what was skipped or read again on command.
+"""How far every source has read its topics, where a run begins, and what was skipped or read again on command.
 
 The rows `step` of `ops.batches`, one for every topic-partition and change: change 0 is the first start, each
 `lakehouse offsets set` is one more. A change gives the stream a checkpoint of its own (`bronze/<source>`, then
@@ -36,7 +36,7 @@ Known = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SourceOffsets:
-    """Where a source stands: the `steps` of its last change, where each partition goes on, and the broker's ends.
+    """How far a source has read: the `steps` of its last change, where each partition goes on, and the broker's ends.
 
     `unwritten` steps are not yet in `ops.batches`: those of partitions that no run has read.
     """
@@ -69,11 +69,11 @@ def offsets_of_source(
     known: Known,
     accepted: Container[str] = (),
 ) -> SourceOffsets:
-    """Where the source stands, by its checkpoint; without one by the table itself, and by what was last commanded.
+    """How far the source has read, by its checkpoint; without one by the table itself, and by what was last commanded.
 
     Raises TopicMissingError when the broker lacks a topic of the contract, ContractError when one belongs to two feeds
-    that cannot be told apart, TopicChangedError when one that was read
-    is another one now, unless it is `accepted`: then it counts as never read.
+    that cannot be distinguished, TopicChangedError when one that was read is another one now, unless it is `accepted`:
+    then it counts as never read.
     """
     require_topics(connection, contract, known=known)
     assigned = contract.assigned(known)
@@ -122,7 +122,7 @@ def by_the_table(steps: Sequence[Step], highest: Mapping[tuple[str, str, int], i
 
 @dataclass(frozen=True)
 class Step:
-    """Where one partition is read from after a change: it stood at `from_offset`, and goes on at `to_offset`.
+    """Where one partition is read from after a change: it was at `from_offset`, and goes on at `to_offset`.
 
     Of a first start, `from_offset` is the earliest offset that the broker had. `skipped` records lie between and are
     not read; of `read_again` records those that bronze lacks are stored.
@@ -166,7 +166,7 @@ def steps_of(warehouse: Warehouse, source: str) -> list[Step]:
 
 
 def steps_in(batches: DataFrame) -> DataFrame:
-    """The steps in `ops.batches`: source, PLACE, change, from_offset, to_offset, skipped, read_again and reason."""
+    """The steps in `ops.batches`: source, TOPIC_PARTITION and the fields of `step`."""
     return batches.where("step IS NOT NULL").select("source", *TOPIC_PARTITION, "step.*")
 
 
@@ -285,7 +285,7 @@ def at_time(
 
 
 def within(offset: int, ends: Ends, place: Partition) -> int:
-    """The offset. Raises SettingsError when the partition has no such place."""
+    """The offset. Raises SettingsError when the partition has no such offset."""
     if not ends.earliest <= offset <= ends.latest:
         raise SettingsError(
             f"Topic {place.topic}, partition {place.number} has no offset {offset}.",

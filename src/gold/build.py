@@ -2,9 +2,9 @@
 
 Only keys that changed since the silver versions gold took last are computed again, from silver as it is at the versions
 taken now, and merged in one commit; so a repeated run, or one after a crash, ends the same. Where there is nothing to
-go on from (a first run, a table made anew, another contract, changes that silver does not have any more) a source is
-taken whole, and what gold has of it beyond that goes. A source that its gate holds keeps its place until the gate lets
-it pass. What it does not let pass of gold itself is not published.
+go on from (a first run, a rebuilt table, another contract, changes that silver does not have any more) a source is
+taken whole, and what gold has of it beyond that goes. A source that its gate blocks keeps its consumed versions until
+the gate lets it pass. What it does not let pass of gold itself is not published.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class GoldOutcome:
-    """What a run of the gold job did: rows that changed, and what gate 2 holds.
+    """What a run of the gold job did: rows that changed, and what gate 2 blocks.
 
-    `blocked_sources` are held back from gold, `unpublished_sources` from the topic. `whole`: the sources that were
+    It blocks `blocked_sources` from gold, `unpublished_sources` from the topic. `whole`: the sources that were
     computed whole, and why. `written_bytes` of `gold.unified_orders`, which has `size_in_bytes`. `marts`: of each, the
     groups that were written.
     """
@@ -92,9 +92,9 @@ def run(
 ) -> GoldOutcome:
     """Bring gold up to the silver tables of every source that passes gate 2, and judge it in its turn.
 
-    `full_refresh`: compute every order of these sources, and put them in the place of what gold has, in one commit;
-    orders that stay as they are keep their `processed_at`. `consumed`: for a process that runs again in the same turn
-    at the warehouse. Raises ContractError when Great Expectations refuses the arguments of a rule.
+    `full_refresh`: compute every order of these sources, and replace what gold has with them, in one commit; orders
+    that stay as they are keep their `processed_at`. `consumed`: for a process that runs again under the same lease.
+    Raises ContractError when Great Expectations refuses the arguments of a rule.
     """
     warehouse = settings.address.opened(spark)
     is_replaced = full_refresh and warehouse.exists(UNIFIED)
@@ -107,7 +107,7 @@ def run(
     already = known.get(made_by, {})
     news = sources_with_news(warehouse, contracts.gold, already={} if full_refresh else already)
     size = sum(version.size_in_bytes for of_feeds in news.values() for version in of_feeds.values())
-    # Without a place to go on from all rows are taken, else those that changed are looked for.
+    # Without consumed versions to go on from, all rows are taken; else those that changed are looked for.
     is_whole = full_refresh or not already
     with prepared_for(spark, rows_in(size) if is_whole else rows_to_search(size)), ExitStack() as stack:
         changed = ChangedKeys(warehouse, key=contracts.gold.key, stack=stack, columns=columns_asked(contracts))
@@ -161,7 +161,7 @@ class GoldJob:
     """What the steps of one run share.
 
     `known`: what every consumer of changes had taken before this run; `already`: what this gold had, by table.
-    `stack` holds rows that several steps ask about. `size_in_bytes`: of gold before this run. `results`: of gate 2, not
+    `stack` keeps rows that several steps ask about. `size_in_bytes`: of gold before this run. `results`: of gate 2, not
     written yet.
     """
 
@@ -243,8 +243,8 @@ def _let_pass(
 
     The sources that may not; and of the others what is to be recorded. `taken`: what gold has now of silver's tables.
     Judged are the sources that this run has merged, and those that had not passed with gold as it was `before` this
-    run: held, interrupted, or gold was changed by another hand. Not those that are held back from gold: silver as gold
-    took it then may be gone; they are judged when they are merged again.
+    run: blocked, interrupted, or gold was changed by another writer. Not those that are blocked from gold: silver as
+    gold took it then may be gone; they are judged when they are merged again.
     """
     sources, gate = job.contracts.gold.sources, job.contracts.gold_gate
     passed = passed_versions(job.known, sources)
@@ -253,7 +253,7 @@ def _let_pass(
         of_feeds = [taken.get(f"silver.{feed}") for feed in source.feeds]
         versions[name] = {version.table: version for version in of_feeds if version is not None}
         is_due = name in desired or (passed.get(name) != before and name not in blocked)
-        # Of a source that was held from the beginning gold has nothing that could be judged.
+        # Of a source that was blocked from the beginning gold has nothing that could be judged.
         if is_due and len(versions[name]) == len(source.feeds):
             orders[name] = _orders_of_silver(job, name, versions[name], desired.get(name), before=before, now=now)
     judged = judge_publication(job.warehouse, job.contracts, orders, now=now, passed=passed, run_id=job.run_id)
@@ -274,7 +274,7 @@ def _let_pass(
 def _orders_of_silver(
     job: GoldJob, name: str, versions: Mapping[str, Version], desired: Desired | None, *, before: Version, now: Version
 ) -> OrdersOfSilver:
-    """What silver tells of a source, as gold has taken it; of the changed keys alone where it is known which."""
+    """What silver says of a source, as gold has taken it; of the changed keys alone where it is known which."""
     tables = job.contracts.gold
     by_feed = {table.removeprefix("silver."): version for table, version in versions.items()}
     orders = partial(desired_orders, job.changed, tables, tables.sources[name], now=by_feed)

@@ -86,7 +86,7 @@ class Keys:
 
 
 class ChangedKeys:
-    """The keys of the rows that changed in a table, and the rows with such keys: read once, and held by `stack`."""
+    """The keys of the rows that changed in a table, and the rows with them: read once, kept until `stack` closes."""
 
     def __init__(
         self, warehouse: Warehouse, *, key: str, stack: ExitStack, columns: Mapping[str, Collection[str]] | None = None
@@ -102,7 +102,7 @@ class ChangedKeys:
     def since(self, before: Version | None, now: Version, *, of: Column | None = None) -> Keys | None:
         """The keys after `before` and up to `now`, of rows before and after their changes. `of`: of these rows only.
 
-        None when that cannot be told: nothing was taken before, `now` does not go on from it, or the table does not
+        None when that is not known: nothing was taken before, `now` does not go on from it, or the table does not
         have its changes any more.
         """
         if before is None or not before.goes_on_to(now):
@@ -167,7 +167,7 @@ def rows_of(rows: DataFrame, keys: Keys) -> DataFrame:
 
 
 def together(parts: Collection[Keys | None]) -> Keys | None:
-    """The keys of all of them; None when one of them cannot be told."""
+    """The keys of all of them; None when one of them is not known."""
     told = [one for one in parts if one is not None]
     if len(told) < len(parts):
         return None
@@ -185,7 +185,7 @@ def net_changes(feed: DataFrame, *, columns: Collection[str]) -> DataFrame:
     """Each key whose row is another one after the feed than before it: gold's `columns`, `is_deleted` and `version`.
 
     `version` is that of its last commit. A key that is at the end as it was in the beginning is left out. A commit can
-    tell a key twice, as its row before and after: when it wrote the whole table anew, as "delete" and "insert".
+    have a key twice, as its row before and after: when it rewrote the whole table, as "delete" and "insert".
     """
     is_after = F.col("_change_type").isin("insert", "update_postimage")
     told = feed.withColumn("is_after", is_after)

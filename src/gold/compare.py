@@ -1,4 +1,4 @@
-"""The topic laid beside gold: is the last value of every key what its readers should have?"""
+"""The topic compared with gold: is the last value of every key what its readers should have?"""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Comparison:
 
 
 def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> Comparison:
-    """Lay the topic beside gold as it was when each source was last published. Changes nothing.
+    """Compare the topic with gold as it was when each source was last published. Changes nothing.
 
     Raises TableError when there is no gold table, KafkaError when the broker refuses.
     """

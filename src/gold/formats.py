@@ -101,7 +101,7 @@ def _payload(name: str, sql_type: str) -> Column:
     if sql_type == "DATE":
         return F.unix_date(column)
     if sql_type == "TIMESTAMP_NTZ":
-        # As text it takes the zone it is told; a cast would take the session's.
+        # As text it takes the zone it is given; a cast would take the session's.
         return F.unix_micros(F.concat(column.cast("string"), F.lit("Z")).cast("timestamp"))
     return column
 
@@ -148,8 +148,8 @@ def records(
 ) -> DataFrame:
     """`key`, `value` (NULL: deleted), `change_type`, `change_sequence`: one record a key.
 
-    `columns` are the fields of the value with their Spark types. `generation` grows with every gold table that is made
-    anew, so a sequence never goes back.
+    `columns` are the fields of the value with their Spark types. `generation` grows with every rebuilt gold table, so a
+    sequence never goes back.
     """
     return states.select(
         _KEYS[record_format]().alias("key"),

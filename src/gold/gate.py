@@ -29,7 +29,7 @@ from lakehouse.spark.tables import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Great Expectations tells the number of rows with its verdict.
+# Great Expectations returns the number of rows with its verdict.
 _ROW_COUNT = "expect_table_row_count_to_be_between"
 # The rows of gold whose source the contract does not name any more.
 OTHERS = "no source of the contract"
@@ -101,9 +101,9 @@ def with_rows(version: Version, gate: TableGate, results: Iterable[Result], alre
 
 @dataclass(frozen=True)
 class OrdersOfSilver:
-    """What silver tells of a source's orders: of all; and of the `keys` that changed, where it is known which.
+    """What silver says of a source's orders: of all; and of the `keys` that changed, where it is known which.
 
-    They are held: every query would compute them again.
+    They are materialized: else every query would compute them again.
     """
 
     of_all: Callable[[], DataFrame]
@@ -120,7 +120,7 @@ def judge_publication(
     passed: Mapping[str, Version],
     run_id: str,
 ) -> list[Result]:
-    """Judge gold's rows of these sources, as they are at version `now`, by what silver tells of their orders.
+    """Judge gold's rows of these sources, as they are at version `now`, by what silver says of their orders.
 
     `passed`: with which versions of gold they passed last.
     """
@@ -213,7 +213,7 @@ def passed_versions(known: ConsumedVersions, sources: Iterable[str]) -> dict[str
 
 
 def blocked_sources(known: ConsumedVersions, sources: Iterable[str]) -> dict[str, list[str]]:
-    """The sources that a gate holds, by the gate: TABLES holds them back from gold, PUBLICATION from the topic."""
+    """The sources that a gate blocks, by the gate: TABLES blocks them from gold, PUBLICATION from the topic."""
     held = {
         gate: [name for name in sources if not blocked_at(gate, [name]).isdisjoint(known)]
         for gate in (TABLES, PUBLICATION)
@@ -222,7 +222,7 @@ def blocked_sources(known: ConsumedVersions, sources: Iterable[str]) -> dict[str
 
 
 def blocked_at(gate: str, sources: Iterable[str]) -> set[str]:
-    """Who has taken the versions of gold at which a gate began to hold these sources, in `ops.batches`."""
+    """Who has taken the versions of gold at which a gate began to block these sources, in `ops.batches`."""
     return {f"blocked at the gate of {gate}: {name}" for name in sources}
 
 
@@ -266,7 +266,7 @@ def _rows_before(
 
 
 def _named(rules: Sequence[Expectation], names: Iterable[str]) -> list[str]:
-    """Of these names, those that stand in a query of the rules."""
+    """Of these names, those that are in a query of the rules."""
     words = {word for rule in rules for word in re.findall(r"\w+", str(rule.kwargs.get("unexpected_rows_query", "")))}
     return [name for name in names if name in words]
 

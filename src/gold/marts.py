@@ -1,7 +1,7 @@
 """The marts: tables of sums over `gold.unified_orders`, kept up with it group by group.
 
 A group in which an order has come, changed or gone is computed again, from all of its orders; nothing is added to what
-stood there before. So a repeated run, or one after a crash, ends the same, and a mart is always what a full
+was there before. So a repeated run, or one after a crash, ends the same, and a mart is always what a full
 computation would give. Where gold does not have its changes any more, every group is computed.
 """
 
@@ -100,7 +100,7 @@ def mart_table(tables: GoldTables, name: str, mart: Mart) -> TableSpec:
 
 
 def group_columns(mart: Mart) -> tuple[str, ...]:
-    """The columns that tell the groups apart; NULL is a value of them."""
+    """The columns that identify a group; NULL is a value of them."""
     return (*(("day",) if mart.day else ()), *mart.by)
 
 

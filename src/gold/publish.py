@@ -1,12 +1,12 @@
 """The publish job: every change of `gold.unified_orders` since the last publication, sent to the unified topic.
 
-Of each source up to the version of gold with which it last passed gate 2: a source that the gate holds waits, and is
-caught up with later. At most one record a key and run, in the same partition every time. The records are written in
-transactions, and with them the marker that says how far they go: after a crash at any moment, readers of committed
-records have every version of gold once. A record that is too large for the topic keeps back no other.
+Of each source up to the version of gold with which it last passed gate 2: a source that the gate blocks is caught
+up with later. At most one record a key and run, in the same partition every time. The records are written in
+transactions, and with them the publish position: after a crash at any moment, readers of committed records have every
+version of gold once. A record that is too large for the topic blocks no other.
 
-Where the changes cannot be told (a first publication, a topic or a gold table made anew, another format, changes that
-gold does not have any more) the topic itself is read, and what differs from gold is sent.
+Where the changes are not known (a first publication, a topic or a gold table that was created again, another format,
+changes that gold does not have any more) the topic itself is read, and what differs from gold is sent.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ FRAME_BYTES = 256
 class PublishOutcome:
     """How many records were sent, and the sources that were compared with the topic whole, with the reason.
 
-    `held`: the sources that gate 2 holds, back from gold (TABLES) or from the topic (PUBLICATION).
+    `held`: the sources that gate 2 blocks, from gold (TABLES) or from the topic (PUBLICATION).
     """
 
     sent: int
@@ -67,7 +67,7 @@ class PublishOutcome:
 
 @dataclass(frozen=True)
 class _Sent:
-    """Of one stretch: how many records were sent, the marker then, and the bytes of those too large, by their key."""
+    """Of one `Stretch`: how many records were sent, the position then, and the bytes of those too large, by key."""
 
     number: int
     position: PublishPosition
@@ -84,7 +84,7 @@ def run(
     most_in_a_transaction: int = MOST_IN_A_TRANSACTION,
     consumed: Consumed | None = None,
 ) -> PublishOutcome:
-    """Publish what is new in gold and may be published. Creates the topic, and that of its progress, when absent.
+    """Publish what is new in gold and may be published. Creates the topic, and its progress topic, when absent.
 
     `republish`: send every order once more, and a delete for every key of the topic that gold does not have. A broker
     that stops answering is waited for as `retry_policy` says. `consumed`: as `gold.build.run` has left it.
@@ -151,9 +151,9 @@ def _send(
     *,
     most: int,
 ) -> _Sent:
-    """Send the records that are not too large, then the marker.
+    """Send the records that are not too large, then the publish position.
 
-    While more than `most` go in parts, and as long as one is too large, their sources have no place.
+    While more than `most` go in parts, and as long as one is too large, their sources have no position.
     """
     publication = contracts.gold.publication
     sent, too_large = 0, dict[bytes, int]()
@@ -208,7 +208,7 @@ def _composite_key(key: bytes) -> str:
 
 
 def _commit(producer: TransactionalProducer, publication: Publication, position: PublishPosition) -> None:
-    """Let readers have what was sent, together with the marker that says so."""
+    """Commit what was sent, together with the publish position."""
     key = json.dumps({"topic": publication.topic}).encode()
     producer.send(publication.progress_topic, key=key, value=position.model_dump_json().encode(), headers={})
     producer.commit()

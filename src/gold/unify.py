@@ -61,7 +61,7 @@ def orders_of_feed(silver: DataFrame, *, columns: Mapping[str, str]) -> DataFram
 
 
 def deleted_orders(keys: DataFrame, *, columns: Mapping[str, str]) -> DataFrame:
-    """Every key as a deleted order: as the last feed, it tells of the keys that no other feed has."""
+    """Every key as a deleted order: as the last feed, it has the keys that no other feed has."""
     return orders_of_feed(keys.withColumn("_is_deleted", F.lit(True)), columns=columns)
 
 

@@ -69,7 +69,7 @@ def composite_key_of(key: Column) -> Column:
 
 
 class SourcePosition(Model):
-    """A source's place: the topic has it as it is in commit `version` of the gold table made at `created_ms`."""
+    """A source's position: the topic has it as it is in commit `version` of the gold table made at `created_ms`."""
 
     created_ms: int
     version: int
@@ -78,18 +78,18 @@ class SourcePosition(Model):
 
 
 class PublishPosition(Model):
-    """The generation of the newest records, and the place of each source; none while it is published in parts."""
+    """The generation of the newest records, and the position of each source; none while it is published in parts."""
 
     generation: int = 0
     places: dict[str, SourcePosition] = Field(default_factory=dict)
 
     def without(self, sources: tuple[str, ...]) -> PublishPosition:
-        """The marker without a place of these sources."""
+        """The publish position without these sources."""
         left = {name: place for name, place in self.places.items() if name not in sources}
         return PublishPosition(generation=self.generation, places=left)
 
     def at(self, sources: tuple[str, ...], place: SourcePosition) -> PublishPosition:
-        """The marker with these sources in that place."""
+        """The publish position with these sources at that commit."""
         return PublishPosition(generation=self.generation, places={**self.places, **dict.fromkeys(sources, place)})
 
 
@@ -101,7 +101,7 @@ def shape_of(contracts: Contracts, *, topic_id: str) -> str:
 
 
 def publish_position(connection: KafkaConnection, contracts: Contracts) -> tuple[PublishPosition, str]:
-    """The marker, and the shape of records for the topic as it is now; both empty where there is no topic."""
+    """The publish position, and the shape of records for the topic as it is now; both empty where there is no topic."""
     publication = contracts.gold.publication
     known, position, topic_id = partitions(connection), PublishPosition(), ""
     if publication.topic in known:
@@ -112,7 +112,7 @@ def publish_position(connection: KafkaConnection, contracts: Contracts) -> tuple
 
 
 def read_publish_position(connection: KafkaConnection, topic: str) -> PublishPosition:
-    """The last marker on the progress topic; an empty one where there is none.
+    """The last publish position on the progress topic; an empty one where there is none.
 
     Raises KafkaError when it cannot be read: another release wrote it.
     """
@@ -159,7 +159,7 @@ def parts(
 ) -> list[Stretch]:
     """What is to be published: of each source all that passed the gate and was not published yet.
 
-    One in the normal case: sources that stand at the same place go together. `known`: what all consumers have taken.
+    One in the normal case: sources at the same position go together. `known`: what all consumers have taken.
     `created_ms`: when gold was made.
     """
     together: dict[tuple[Version | None, str | None, Version], list[str]] = {}
@@ -188,7 +188,7 @@ def _before(
 
 @dataclass(frozen=True)
 class NewRecords:
-    """The records of a stretch, at most one a key: `key`, `value`, `change_type`, `change_sequence`; so many, computed.
+    """The records of a `Stretch`, one a key: `key`, `value`, `change_type`, `change_sequence`; so many, computed.
 
     `why` its sources were compared with the topic, None where gold's changes were enough. `generation`: of the records.
     """
@@ -203,7 +203,7 @@ class NewRecords:
 def new_records(
     warehouse: Warehouse, connection: KafkaConnection, contracts: Contracts, new: Stretch, position: PublishPosition
 ) -> Iterator[NewRecords]:
-    """What there is to send of a stretch, inside the block."""
+    """What there is to send of a `Stretch`, inside the block."""
     before = new.before
     if before is not None:
         with kept_changes(lambda: _changed(warehouse, contracts, new, first=before.number + 1)) as changed:
@@ -218,7 +218,7 @@ def new_records(
 
 
 def _changed(warehouse: Warehouse, contracts: Contracts, new: Stretch, *, first: int) -> DataFrame:
-    """The keys of the sources whose rows changed, as they are at the end of the stretch."""
+    """The keys of the sources whose rows changed, as they are at the end of the `Stretch`."""
     feed = warehouse.changes(new.now.table, first=first, last=new.now.number)
     # First what became of each key, then whose it is: a key that went to another source is that one's alone.
     return net_changes(feed, columns=unified(contracts.gold)).where(of_sources(contracts, new.sources))

@@ -1,7 +1,7 @@
 """The silver job: what is new in bronze, read, judged, folded to one change a key, and merged into one table a feed.
 
 One stream a source. Before it reads on, it carries out what people have asked of the quarantine (silver.decisions), and
-tries the tables that are stopped (silver.suspended).
+retries the suspended tables (silver.suspended).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def run(
     progress: Note | None = None,
     memories: dict[str, Memory] | None = None,
 ) -> None:
-    """Bring silver up to what bronze holds, and stop.
+    """Bring silver up to date with bronze, and end.
 
     A source that fails does not keep the others from being applied; its error is raised at the end. `accepted`: tables
     whose rejects go to quarantine, however many they are. `memories`: of each source, for a process that runs again
-    in the same turn at the warehouse. Raises TableError when a source has no bronze table yet,
-    ContractError when a rule cannot be compiled, FeedStoppedError when tables are stopped.
+    under the same lease. Raises TableError when a source has no bronze table yet, ContractError when a rule cannot be
+    compiled, FeedSuspendedError when tables are suspended.
     """
     warehouse = settings.address.opened(spark)
     known = {source: Memory() for source in contracts.topics.sources} if memories is None else memories
@@ -95,9 +95,9 @@ def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
 
 
 def _catch_up(warehouse: Warehouse, job: SilverJob) -> None:
-    """What earlier runs and commands have left to do: requests for records in quarantine, tables that are stopped."""
+    """What earlier runs and commands have left to do: requests for records in quarantine, suspended tables."""
     checkpoint = warehouse.checkpoint_id(job.checkpoint)
-    if checkpoint is None:  # a silver that is made anew reads all of it by itself
+    if checkpoint is None:  # a rebuilt silver reads all of it by itself
         return
     decisions.carry_out(warehouse, job)
     for name in job.memory.now(warehouse, job.source, checkpoint=checkpoint).suspended:

@@ -1,4 +1,4 @@
-"""What silver writes down of every batch, in one append, last: a batch that stands in `ops.batches` is done.
+"""What silver writes down of every batch, in one append, last: a batch that is in `ops.batches` is done.
 
 The last segments and all feed rows together are the state (`State`): read once when a process starts, then remembered.
 """
@@ -111,7 +111,7 @@ def append(
 
 
 def pending_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFrame:
-    """topic, topic_id, partition, first, last: the ranges of offsets that wait for suspended tables."""
+    """topic, topic_id, partition, first, last: the ranges of offsets that are pending for suspended tables."""
     of_silver = audit.where((F.col("source") == source) & (F.col("checkpoint") == checkpoint))
     resumed = of_silver.where("resumed").groupBy("feed").agg(F.max("batch").alias("resumed_to"))
     return (

@@ -1,7 +1,7 @@
 """Has silver counted every record of bronze, once; and does every row of the batch audit add up?
 
 The findings come from ranges laid over one another (`lakehouse.kafka.ranges.overlaid`), of which these kinds matter
-here: `stored` (what bronze holds), `counted` (what silver has read, by its audit) and `suspended` (what is pending
+here: `stored` (what bronze has), `counted` (what silver has read, by its audit) and `suspended` (what is pending
 for suspended tables).
 """
 
@@ -24,7 +24,7 @@ COUNTED = ("read", *OUTCOMES)
 
 
 def of_this_pass(audit: DataFrame, *, source: str, checkpoint: str | None) -> DataFrame:
-    """The source's rows since silver was last made anew: of this checkpoint; None: of the one that wrote last."""
+    """The source's rows since silver was last rebuilt: of this checkpoint; None: of the one that wrote last."""
     of_source = audit.where(F.col("source") == source)
     if checkpoint is not None:
         return of_source.where(F.col("checkpoint") == checkpoint)
@@ -47,7 +47,7 @@ def came_to(ranges: DataFrame) -> DataFrame:
 
 
 def with_counted_to(ranges: DataFrame) -> DataFrame:
-    """The ranges with `counted_to`: the highest offset of the place that silver has counted."""
+    """The ranges with `counted_to`: the highest offset of the topic-partition that silver has counted."""
     last = F.max(F.when(F.col("counted") > 0, F.col("last"))).over(Window.partitionBy(*TOPIC_PARTITION))
     return ranges.withColumn("counted_to", last)
 
@@ -55,8 +55,8 @@ def with_counted_to(ranges: DataFrame) -> DataFrame:
 def not_counted(ranges: DataFrame, *, came_to: int | None) -> DataFrame:
     """`not_counted`: offsets of bronze that no row of the batch audit has read, though silver has come further.
 
-    `pending`, one finding a place: those that silver has yet to read. Silver reads bronze in the order in which the
-    records came; of those that came together, in the order of their offsets.
+    `pending`, one finding a topic-partition: those that silver has yet to read. Silver reads bronze in the order in
+    which the records came; of those that came together, in the order of their offsets.
     """
     came, last_came = F.unix_micros("ingested_at"), F.lit(came_to).cast("bigint")
     is_passed = (came < last_came) | ((came == last_came) & (F.col("last") < F.col("counted_to")))
@@ -94,7 +94,7 @@ def unbalanced(audit: DataFrame) -> DataFrame:
 
 
 def suspicious(audit: DataFrame) -> DataFrame:
-    """The batches that `read` another number of records of a place than `offsets`: their ranges without the gaps.
+    """The batches that `read` another number of a topic-partition's records than `offsets`: their ranges without gaps.
 
     Of a topic that feeds share, all feeds together.
     """
@@ -133,7 +133,7 @@ def read_otherwise(rows: DataFrame, ranges: DataFrame) -> DataFrame:
 
 
 def totals(audit: DataFrame) -> DataFrame:
-    """PLACE and COUNTED: what became of the records of every topic-partition."""
+    """TOPIC_PARTITION and COUNTED: what became of the records of every topic-partition."""
     counted = audit.where("read IS NOT NULL")
     return counted.groupBy(*TOPIC_PARTITION).agg(*[F.sum(_or_zero(count)).alias(count) for count in COUNTED])
 

@@ -1,7 +1,7 @@
 """What people ask of records in quarantine, carried out by silver's own path: judged again, placed, folded and merged.
 
 A request is written down first (state and request id) and carried out afterwards, by the command or by the next run of
-silver: so a crash in between loses nothing. The keys of the records are derived anew (silver.batch.rederive), since a
+silver: so a crash in between loses nothing. The keys of the records are derived again (silver.batch.rederive), since a
 tombstone behind a record may have meant it. The batch audit moves what passes from quarantined to what became of it.
 """
 
@@ -59,7 +59,7 @@ class _Asked:
 
 
 def may_become(state: str) -> Column:
-    """Which entries a request for this state is about: none that is in silver, none whose place in history is wrong."""
+    """Which entries a request for this state is about: none that is in silver, none whose source position is wrong."""
     before = {"retried": ("open", "discarded"), "released": ("open", "discarded"), "discarded": ("open",)}[state]
     is_sound = F.lit(True) if state == "discarded" else ~F.col("is_damaged")
     return F.col("state").isin(*before) & is_sound
@@ -179,7 +179,7 @@ def retried_rows(
 ) -> Sequence[dict[str, Any]]:
     """Rows of `ops.batches` that move records out of quarantine: to what became of them.
 
-    `passing`: of every place, how many of them pass (`records`), and how many of these are `ignored`.
+    `passing`: of every topic-partition, how many of them pass (`records`), and how many of these are `ignored`.
     """
     rows = []
     for place, numbers in passing.items():

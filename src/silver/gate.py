@@ -59,7 +59,7 @@ def require_fields(records: DataFrame, feed: Feed, rows: Sequence[Row], *, befor
 
     `rows`: the counts of these records; `before`: of those before them (silver.order.state). Debezium's rows have all
     fields. The payloads of an outbox may leave out what is null: there it takes EVENTS_THAT_TELL of them; partial
-    payloads tell nothing.
+    payloads say nothing.
     """
     judged = sum(row["judged"] for row in rows)
     lacking = [

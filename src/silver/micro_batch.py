@@ -1,6 +1,6 @@
 """One micro-batch of a source: its records through gate 1, and each of its feeds applied to its table.
 
-A table whose records are too bad to go on with is stopped (silver.suspended), and the others go on. Every step can be
+A table whose records are too bad to go on with is suspended (silver.suspended), and the others go on. Every step can be
 repeated: the MERGE is guarded by position, rejects by their Kafka coordinates, `ops.batches` by the batch.
 """
 
@@ -115,7 +115,7 @@ class Arrived:
     job: SilverJob
 
     def of_feed(self, feed: Feed) -> DataFrame:
-        """The records that tell of this feed."""
+        """The records of the feed's topics."""
         return self.records.where(F.col("topic").isin(*[topic for topic in self.topics if feed.has_topic(topic)]))
 
     def value_bytes(self, feed: Feed) -> int:
@@ -160,7 +160,7 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
 
 
 def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
-    """Apply what a stopped table has not taken, from bronze; why not, when it is still too bad."""
+    """Apply the pending records of a suspended table, from bronze; or say why it stays suspended."""
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
     pending = read_state(warehouse, job.source, checkpoint=checkpoint).ranges(feed.name)
     number = Numbered(job, max(one.batch for one in pending), checkpoint, part=f"resumed {feed.name}")
@@ -185,7 +185,7 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
 def _quarantine_state(
     warehouse: Warehouse, job: SilverJob, ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> QuarantineState:
-    """What the quarantine has that concerns a batch: asked for where records of the source wait, or it is not known."""
+    """What the quarantine has that concerns a batch: read where records of the source are pending, or on first use."""
     known = job.memory.quarantine_state
     if known is None or known.pending:
         known = quarantine.quarantine_state(warehouse, job.source, ranges)
@@ -228,7 +228,7 @@ def _reaches(batch: DataFrame) -> Sequence[Reach]:
 def _judged(
     arrived: Arrived, feeds: Sequence[Feed], quarantine_state: QuarantineState, stack: ExitStack
 ) -> JudgedBatch:
-    """The records through gate 1, held by `stack`: of tables that go on, and, uncounted, those that they stop."""
+    """The records of tables that go on through gate 1, kept until `stack` closes; and the tables that are suspended."""
     job = arrived.job
     newly_suspended: dict[str, Suspension] = {}
     told = _held(arrived, feeds, quarantine_state, newly_suspended, stack)
@@ -350,7 +350,7 @@ def _apply(
             quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
     if any(row["quarantined"] for row in rows) or any(one.is_damaged for one in outcomes.values()):
         job.memory.quarantine_state = None
-    # Last: a batch that stands in `ops.batches` is done.
+    # Last: a batch that is in `ops.batches` is done.
     written = [*_audited(arrived, judged, outcomes), *segment_rows(state, [row.asDict() for row in rows]), *others]
     return append(warehouse, state, written, of_batch=number.row, writer=number.writer)
 
@@ -394,7 +394,7 @@ def _gaps(arrived: Arrived, judged: JudgedBatch, read: Mapping[OfFeed, Extent]) 
 
 
 def _store_suspensions(warehouse: Warehouse, newly_suspended: Mapping[str, Suspension], job: SilverJob) -> None:
-    """What has stopped tables, into `quality.results`."""
+    """Why tables were suspended, into `quality.results`."""
     results = [
         Result(
             run=job.run,

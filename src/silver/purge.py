@@ -1,9 +1,9 @@
-"""Collecting deleted rows: those that no event can concern any more, by source position, never by a clock.
+"""Purging deleted rows: those that no event can concern any more, by source position, never by a clock.
 
 A deleted row stays so that a late event finds it. It may go once everything below it was read: its position lies below
 what every partition has reached, and below every record in quarantine, and no offsets were skipped. The cutoff that is
-written down then stands in for the rows: below it, an event of an unknown key is superseded, so nothing can rise from
-the dead. It holds for this silver alone: one that is rebuilt reads the deletes again.
+written down then stands in for the rows: below it, an event of an unknown key is superseded, so no deleted row comes
+back. It is valid for this silver alone: one that is rebuilt reads the deletes again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What can be collected of a feed: `rows` deleted rows below `horizon` (JSON). `why_not`: why none can."""
+    """What can be purged of a feed: `rows` deleted rows below `horizon` (JSON). `why_not`: why none can."""
 
     feed: str
     horizon: str | None
@@ -43,7 +43,7 @@ class Plan:
 
 
 def plan(warehouse: Warehouse, contracts: Contracts, feed: Feed, *, skipped: Collection[str] = ()) -> Plan:
-    """What could be collected of this feed now. Changes nothing.
+    """What could be purged of this feed now. Changes nothing.
 
     `skipped`: the topics of which offsets were skipped that may be read later.
     """
@@ -140,7 +140,7 @@ def _ordered(position: str) -> tuple[Any, ...]:
 
 
 def _quarantined(warehouse: Warehouse, feed: Feed, past: History) -> DataFrame:
-    """`position` of the feed's records that wait in quarantine, or were discarded: they may be asked for yet."""
+    """`position` of the feed's records that are pending in quarantine, or were discarded: they may be asked for yet."""
     is_of_feed = (F.col("source") == feed.source) & (F.col("feed") == feed.name)
     may_come = waits() | (F.col("state") == "discarded")
     records = judged_of_feed(as_bronze(warehouse.read(QUARANTINE.name).where(is_of_feed & may_come)), feed, [])

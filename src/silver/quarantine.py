@@ -2,7 +2,7 @@
 
 An entry is one Kafka record. It is `open` until a person decides: `retried` (judge it again by the rules of today),
 `released` (apply it although it fails rules) or `discarded` (never apply it). Decisions are kept, so that a silver
-which is made anew from bronze comes to the same rows.
+which is rebuilt from bronze comes to the same rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QuarantineState:
     """What the quarantine has that concerns a batch, by feed.
 
     `damaged`: feeds of which damaged records were set aside. `decided`: feeds of which records were released or
-    discarded. `pending`: feeds of which records wait; `met_again`: of which the batch has some of them.
+    discarded. `pending`: feeds with pending records; `met_again`: those of which the batch has some.
     """
 
     damaged: Collection[str]
@@ -100,7 +100,7 @@ def quarantine_rows(
 
 
 def add(warehouse: Warehouse, entries: DataFrame, source: str) -> None:
-    """Add new entries. Of a record that is known, what it fails today; it waits again, unless it was discarded."""
+    """Add new entries. Of a record that is known, what it fails today; it is pending again, unless it was discarded."""
     is_discarded = "known.state = 'discarded'"
     judged = ("reasons", "rules", "is_damaged", "contract")
     of_today = {name: f"IF({is_discarded}, known.{name}, new.{name})" for name in judged}
@@ -123,9 +123,9 @@ def add(warehouse: Warehouse, entries: DataFrame, source: str) -> None:
 
 
 def passed(warehouse: Warehouse, records: DataFrame, source: str) -> None:
-    """Close the entries of these records (OF_RECORD), which waited and have passed: nothing of them waits any more.
+    """Close the entries of these records (OF_RECORD), which were pending and have passed.
 
-    The gate says nothing of damaged records: they still wait.
+    The gate says nothing of damaged records: they stay pending.
     """
     (
         _entries(warehouse)
@@ -190,9 +190,9 @@ def decided(quarantine: DataFrame, feed: Feed) -> DataFrame:
 
 
 def decided_or_pending(quarantine: DataFrame, feed: Feed, *, asked: str | None = None) -> DataFrame:
-    """The same for records that are read again from bronze: those that wait are to stay out, by `decision` (waits).
+    """The same for records that are read again from bronze: pending ones are to stay out, by `decision` (pending).
 
-    `asked`: the request that is carried out; its records do not wait. What is damaged is told by `set_aside`.
+    `asked`: the request that is carried out; its records are not pending. Which are damaged, `set_aside` says.
     """
     is_asked = F.lit(asked is not None) & (F.col("request") == F.lit(asked)) & F.col("finished_at").isNull()
     is_asked = F.coalesce(is_asked, F.lit(False))

@@ -1,7 +1,7 @@
-"""Tables that are stopped: what gate 1 found is too bad to go on with, so nothing of the batch is applied to them.
+"""Suspended tables: gate 1 found their records too bad to go on with, so nothing of the batch is applied to them.
 
-The other tables of the source go on. What a stopped table is told meanwhile stays in bronze, and its ranges of offsets
-in `ops.batches`; every run reads them again, and goes on when the rules of today, or a person, let it.
+The other tables of the source go on. The records of a suspended table stay pending in bronze, and their ranges of
+offsets in `ops.batches`; every run reads them again, and goes on when the rules of today, or a person, let it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Suspension:
 
 
 def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row]) -> Suspension | None:
-    """What stops the table: a rule with `on_failure: fail` that is not met, or more rejects than its budget.
+    """What suspends the table: a rule with `on_failure: fail` that is not met, or rejects beyond `max_reject_ratio`.
 
     `rows`: the counts (COUNTS) of its records.
     """

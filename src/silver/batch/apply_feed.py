@@ -1,8 +1,8 @@
 """One batch of one feed: its records placed in the source's history, folded, and merged into the feed's silver table.
 
 The steps, in the order of `apply_feed`: what is known of the history; epochs that have begun; positions; tombstones
-that delete; cutoffs; the MERGE; what became of each record; and the keys that are unusual, derived anew. Every step can
-be repeated.
+that delete; cutoffs; the MERGE; what became of each record; and the keys that are unusual, derived again. Every step
+can be repeated.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
         else:
             placed = placed.withColumn("is_repeated", F.lit(False))
         if feed.sequence_by == "kafka_offset" or deleting:
-            # Records are sorted and joined for these columns: that is done once. Other positions are worked out anew.
+            # Records are sorted and joined for these columns: that is done once. Other positions are computed again.
             placed = stack.enter_context(materialized(placed))
         tells = ("change", "truncate") if feed.append_only else ("change",)
         live = as_gone_below_cutoffs(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
@@ -98,7 +98,7 @@ def _outcome_of(
     misplaced: Mapping[TopicPartition, tuple[int, int]],
     stack: ExitStack,
 ) -> BatchOutcome:
-    """What became of the batch's changes and tombstones, when the keys that ask for it have been derived anew."""
+    """What became of the batch's changes and tombstones, when the keys that ask for it have been derived again."""
     feed = batch.feed
     is_unusual = is_unusual_where(feed, has_left_out=past.has_left_out)
     ended = outcomes(placed, batch.rows_of(placed), feed)
@@ -138,16 +138,16 @@ def _as_outcome(counted: Sequence[Row]) -> BatchOutcome:
 
 
 def _highest_timestamps(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame | None:
-    """What positions by Kafka's offsets need of bronze, where the records are not the last ones of their places."""
+    """What positions by Kafka's offsets need of bronze, where records are not the last of their topic-partitions."""
     is_needed = (batch.request is not None or past.reads_back) and batch.feed.sequence_by == "kafka_offset"
     return highest_timestamps(batch.bronze(), records) if is_needed else None
 
 
 def _telling_news(batch: FeedBatch, past: History, found: Sequence[Regression]) -> list[Regression]:
-    """Of runs that fall behind, those that do not only repeat what bronze has."""
+    """The regressions that do not only repeat what bronze has."""
     read = read_ranges(past)
     rows = in_ranges(batch.bronze(), {regression.place: read[regression.place] for regression in found})
-    # Held: what is asked of them would be pushed into the plan that reads them, over and over.
+    # Materialized: what is asked of them would be pushed into the plan that reads them, over and over.
     with materialized(events(rows, batch.feed)) as told:
         fallen = fallen_behind(batch.warehouse.spark, found)
         numbers = not_told_before(told, fallen, batch.feed).distinct().collect()
@@ -285,7 +285,7 @@ def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
 def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
     feed = batch.feed
     first_key = F.col(f"row.{feed.keys[0]}") if batch.has_first_key else F.lit(None)
-    # A batch that is repeated, or a silver made anew from bronze, finds its events there.
+    # A batch that is repeated, or a silver rebuilt from bronze, finds its events there.
     rows = events.where(F.col("event_id").isNotNull() & ~F.col("is_known")).select(
         F.lit(feed.source).alias("source"),
         F.lit(feed.name).alias("feed"),

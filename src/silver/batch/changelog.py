@@ -30,7 +30,7 @@ OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
 
 # The record before a batch, in every topic-partition.
 ENDS = "topic STRING, topic_id STRING, partition INT, last_key BIGINT, last_is_delete BOOLEAN"
-# SQL: a condition, and what is said where it holds.
+# SQL: a condition, and the text where it is true.
 Found = tuple[str, str]
 _TEXTS = "ARRAY<STRING>"
 
@@ -48,9 +48,9 @@ def judged(
 
     A change becomes `quarantined` when a value did not fit, when it has no position, or when it fails a rule with
     another `on_failure` than `warn`, unless a person has released it; and when its `decision` is that it was discarded,
-    or that it waits although it is read again. An unreadable record always, a truncate without a position too.
-    `problems` holds every reason. No rule is asked about a delete, nor about columns that the event does not tell
-    (`untold`). `keys`: the columns that tell rows apart; none where every change is one.
+    or that it is pending although it is read again. An unreadable record always, a truncate without a position too.
+    `problems` has every reason. No rule judges a delete, nor columns whose value the event does not state (`untold`).
+    `keys`: the columns that identify a row; none where every change is one.
 
     `has_position`, `is_own`: SQL. `row`: the column with the rows that the rules are about. `is_own`: which records
     they are about. The others stay as they are: records of several feeds are judged one feed after the other, in one
@@ -98,9 +98,9 @@ def judged(
 
 
 def _present(found: Sequence[Found]) -> str:
-    """SQL: the texts whose condition holds, in order.
+    """SQL: the texts whose condition is true, in order.
 
-    Spark interprets what takes NULLs out of an array, and all that stands in it; so only where some condition holds.
+    Spark interprets what takes NULLs out of an array, and all that is in it; so only where some condition is true.
     """
     if not found:
         return _NONE
@@ -122,7 +122,7 @@ def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends
     """topic, topic_id, partition, offset and position (`deletes_at`) of tombstones that no delete precedes.
 
     Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. Such a
-    delete stands right behind the highest place that an earlier record of the key has, in the batch or in the silver
+    delete is right behind the highest position that an earlier record of the key has, in the batch or in the silver
     `table`: the record just before it may be a replayed one.
     `ends`: topic, topic_id, partition, last_key (xxhash64) and last_is_delete of the record before the batch.
     """
@@ -172,7 +172,7 @@ def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends
         position = F.col("position")
     else:
         position = F.expr(at_offset("greatest(highest_before, _table_position)", "offset", feed))
-    # A batch may hold a record twice.
+    # A batch may have a record twice.
     deletes = found.groupBy(*of_record).agg(F.max(position).alias("deletes_at"))
     return deletes.where(F.col("deletes_at").isNotNull())
 
@@ -250,8 +250,8 @@ def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
     """The last word on every key: of its changes, the one with the highest position, as a silver row.
 
     One row a key: the contract's columns (of a delete, the keys only), `_position`, and what the row says of its
-    event. A column that events may pass over has the last word on itself after the key's last delete. Positions are
-    total: they end with the Kafka offset.
+    event. A column that events may pass over has its own last word, after the key's last delete. Positions are total:
+    they end with the Kafka offset.
     """
     versioned = versioned_columns(feed)
     keys = [F.expr(f"row.`{key}` AS `{key}`") for key in feed.keys]
@@ -277,8 +277,8 @@ def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
 def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
     """The rows of an append-only table: one a change, `_event_id` first.
 
-    A streamed change that a connector sends again is the same event: its coordinates and its row tell. Any other is
-    told by its Kafka coordinates.
+    A streamed change that a connector sends again is the same event, identified by its log coordinates and its row. Any
+    other is identified by its Kafka coordinates.
     """
     image = f"CAST(xxhash64(op, {', '.join(f'row.`{column}`' for column in feed.columns)}) AS STRING)"
     is_told_by_source = "position.streamed = 1" if feed.sequence_by == "source_position" else "false"
@@ -302,9 +302,9 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     """What became of every change, truncate and tombstone: the records with `outcome`, and `now`, the row of their key
     that the silver `table` has.
 
-    applied: the table's row, or a cell of it, is this record's; or the record has emptied the table. duplicate: the
-    record repeats what was told, under another offset. superseded: something later was said. A tombstone is one unless
-    it has deleted the row itself. quarantined: it is known to be damaged.
+    applied: the table's row, or a column version of it, is this record's; or the record has emptied the table.
+    duplicate: the record repeats an earlier one, under another offset. superseded: a later change, or a cutoff, is
+    above it. A tombstone is one unless it has deleted the row itself. quarantined: it is known to be damaged.
     """
     versioned = versioned_columns(feed)
     of_row = ["_position", "_topic", "_partition", "_offset"]
@@ -339,7 +339,7 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
 
 
 def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
-    """The keys whose events came from more than one topic-partition, where only timestamps can tell their order.
+    """The keys whose events came from more than one topic-partition, where only timestamps can order them.
 
     `table`: the rows of their keys in the feed's silver table before these events.
     """

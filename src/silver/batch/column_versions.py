@@ -1,10 +1,10 @@
-"""Columns that an event may pass over: the others' last word stands, column by column.
+"""Column versions: a column that an event may pass over keeps its own last word.
 
-Partial payloads of an outbox name some columns only; a change of PostgreSQL leaves out a large value that it did not
-touch. Every such cell keeps the position of the event that said it, and the row that of its last delete: so the table
-is a function of the set of events here too, however they are cut into batches. A cell that a change left out, and that
-nothing has said since the row came to be, is unresolved: it is NULL, and `_unresolved_columns` names it. Of a row whose
-key was changed the value is the previous key's: silver.batch.rederive looks for it.
+Partial payloads of an outbox name some columns only; a change of PostgreSQL does not send a large value that it did not
+touch. A row keeps, for each such column, the position of the event that stated it, and that of its own last delete: so
+the table is a function of the set of events here too, however they are cut into batches. A column that a change left
+unchanged, and that nothing has stated since the row came to be, is unresolved: it is NULL, and `_unresolved_columns`
+names it. Of a row whose key was changed the value is the previous key's: silver.batch.rederive looks for it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def cell_columns(feed: Feed, position: str) -> dict[str, str]:
 
 
 def cell_folds(feed: Feed) -> list[Column]:
-    """Aggregates over a key's changes: the last word on every cell, where it was said, and the last delete."""
+    """Aggregates over a key's changes: the last value of each such column, its position, and the last delete."""
     if not versioned_columns(feed):
         return []
     passed_over = "absent" if feed.payload == "partial" else "left_out"
     deleted = "IF(is_delete, position, NULL)"
     if feed.payload != "partial":
-        # There was no such row before a key was changed to this one: nothing older is said of it.
+        # There was no such row before a key was changed to this one: nothing older is of it.
         deleted = f"coalesce({deleted}, IF(old_key IS NOT NULL, {at_offset('position', '-1', feed)}, NULL))"
     folds = {"_deleted_at": f"max({deleted})"}
     for column in versioned_columns(feed):
@@ -48,7 +48,7 @@ def cell_folds(feed: Feed) -> list[Column]:
 
 
 def cell_values(feed: Feed) -> dict[str, str]:
-    """SQL: the cells after the key's last delete, and the technical columns that go with them."""
+    """SQL: the values stated after the key's last delete, and the technical columns that go with them."""
     versioned = versioned_columns(feed)
     if not versioned:
         return {}
@@ -63,7 +63,7 @@ def cell_values(feed: Feed) -> dict[str, str]:
 
 
 def cell_updates(feed: Feed) -> dict[str, str]:
-    """SQL of a MERGE of `latest` into `target`: what the cells of a known row become."""
+    """SQL of a MERGE of `latest` into `target`: what the versioned columns of a known row become."""
     versioned = versioned_columns(feed)
     if not versioned:
         return {}
@@ -83,7 +83,7 @@ def cell_updates(feed: Feed) -> dict[str, str]:
 
 
 def has_cell_news(feed: Feed) -> list[str]:
-    """SQL conditions: `latest` has a later word on a cell of `target`, or on its delete."""
+    """SQL conditions: `latest` has a later version of a column of `target`, or of its delete."""
     versioned = versioned_columns(feed)
     if not versioned:
         return []
@@ -102,7 +102,7 @@ def _is_newer(column: str) -> str:
 
 
 def _stands(column: str, deleted: str) -> str:
-    """Whether the cell was said after the row's last delete."""
+    """Whether the column was stated after the row's last delete."""
     said = f"greatest(target._column_versions.{column}, latest._column_versions.{column})"
     return f"coalesce({deleted} IS NULL OR {said} > {deleted}, false)"
 

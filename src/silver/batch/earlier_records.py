@@ -1,4 +1,4 @@
-"""What only bronze can tell of records: whether they repeat others, and the highest timestamp before them."""
+"""What only bronze knows of records: whether they repeat others, and the highest timestamp before them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_ranges(bronze: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]
 
 
 def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame:
-    """The runs that fall behind: topic, topic_id, partition, run_id, `from_offset`, `below` and their `number`."""
+    """The regressions: topic, topic_id, partition, run_id, `from_offset`, `below` and their `number`."""
     rows = [
         {
             **dict(zip(TOPIC_PARTITION, regression.place, strict=True)),
@@ -54,9 +54,9 @@ def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame
 
 
 def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame:
-    """`number` of the runs that have told something behind `below` which no earlier record of their place has told.
+    """`number` of the regressions with a record behind `below` that repeats no earlier one of its topic-partition.
 
-    Equal are the place in the log (without the commit before it, which a run without stored offsets does not know),
+    Equal are the log coordinates (without the commit before them, which a run without stored offsets does not know),
     the operation, the key and the row. `told`: events (silver.batch.events). `fallen`: `fallen_behind`.
     """
     said = F.struct(
@@ -68,7 +68,7 @@ def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     ).alias("said")
     is_behind = f"{STREAMED} = 1 AND {coordinates(feed)} < below"
     new = told.join(F.broadcast(fallen), on=[*TOPIC_PARTITION, "run_id"], how="inner").where(is_behind)
-    # Of each run by itself: a batch may have two that fall behind, and the later one's past is the earlier one.
+    # Of each run by itself: a batch may have two regressions, and the later one's past is the earlier one.
     first = told.groupBy(said).agg(F.min("offset").alias("first_told"))
     is_first = F.col("first_told") >= F.col("from_offset")
     return (

@@ -105,7 +105,7 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
         "last_is_delete": "max_by(kind = 'change' AND coalesce(is_delete, false), offset)",
         "key_ranges": _map({key: _range(key) for key in feed.keys if _is_whole(feed, key)}, _RANGE),
     }
-    # All at once: Spark is told a struct of aggregates in one call.
+    # All at once: a struct of aggregates goes to Spark in one call.
     facts = ", ".join([*SEGMENT_KEY, *(f"{value} AS {name}" for name, value in found.items())])
     placed = judged.withColumn("at", F.expr(f"CAST({at} AS {COORDINATES})"))
     return (
@@ -162,7 +162,7 @@ def ignored_counts(records: DataFrame) -> DataFrame:
 def offset_gaps(records: DataFrame) -> DataFrame:
     """topic, topic_id, partition, first, last: the ranges of offsets inside of a batch that no record has.
 
-    Compaction and the markers of transactions leave such gaps: Kafka gives out an offset once.
+    Compaction and transaction markers leave such gaps: Kafka gives out an offset once.
     """
     before = F.lag("offset").over(Window.partitionBy("topic", "topic_id", "partition").orderBy("offset"))
     return (

@@ -1,4 +1,4 @@
-"""The guarded MERGE: a key's row is replaced only by what stands later in the source's history."""
+"""The guarded MERGE: a key's row is replaced only by what is later in the source's history."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def merge_latest(
 
 
 def replace_rows(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
-    """Put these rows in the place of those that the table has of their keys, wherever they stand in history."""
+    """Replace the rows that the table has of these keys, whatever their positions."""
     same_key = " AND ".join(f"target.{key} = latest.{key}" for key in feed.keys)
     is_other = " OR ".join(f"NOT (latest.{name} <=> target.{name})" for name in latest.columns)
     result = (
@@ -155,7 +155,7 @@ def append_changes(table: DeltaTable, rows: DataFrame) -> int:
 
 
 def _is_repeated(feed: Feed) -> str:
-    """SQL: `latest` says again, at the same place of the source's history, what `target` has: nothing to rewrite."""
+    """SQL: `latest` states again, at the same source position, what `target` has: nothing to rewrite."""
     if feed.sequence_by == "kafka_offset":
         return "false"
     plain = [c for c in feed.columns if c not in feed.keys and c not in versioned_columns(feed)]

@@ -41,10 +41,10 @@ FEW_FOR_ONE = 20
 
 @dataclass
 class BatchOutcome:
-    """What became of a batch's changes and tombstones: by place and outcome, how many records.
+    """What became of a batch's changes and tombstones: by topic-partition and outcome, how many records.
 
-    `moved`: records of earlier batches that turned out to be damaged, by place: how many. `epochs` (`epoch_rows`) and
-    `cutoffs`: those that begin with this batch.
+    `moved`: how many records of earlier batches turned out to be damaged, by topic-partition. `epochs` (`epoch_rows`)
+    and `cutoffs`: those that begin with this batch.
     """
 
     counts: dict[TopicPartition, dict[str, int]] = field(default_factory=dict)
@@ -54,11 +54,11 @@ class BatchOutcome:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether records were found damaged: they wait in quarantine."""
+        """Whether records were found damaged: they are pending in quarantine."""
         return bool(self.moved) or any(counts.get("quarantined") for counts in self.counts.values())
 
     def add(self, place: TopicPartition, outcome: str, records: int) -> None:
-        """So many more records of a place."""
+        """So many more records of a topic-partition."""
         of_place = self.counts.setdefault(place, {})
         of_place[outcome] = of_place.get(outcome, 0) + records
 
@@ -148,7 +148,7 @@ def judged_records(
 ) -> DataFrame:
     """Bronze rows as what they state (silver.batch.events), through gate 1: in one pass, each feed with its row rules.
 
-    The raw `value` and `headers` stay with those alone that go to quarantine: the others are held several times over.
+    Only records that go to quarantine keep the raw `value` and `headers`: the others are materialized several times.
 
     `decisions` (`decided`): what people have decided about records; None where they have about none.
     """
@@ -184,7 +184,7 @@ def decisions_about(warehouse: Warehouse, feeds: Sequence[Feed], quarantine_stat
 
 
 def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
-    """The same for rows that earlier batches have read: what waits stays out."""
+    """The same for rows that earlier batches have read: what is pending stays out."""
     decisions = None
     if batch.feed.name in {*batch.quarantine_state.decided, *batch.quarantine_state.pending}:
         known = batch.warehouse.read(QUARANTINE.name)
@@ -200,12 +200,12 @@ def entries(batch: FeedBatch, judged_records: DataFrame, *, is_damaged: bool = F
 
 
 def read_ranges(past: History) -> dict[TopicPartition, tuple[int, int]]:
-    """Of every place the offsets that silver has read, this batch included."""
+    """Of every topic-partition the offsets that silver has read, this batch included."""
     return covering((one.place, one.first_offset, one.last_offset) for one in past.known)
 
 
 def covering(parts: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:
-    """Of every place the range of offsets in which these ranges lie."""
+    """Of every topic-partition the range of offsets in which these ranges lie."""
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for place, first, last in parts:
         so_far = ranges.get(place, (first, last))

@@ -1,7 +1,7 @@
-"""Where a change stands in its source's history: one comparable struct a kind of source, the last field an offset.
+"""Where a change is in its source's history: one comparable struct a kind of source, the last field an offset.
 
 Positions compare field by field, from the first. The rules and the histories that break simpler ones are in
-docs/ordering.md. Conditions and values are SQL: Spark is told an expression in one call, however long it is.
+docs/ordering.md. Conditions and values are SQL: an expression goes to Spark in one call, however long it is.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MYSQL = (
 KAFKA = "STRUCT<timestamp_ms: BIGINT, kafka_topic: STRING, kafka_partition: INT, kafka_offset: BIGINT>"
 
 # What is known of the partitions of a feed when a batch is placed; see silver.order.runs.
-# `runs`: from which offset on a run has the place, its epoch, and up to which coordinates it repeats what earlier ones
-# told. Without a name (run_id is empty) a record is of the epoch that its offset lies in.
+# `runs`: a run's first offset, its epoch, and up to which coordinates it repeats earlier runs. A record without a run
+# (run_id is empty) is of the epoch that its offset lies in.
 PLACES = f"""
     topic STRING, topic_id STRING, partition INT, epochs ARRAY<STRUCT<from_offset: BIGINT, epoch: BIGINT>>,
     snapshots ARRAY<STRUCT<run_id: STRING, epoch: BIGINT, from_offset: BIGINT, lsn: BIGINT, read_from_ms: BIGINT>>,
@@ -47,7 +47,7 @@ def position_type(feed: Feed) -> str:
 
 
 def coordinates(feed: Feed) -> str:
-    """SQL: what the source itself says of a change's place, as an array that compares as positions do; NULL without.
+    """SQL: a change's log coordinates, by its source, as an array that compares as positions do; NULL without.
 
     PostgreSQL: the later of the last commit and the LSN, and the LSN. MySQL and MariaDB: file, position and row.
     """
@@ -57,7 +57,7 @@ def coordinates(feed: Feed) -> str:
 
 
 def is_negative(feed: Feed) -> str:
-    """SQL: whether the source block names a place before the beginning of every log."""
+    """SQL: whether the source block names a position before the beginning of every log."""
     parts = [_LSN, _sequence(0)] if feed.kind == "postgresql" else ["source.pos", "source.row"]
     return "(" + " OR ".join(f"coalesce({part} < 0, false)" for part in parts) + ")"
 
@@ -73,7 +73,7 @@ def postgres_position(*, epoch: str, snapshot_lsn: str) -> str:
     `source.sequence` is `["<last commit lsn>","<lsn>"]`; c is the later of the two, the lsn alone where the connector
     has no stored offsets yet and the first is null. S is `snapshot_lsn`: the LSN of the run's full snapshot, for a
     change that was streamed after it; a transaction that was open while the slot was created has a lower LSN than the
-    snapshot's rows, and yet comes later. A connector that stopped between the snapshot and its first commit tells that
+    snapshot's rows, and yet comes later. A connector that stopped between the snapshot and its first commit sends that
     transaction in its next run, still with a null.
     """
     parts = {
@@ -88,7 +88,7 @@ def postgres_position(*, epoch: str, snapshot_lsn: str) -> str:
 
 
 def mysql_position(*, epoch: str) -> str:
-    """SQL: MySQL's and MariaDB's (epoch, number of the binlog file, pos, row, streamed, offset); NULL without a place.
+    """SQL: MySQL's and MariaDB's (epoch, binlog file number, pos, row, streamed, offset); NULL without file or pos.
 
     The number is compared as an integer: mysql-bin.999999 is followed by mysql-bin.1000000. All rows of one statement
     share a pos.
@@ -123,10 +123,10 @@ def kafka_position(timestamp_before: str) -> str:
 def with_position(
     changes: DataFrame, feed: Feed, *, places: DataFrame, highest_timestamps: DataFrame | None = None
 ) -> DataFrame:
-    """The changes with `position`, `is_replay` (an earlier run has told it) and `run_from` (the run's first offset).
+    """The changes with `position`, `is_replay` (an earlier run has sent it) and `run_from` (the run's first offset).
 
     `places` (PLACES): what is known of every topic-partition. `highest_timestamps` (silver.batch.earlier_records): of
-    records that are not the last ones of their places, where the feed goes by Kafka's offsets.
+    records that are not the last of their topic-partitions, where the feed goes by Kafka's offsets.
     """
     placed = changes.join(F.broadcast(places), on=["topic", "topic_id", "partition"], how="left")
     if highest_timestamps is not None:
@@ -167,13 +167,13 @@ def same_place(position: str, other: str, feed: Feed) -> str:
 
 
 def at_offset(position: str, offset: str, feed: Feed) -> str:
-    """SQL: the same place in the source's history, at another Kafka offset; NULL of none."""
+    """SQL: the same source position at another Kafka offset; NULL of none."""
     fields = {field: f"{position}.{field}" for field in _place_fields(feed)}
     return f"IF({position} IS NOT NULL, {_struct({**fields, 'kafka_offset': f'CAST({offset} AS BIGINT)'})}, NULL)"
 
 
 def place_of(position: str, feed: Feed) -> str:
-    """SQL: the place in the source's history alone, without the Kafka offset."""
+    """SQL: the source position alone, without the Kafka offset."""
     return _struct({field: f"{position}.{field}" for field in _place_fields(feed)})
 
 
@@ -202,5 +202,5 @@ _LSN = f"coalesce({_sequence(1)}, source.lsn)"
 _COMMIT_LSN = f"greatest({_sequence(0)}, {_LSN})"
 _BINLOG_FILE = "try_cast(regexp_extract(source.file, '[.]([0-9]+)$', 1) AS BIGINT)"
 _BINLOG_ROW = "coalesce(source.row, 0L)"
-# What is known of the record's run in its place.
+# What is known of the record's run in its topic-partition.
 _RUN = "get(runs, CAST(array_position(runs.run_id, run_id) AS INT) - 1)"

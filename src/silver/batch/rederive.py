@@ -61,7 +61,7 @@ def rederive(batch: FeedBatch, keys: DataFrame, past: History, own: DataFrame, s
     """Replace the rows of these keys (KEY, distinct), and of those that they were changed from or to.
 
     `past`: the history up to the end of the batch, with its cutoffs. `own`: the records of the batch.
-    What it returns is held by `stack`. It may be repeated.
+    What it returns is kept until `stack` closes. It may be repeated.
     """
     events, is_whole = _events_of(batch, keys, past, stack)
     records = stack.enter_context(materialized(events))
@@ -90,7 +90,7 @@ def with_key(records: DataFrame, feed: Feed) -> DataFrame:
 
 
 def is_unusual_where(feed: Feed, *, has_left_out: bool) -> str:
-    """SQL of a record with its outcome (changelog.outcomes): whether its key's row must be derived anew.
+    """SQL of a record with its outcome (changelog.outcomes): whether its key's row must be derived again.
 
     Its position is behind that of an earlier record of its run; or a large value may be known, or not be known, now:
     its key was changed, or it comes behind the end of its key.
@@ -184,7 +184,7 @@ def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
 def _damaged_aside(
     batch: FeedBatch, records: DataFrame, damaged: DataFrame, own: DataFrame
 ) -> dict[TopicPartition, int]:
-    """Put the damaged records into quarantine; those of earlier batches, by place."""
+    """Put the damaged records into quarantine; how many are of earlier batches, by topic-partition."""
     known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
     # What an earlier batch has found damaged, it has moved in the batch audit too.
     new = damaged.select(*OF_RECORD).distinct().join(known, on=OF_RECORD, how="left_anti")

@@ -315,7 +315,7 @@ class _Headers:
 
 
 def _names_keys(feed: Feed, topic: str) -> bool:
-    """Whether the topic's name has a value for every column of the key that it tells."""
+    """Whether the topic's name has a value for every column of the key that it states."""
     patterns = [feed.columns[key].from_topic for key in feed.keys]
     return all(of_topic(re.compile(pattern), topic) is not None for pattern in patterns if pattern is not None)
 
@@ -464,7 +464,7 @@ def _struct(columns: Sequence[pa.Array], has_row: pa.Array, feed: Feed) -> pa.Ar
 
 
 def _struct_type(feed: Feed) -> pa.StructType:
-    """Of a row; a column that the topic's name tells is text."""
+    """Of a row; a column that the topic's name states is text."""
     return pa.struct([(name, type_of(declared.type)) for name, declared in feed.columns.items()])
 
 

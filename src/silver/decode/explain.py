@@ -50,7 +50,7 @@ from silver.decode.values import (
     reader,
 )
 
-# The changes that tell every column, unless the key was changed: then a large value may be left out of a create too.
+# The changes that state every column, unless the key was changed: then a create may leave a large value unchanged too.
 WHOLE_ROWS = ("r", "c")
 # The header that names the run of the connector (Debezium's context headers).
 RUN_ID = "__debezium.context.runId"
@@ -82,9 +82,9 @@ class Event(NamedTuple):
     """What a record states. Times: `source_ts` in microseconds, `read_ms` in milliseconds (when the connector read it).
 
     `row`: the contract's columns in its order, typed; of a delete only the key. `absent`: the columns that the event
-    has no field for. `left_out`: those whose large value it does not repeat. `untold`: those of which it does not say
-    what they are. `old_key`, `new_key`: of a changed key the JSON text of the one before and after. `run_id`: one run
-    of the connector; empty where the record does not say.
+    has no field for. `left_out`: those whose large value is unchanged and not sent. `untold`: those whose value it does
+    not state. `old_key`, `new_key`: of a changed key the JSON text of the one before and after. `run_id`: one run of
+    the connector; empty where the record does not say.
     """
 
     kind: str
@@ -105,7 +105,7 @@ class Event(NamedTuple):
 
 
 def large_columns(feed: Feed) -> tuple[str, ...]:
-    """The columns that a change may leave out: PostgreSQL moves only values of variable length out of the row."""
+    """The columns that a change may leave unchanged: PostgreSQL moves only values of variable length out of the row."""
     if feed.kind != "postgresql" or feed.envelope != "table" or feed.append_only:
         return ()
     return tuple(

@@ -156,8 +156,8 @@ def _statement(
 def _operation(body: Object, fields: Fields) -> str | None:
     """The operation of an envelope; None where the object is none.
 
-    An op alone may be a column of a flattened row: an envelope has a row or a source too, or places for them. Without
-    an op its rows tell: there is one after a create, one before a delete, both of an update.
+    An op alone may be a column of a flattened row: an envelope has a row or a source too, or fields for them. Without
+    an op its rows decide: there is one after a create, one before a delete, both of an update.
     """
     if body.get("op") is not None:
         return text_of(body["op"]) if any(place in body for place in _PLACES) else None
@@ -171,7 +171,7 @@ def _operation(body: Object, fields: Fields) -> str | None:
 
 
 def _is_of_shape(body: Object) -> bool:
-    """Whether what stands in the places of an envelope is of the types that it has there."""
+    """Whether the fields of an envelope are of the types that it has there."""
     source, after = body.get("source"), body.get("after")
     if not _is_whole(body.get("ts_ms")) or not isinstance(after, dict | None) or not isinstance(source, dict | None):
         return False
@@ -424,7 +424,7 @@ def _time(source: Source | None) -> int | None:
 
 
 def _is_negative(source: Source, feed: Feed) -> bool:
-    """Whether the source block names a place before the beginning of every log."""
+    """Whether the source block names a position before the beginning of every log."""
     if feed.kind == "postgresql":
         commit, lsn = (whole(_element(source.sequence, number)) for number in (0, 1))
         numbers = [source.lsn if lsn is None else lsn, commit]

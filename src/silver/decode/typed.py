@@ -261,7 +261,7 @@ class Typed:
         return tuple([None if number is None else own[number] for number in self._key_at])
 
     def _with_gaps(self, cells: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The cells with a place for each column that the topic's name tells."""
+        """The cells, with None for each column that the topic's name states."""
         whole: list[Any] = [None] * len(self.columns)
         for number, cell in zip(self._own_at, cells, strict=True):
             whole[number] = cell

@@ -35,7 +35,7 @@ COLLECTED = "collected"
 
 @dataclass(frozen=True)
 class Before:
-    """A place as it was before the batch: its last offset, highest timestamp, and last record (key's hash, delete)."""
+    """A topic-partition before the batch: its last offset, highest timestamp, and last record (key's hash, delete)."""
 
     last_offset: int
     highest_timestamp_ms: int | None
@@ -45,7 +45,7 @@ class Before:
 
 @dataclass(frozen=True)
 class Shard:
-    """Stretches whose coordinates are of one log: those of a topic of a sharded feed, else (None) of the whole feed."""
+    """Run segments with coordinates of one log: those of a topic of a sharded feed, else (None) of the whole feed."""
 
     topic: str | None
     known: Sequence[RunSegment]
@@ -56,9 +56,9 @@ class Shard:
 class History:
     """A feed's history up to the end of a batch, and what is known to follow from it.
 
-    `has_left_out`: whether any change has ever left out a large value. `read_to`: of every place the highest offset of
-    earlier batches. `own`: the run segments of the batch alone. `judged`: the regressions that earlier batches brought
-    about. `reads_back`: whether the batch has records that stand before others that were read.
+    `has_left_out`: whether any change has ever left a large value unchanged. `read_to`: of every topic-partition the
+    highest offset of earlier batches. `own`: the batch's run segments alone. `judged`: the regressions that earlier
+    batches brought about. `reads_back`: whether the batch has records before others that were read.
     """
 
     feed: Feed
@@ -85,7 +85,7 @@ class History:
         ]
 
     def regressions(self) -> list[Regression]:
-        """The runs whose coordinates fall behind, as this batch shows."""
+        """The runs whose coordinates regress, as this batch shows."""
         new = {one.place for one in self.own}
         found = [
             regression
@@ -100,7 +100,7 @@ class History:
         return epoch_start(regression, shard.known, shard.epoch_starts, shard=shard.topic)
 
     def epochs(self, epoch_starts: Sequence[EpochStart] | None = None) -> dict[TopicPartition, list[tuple[int, int]]]:
-        """Of every place, from which offset on its records are of which epoch; of these starts, or of all known."""
+        """Of every topic-partition, from which offset on records are of which epoch; of these starts, or all known."""
         found: dict[TopicPartition, list[tuple[int, int]]] = {}
         for shard in self.shards():
             found |= epochs(
@@ -204,9 +204,9 @@ class History:
 def with_new_epochs(
     past: History, telling_news: Callable[[Sequence[Regression]], Collection[Regression]]
 ) -> tuple[History, list[EpochStart]]:
-    """The history with the epochs that begin in its batch, and these: runs that fall behind and state what is new.
+    """The history with the epochs that begin in its batch, and these: runs that regress and state what is new.
 
-    `telling_news`: of runs that fall behind, those that do not only repeat what was read before.
+    `telling_news`: of regressions, those that do not only repeat what was read before.
     """
     if past.feed.sequence_by == "kafka_offset":
         return past, []
@@ -267,7 +267,7 @@ def _starts(rows: Sequence[Stored]) -> dict[TopicPartition, int]:
 
 
 def _before(stored: Sequence[Stored], starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, Before]:
-    """Of every place the record before the batch; not of those where the batch stands before others that were read."""
+    """Of every topic-partition the record before the batch; not where the batch is before others that were read."""
     found: dict[TopicPartition, Before] = {}
     for row in stored:
         place = (row["topic"], row["topic_id"], row["partition"])

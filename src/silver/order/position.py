@@ -1,4 +1,4 @@
-"""Where one change stands in its source's history: a tuple that compares as the struct `_position` does.
+"""Where one change is in its source's history: a tuple that compares as the struct `_position` does.
 
 The definition in plain Python; `silver.batch.position` is the same in SQL, for a whole batch. Rules: docs/ordering.md.
 """
@@ -22,7 +22,7 @@ _BINLOG_NUMBER = re.compile(r"[.]([0-9]+)$")
 # `source.snapshot` of the rows of a snapshot of the whole table; and of the last of them.
 FULL_SNAPSHOT = ("true", "first", "last", "first_in_data_collection", "last_in_data_collection")
 END_OF_SNAPSHOT = ("last", "last_in_data_collection")
-# The last field of what stands just before a record with the same place in the log.
+# The last field of a position just before a record with the same log coordinates.
 BEFORE_ALL_OFFSETS = -1
 
 
@@ -68,7 +68,7 @@ def is_streamed(source: Source | None) -> bool:
 
 
 def coordinates(source: Source | None, kind: SourceKind) -> Coordinates | None:
-    """What the source itself says of a change's place; None without, or before the beginning of every log.
+    """A change's log coordinates, by its source; None without, or before the beginning of every log.
 
     PostgreSQL: the later of the last commit and the LSN, and the LSN. MySQL and MariaDB: file, position and row.
     """
@@ -128,7 +128,7 @@ def repeats(source: Source | None, kind: SourceKind, *, run_id: str, known: Know
 
 
 def at_offset(position: Position, offset: int) -> Position:
-    """The same place in the source's history, at another Kafka offset."""
+    """The same source position at another Kafka offset."""
     return (*position[:-1], offset)
 
 

@@ -69,7 +69,7 @@ class RunSegment:
 class EpochStart:
     """A run with which a new epoch begins: the source's coordinates have started again.
 
-    `epoch` is made of the run's first Kafka timestamp, so an epoch that is found late still stands between others.
+    `epoch` is made of the run's first Kafka timestamp, so an epoch that is found late is between others too.
     `shard`: of a sharded feed, the topic for which it begins.
     """
 
@@ -80,7 +80,7 @@ class EpochStart:
 
 @dataclass(frozen=True)
 class Regression:
-    """A run whose coordinates fall behind `below`, which an earlier record of the place had: a replay, or an epoch."""
+    """A run with coordinates behind `below`, of an earlier record of the topic-partition: a replay or an epoch."""
 
     place: TopicPartition
     run_id: str
@@ -105,13 +105,13 @@ class Cutoff:
         return {**vars(self), "position": json.loads(self.position)}
 
     def as_position(self) -> tuple[Any, ...]:
-        """The position as it compares: its fields stand in the order of the struct."""
+        """The position as it compares: its fields are in the order of the struct."""
         return tuple(json.loads(self.position).values())
 
 
 @dataclass(frozen=True)
 class SnapshotCutoff:
-    """What a completed full snapshot tells: rows older than `at`, in the epoch, that it did not name are gone."""
+    """What a completed full snapshot states: rows older than `at`, in the epoch, that it did not name are gone."""
 
     place: TopicPartition
     offset: int
@@ -195,9 +195,9 @@ def run_order(known: Iterable[RunSegment]) -> dict[str, Order]:
 def regressions(
     known: Sequence[RunSegment], epoch_starts: Collection[EpochStart], *, new: Collection[TopicPartition]
 ) -> list[Regression]:
-    """The runs, in places with `new` records, whose coordinates fall behind those of earlier runs of their epoch.
+    """The runs, in topic-partitions with `new` records, whose coordinates regress behind earlier runs of their epoch.
 
-    A record without a run (a connector that does not name them) may be a replay; it never falls behind.
+    A record without a run (a connector that does not name them) may be a replay; it is never a regression.
     """
     opened = {epoch_start.run_id for epoch_start in epoch_starts}
     found = []
@@ -226,7 +226,7 @@ def brought_about(
     """Of the regressions that are found, those that this batch brings about; the others were judged when they came.
 
     A batch does if it has a part of the run (`own`: its own run segments) that lies behind, or if the run was not known
-    (`before`: the regressions without this batch) to fall behind these coordinates.
+    (`before`: the regressions without this batch) to regress behind these coordinates.
     """
     judged = {(one.place, one.run_id, one.below) for one in before}
     lows: dict[tuple[TopicPartition, str], Coordinates] = {}
@@ -243,7 +243,7 @@ def brought_about(
 def replays_below(
     known: Sequence[RunSegment], epoch_starts: Collection[EpochStart]
 ) -> dict[tuple[TopicPartition, str], Coordinates]:
-    """Of every place and run: streamed coordinates up to these were told by an earlier run of the epoch already."""
+    """Of every topic-partition and run: up to which coordinates an earlier run of the epoch sent streamed changes."""
     opened = {epoch_start.run_id for epoch_start in epoch_starts}
     below: dict[tuple[TopicPartition, str], Coordinates] = {}
     for parts in _lanes(known):
@@ -267,7 +267,7 @@ def _lanes(known: Sequence[RunSegment]) -> list[list[RunSegment]]:
 
 
 def _runs_of(lane: Sequence[RunSegment]) -> list[tuple[str, list[RunSegment]]]:
-    """The runs of one partition in their order; records without a run stand where the first of them does."""
+    """The runs of one partition in their order; records without a run are where the first of them is."""
     runs: dict[str, list[RunSegment]] = defaultdict(list)
     for one in lane:
         runs[one.run_id].append(one)
@@ -294,8 +294,8 @@ def epoch_start(
 def epochs(
     known: Sequence[RunSegment], epoch_starts: Collection[EpochStart]
 ) -> dict[TopicPartition, list[tuple[int, int]]]:
-    """Of every place: from which offset on its records are of which epoch, from the first record of the run that opens
-    it, or of any later one.
+    """Of every topic-partition: from which offset on its records are of which epoch, from the first record of the run
+    that opens it, or of any later one.
     """
     order = run_order(known)
     begins: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
@@ -318,7 +318,7 @@ def read_again(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """The offsets, both included, of records that were placed before it was known that this epoch has begun.
 
-    `before`: of every place the last offset that was read before this batch.
+    `before`: of every topic-partition the last offset that was read before this batch.
     """
     ranges = {}
     for place, begins in epochs(known, [new]).items():
@@ -340,7 +340,7 @@ def epochs_of_runs(known: Sequence[RunSegment], epoch_starts: Collection[EpochSt
 
 def snapshot_cutoffs(known: Sequence[RunSegment], epoch_starts: Collection[EpochStart]) -> list[SnapshotCutoff]:
     """The cutoffs of completed full snapshots: of those that open a run that is not the first, of one source, whose
-    last row was read, and of which no partition can hold back a row.
+    last row was read, and of which no row can be pending in a partition.
     """
     order = run_order(known)
     has_nameless = any(not one.run_id for one in known)
@@ -353,7 +353,7 @@ def snapshot_cutoffs(known: Sequence[RunSegment], epoch_starts: Collection[Epoch
     places = {one.place for one in known}
     first_run = None if has_nameless else min(order, key=lambda run: order[run])
     found = []
-    later: set[TopicPartition] = set()  # the places of the runs after this one
+    later: set[TopicPartition] = set()  # the topic-partitions of the runs after this one
     for run_id in sorted(order, key=lambda run: order[run], reverse=True):
         parts = parts_of[run_id]
         cutoff = None if run_id == first_run else _cutoff(parts, epochs_by_run[run_id])
@@ -395,8 +395,8 @@ def _most_of(values: Iterable[int | None]) -> int | None:
 def _is_through(
     place: TopicPartition, parts: Sequence[RunSegment], later: Collection[TopicPartition], cutoff: SnapshotCutoff
 ) -> bool:
-    """Whether no row of the snapshot is waited for in this partition: its end is here, or a later run's records are, or
-    the run has begun to stream, in whatever partition: one in which nothing changes would else be waited for for ever.
+    """Whether no row of the snapshot can be pending in this partition: its end is here, or records of a later run, or
+    the run has begun to stream, in whatever partition: one in which nothing changes would else block it for ever.
     """
     streamed = any(one.snapshot_at is None and one.lowest is not None for one in parts)
     return place == cutoff.place or streamed or place in later

@@ -38,7 +38,7 @@ def writer_of(source: str, checkpoint: str, *parts: str) -> str:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A range of offsets that waits for a suspended table, since this batch; `why`: of the one that suspended it."""
+    """A range of offsets pending for a suspended table, since this batch; `why`: of the one that suspended it."""
 
     feed: str
     place: TopicPartition
@@ -53,8 +53,8 @@ class State:
     """What the silver of one checkpoint knows of a source.
 
     `segments`: by feed, topic-partition, run and snapshot, as flat rows. `epochs`: by feed, run and topic, that which
-    starts with the run. `cutoffs`: with their feed. `pending`: the ranges that wait for suspended tables. `resumed`: up
-    to which batch a feed has taken its own. `last_batch`: of the stream. `sequence`: of the last write.
+    starts with the run. `cutoffs`: with their feed. `pending`: the ranges of suspended tables. `resumed`: up to which
+    batch a feed has taken its own. `last_batch`: of the stream. `sequence`: of the last write.
     """
 
     segments: Mapping[tuple[Any, ...], Stored] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class State:
         return [cutoff for of_feed, cutoff in self.cutoffs if of_feed == feed]
 
     def ranges(self, feed: str) -> list[Waiting]:
-        """What waits for a suspended table; nothing for any other."""
+        """The pending ranges of a suspended table; none of any other."""
         return [one for one in self.pending if one.feed == feed]
 
     @property
@@ -190,7 +190,7 @@ def audit_rows(
     """What was read (COUNTS) of every feed in every topic-partition, and what became of it.
 
     `outcomes`: how many changes, truncates and tombstones ended how. `gaps`: of the `extents` (`apart` as there). Each
-    of them stands in one row: of feeds that share a topic in the first one's.
+    of them is in one row: of feeds that share a topic in the first one's.
     """
     rows: dict[OfFeed, dict[str, Any]] = {}
     left = extents(counted, apart=apart)
@@ -229,7 +229,7 @@ def moved_row(feed: str, place: TopicPartition, counts: Mapping[str, int]) -> di
 def suspended_row(
     feed: str, place: TopicPartition, *, first: int, last: int, records: int, rule: str | None, why: str | None
 ) -> dict[str, Any]:
-    """A range that waits for a suspended table."""
+    """A range that is pending for a suspended table."""
     waits = {"first_offset": first, "last_offset": last, "records": records, "rule": rule, "why": why}
     return {"feed": feed, **dict(zip(_IN_PLACE, place, strict=True)), "suspended": waits}
 
