@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
@@ -14,7 +14,7 @@ DATABRICKS := tools/databricks
 FLINK := benchmarks/flink
 LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/servers.yaml
 MANIFESTS := src/lakehouse/spark/jars.yaml demo/jars.yaml tests/jars.yaml
-DELETED := .venv site tools/dbx/.venv tools/databricks/.venv tools/docs_site/.venv benchmarks/flink/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build spark-warehouse metastore_db derby.log
+DELETED := .venv site tools/dbx/.venv tools/databricks/.venv tools/docs_site/.venv benchmarks/flink/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage dist build spark-warehouse metastore_db derby.log
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,10 @@ test: lint bundle-check ## Lint and the bundle's fields, then all tests but the 
 
 test-unit: setup ## The tests without Spark and Kafka: two minutes
 	$(BIN)/pytest tests/unit
+
+coverage: setup ## Every branch of decode, order, fold and contracts by unit tests alone: less than all of them fails
+	$(BIN)/coverage run -m pytest -n0 tests/unit/silver tests/unit/lakehouse
+	$(BIN)/coverage report
 
 test-slow: setup ## The tests that take minutes; CI runs both
 	$(BIN)/pytest $(IN_TWO) $(SLOWEST) -m slow

@@ -370,10 +370,7 @@ def _float(text: str) -> float | None:
     double = _double(text)
     if double is None or not math.isfinite(double):
         return double
-    try:
-        near: float = struct.unpack("f", struct.pack("f", double))[0]
-    except OverflowError:
-        return None
+    near: float = struct.unpack("f", struct.pack("f", double))[0]
     return near if near == double or Decimal(text) in _short_forms(near) else None
 
 

@@ -3,12 +3,12 @@
 `fold` takes every record that names some keys and returns their rows and what became of each record. A row names the
 records that its values are of, by their number, and no value itself: who has the values, takes them from there.
 
-    1. A record whose position a later one of its key and run contradicts is damaged, and left out.
+    1. A record whose position a later one of its key and run contradicts is damaged, and excluded.
     2. A tombstone that no delete precedes deletes its key.
-    3. What stands below a cutoff is gone with it.
+    3. What is below a cutoff is gone with it.
     4. Of events with one id (outbox) the first counts.
     5. The last change of a key is its row. A column that events may pass over has its own last word.
-    6. A large value that a changed key left out is the newest that its previous key has stated.
+    6. A large value that a change of the key does not send is the newest that the previous key has stated.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PlacedEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """A change as it counts: a record, or the cutoff that has removed it. `number`: of the record; `at`: its place."""
+    """A change as it counts: a record, or the cutoff above it. `number`: of the record; `at`: its coordinates."""
 
     number: int
     event: PlacedEvent
@@ -74,7 +74,7 @@ class Change:
 @dataclass(frozen=True)
 class Row:
     """What a key's row is. `last`: its last change. `column_versions`: by column that events may pass over, the number
-    of the record that states it, and where that stands; None where nothing has since the last delete.
+    of the record that states it, and its position; None where nothing has since the last delete.
     """
 
     last: Change
@@ -122,9 +122,9 @@ def damaged(records: Sequence[PlacedEvent], feed: Feed) -> set[int]:
     """The records whose position is ahead of a later one of their key and run.
 
     In one run a partition has a key's changes in the order of the log, so the later one is right. What only repeats
-    an earlier record, place in the log and operation, states nothing; what repeats a damaged one is damaged too.
+    an earlier record, log coordinates and operation, states nothing; what repeats a damaged one is damaged too.
     """
-    if feed.sequence_by == "kafka_offset" or feed.append_only:
+    if feed.sequence_by == "kafka_offset":
         return set()
     same_record: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     of_run: dict[tuple[Any, ...], list[int]] = defaultdict(list)
@@ -167,13 +167,11 @@ def _changes(
 
 
 def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -> dict[int, Position]:
-    """The tombstones that no delete precedes, and where they stand: right behind their key's highest position so far.
+    """The tombstones that no delete precedes, and their position: right behind the highest of their key so far.
 
     Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. The record
     just before it may be a replayed one.
     """
-    if feed.append_only:
-        return {}
     by_key: dict[tuple[Any, ...], list[tuple[int, PlacedEvent]]] = defaultdict(list)
     for number, one in sound:
         by_key[one.place, one.key].append((number, one))
@@ -241,7 +239,7 @@ def _last_word(changes: Sequence[Change]) -> tuple[int, Position] | None:
 def _of_previous_key(
     since: Sequence[Change], changes: Sequence[Change], column: str, feed: Feed
 ) -> tuple[int, Position] | None:
-    """The value that the row's previous key has stated last, or an even older one; it stands where the key changed.
+    """The value that the row's previous key, or one before it, has stated last, at the position of the key change.
 
     A change of the key is a delete of the old one and a create of the new one, whose header names the old key
     (Debezium documentation, "Primary key updates").
@@ -251,8 +249,8 @@ def _of_previous_key(
         return None
     create = max(creates, key=lambda one: one.position)
     asked, before = create.event, create.position
-    while asked.old_key is not None and column in asked.passed_over:
-        # The delete of the old key and the create of the new one have the same place in the log.
+    while True:
+        # The delete of the old key and the create of the new one have the same log coordinates.
         earlier = [
             one
             for one in changes
@@ -268,7 +266,6 @@ def _of_previous_key(
         if column not in last.event.passed_over:
             return last.number, create.position
         asked, before = last.event, last.position
-    return None
 
 
 def _outcome(one: Change, row: Row | None, repeated: Collection[int], feed: Feed) -> str:

@@ -13,9 +13,9 @@ import pytest
 from pydantic import ValidationError
 
 from lakehouse.contracts.checks import mistakes, require_told_apart
-from lakehouse.contracts.column_types import DecimalType
-from lakehouse.contracts.files import MODELS, SCHEMAS, load_contracts
-from lakehouse.contracts.models import Contracts, Expectation, SilverTables
+from lakehouse.contracts.column_types import DecimalType, SourceType
+from lakehouse.contracts.files import MODELS, SCHEMAS, load_contracts, packaged_text
+from lakehouse.contracts.models import Column, Contracts, Expectation, SilverTables, StartAtOffsets
 from lakehouse.errors import ContractError, SettingsError
 from lakehouse.quality.arguments import expressions, needed
 from tests.support.shared import CUSTOMERS, ORDERS, TOPIC, sharing
@@ -59,6 +59,8 @@ CUTS = [
     ("decimal_handling_mode: double", "note: DECIMAL(15,2)", False),
     ("decimal_handling_mode: double", "note: DECIMAL(16,2)", True),
     ("decimal_handling_mode: double", "note: {type: STRING, source_type: numeric}", True),
+    ("decimal_handling_mode: double", "note: {type: STRING, source_type: 'numeric(15,2)'}", False),
+    ("decimal_handling_mode: double", "note: {type: STRING, source_type: 'numeric(16,2)'}", True),
     ("decimal_handling_mode: double", "note: {type: 'DECIMAL(20,0)', source_type: unsigned_bigint}", False),
     ("decimal_handling_mode: string", "note: DECIMAL(38,2)", False),
     ("time_precision_mode: connect", "note: TIMESTAMP", True),
@@ -216,6 +218,22 @@ MISTAKES = [
         ".from_topic",
         "one group",
     ),
+    (
+        *(TABLES, "note: STRING", "note: { type: STRING, from_topic: '^([a-z]+)', fields: [shard] }"),
+        *("from_topic", "columns.note.fields", "the value stands in the topic's name, not in a field: leave it out"),
+    ),
+    (
+        *(TABLES, "    sequence_by: source", "    payload: partial\n    sequence_by: source"),
+        *("payload: partial", "tables.postgres_orders.payload", "only an outbox has partial payloads: write full"),
+    ),
+    (
+        *(TABLES, "    sequence_by: source", "    apply_as_deletes: [removed]\n    sequence_by: source"),
+        *("[removed]", "postgres_orders.apply_as_deletes", "in a table feed the operation d deletes, and no other"),
+    ),
+    (
+        *(TABLES, "    keys: [order_id] #", "    append_only: true #"),
+        *("append_only", "postgres_outbox_orders.append_only", "an outbox states rows by their key: name it in `keys`"),
+    ),
     (TABLES, "keys: [order_id] #", "keys: [order_id, note] #", "order_id, note", ".keys", "exactly one key"),
     (TABLES, "payload: full", "payload: ful", "ful", ".payload", "did you mean 'full'?"),
     (
@@ -264,6 +282,10 @@ MISTAKES = [
         "no topic 'nosuch'",
     ),
     (
+        *(TOPICS, "- __debezium-heartbeat.postgres_prod\n", "- postgres_prod_tables.public.orders\n"),
+        *("ignored_topics", "sources.postgres.ignored_topics", "is to be ignored, and belongs to feed postgres_orders"),
+    ),
+    (
         TOPICS,
         "      mysql_orders:",
         "      postgres_orders:",
@@ -273,6 +295,22 @@ MISTAKES = [
     ),
     (GOLD, "prefix: MY", "prefix: PG", "prefix: PG", "sources.mysql.prefix", "their orders would overwrite each other"),
     (GOLD, "[mysql_orders,", "[mysql_order,", "mysql_order,", "sources.mysql.feeds", "did you mean 'mysql_orders'?"),
+    (
+        *(GOLD, "[mysql_orders, mysql_outbox_orders]", "[mysql_orders, mysql_orders]"),
+        *("[mysql_orders,", "sources.mysql.feeds", "feed mysql_orders stands here twice"),
+    ),
+    (
+        GOLD,
+        "column: status",
+        "column: statu",
+        "statu",
+        "fulfillment.column",
+        "no column 'statu' in columns; did you mean",
+    ),
+    (
+        *(GOLD, "column: status", "column: order_id"),
+        *("column: order_id", "fulfillment.column", "order_id is BIGINT, and only text can be looked up"),
+    ),
     (
         GOLD,
         "  mysql:",
@@ -318,6 +356,22 @@ MISTAKES = [
     (GOLD, "day: created_at", "day: created", "created", "marts.orders_daily.day", "did you mean 'created_at'?"),
     (GOLD, "day: created_at", "day: status", "status", "marts.orders_daily.day", "only a TIMESTAMP or a DATE has a"),
     (GOLD, "by: [source_database", "by: [source", "source", "marts.orders_daily.by", "no column 'source' in gold.un"),
+    (
+        *(
+            GOLD,
+            "    day: created_at # the date in UTC, as column `day`\n    by: [source_database, fulfillment_status]\n",
+            "",
+        ),
+        *("orders_daily", "marts.orders_daily", "a mart needs groups: give `day`, or `by`, or both"),
+    ),
+    (
+        GOLD,
+        "revenue: total_amount",
+        "revenue: amount",
+        "amount",
+        "orders_daily.sums.revenue",
+        "no column 'amount' in col",
+    ),
     (GOLD, "revenue: total_amount", "revenue: status", "status", "marts.orders_daily.sums", "have an exact sum"),
     (GOLD, "revenue: total_amount", "orders: total_amount", "daily", "marts.orders_daily", "would be named orders"),
     (GOLD, "orders_daily:", "unified_orders:", "unified_orders", "marts.unified_orders", "is not a mart: name it othe"),
@@ -329,6 +383,14 @@ MISTAKES = [
         "status_known",
         ".name",
         "two expectations are named status_kn",
+    ),
+    (
+        *(
+            ROW_GATE,
+            "feeds: [postgres_outbox_orders, mysql_outbox_orders]",
+            "feeds: [postgres_outbox_orders, mysql_outbox]",
+        ),
+        *("mysql_outbox]", "expectations.0.feeds", "no feed 'mysql_outbox' in this gate; did you mean"),
     ),
     (ROW_GATE, "column: note,", "column: nte,", "nte", ".kwargs.column", "no column 'nte' in table postgres_orders"),
     (
@@ -521,6 +583,21 @@ def test_mistakes_between_the_files_are_said_at_once(folder: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("named", ["topics: [{topic}]", "topic_patterns: ['{topic}']"])
+def test_a_start_names_topics_of_its_source_by_name_or_by_pattern(folder: Path, named: str) -> None:
+    topic = "postgres_prod_tables.public.orders"
+    replace(folder, TOPICS, f"topics: [{topic}]", named.format(topic=topic))
+    replace(folder, TOPICS, "start: earliest", f"start: {{ offsets: {{ {topic}: {{ 0: 7 }} }} }}")
+    assert load_contracts(folder).topics.sources["postgres"].start == StartAtOffsets(offsets={topic: {0: 7}})
+
+
+def test_gold_may_have_no_fulfillment(folder: Path) -> None:
+    text = (folder / GOLD).read_text()
+    declared = text[text.index("fulfillment:") : text.index("marts:")]
+    replace(folder, GOLD, declared, "")
+    assert load_contracts(folder).gold.fulfillment is None
+
+
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
@@ -568,6 +645,20 @@ def test_a_character_that_yaml_does_not_have_is_said_with_its_place(folder: Path
     ]
 
 
+def test_a_file_that_is_not_utf_8_is_named(folder: Path) -> None:
+    (folder / TOPICS).write_bytes("sources: # für".encode("latin-1"))
+    with pytest.raises(ContractError) as refused:
+        load_contracts(folder)
+    assert [(problem.file, problem.line, problem.what) for problem in refused.value.problems] == [
+        (str(folder / TOPICS), 1, "the file is not UTF-8 text")
+    ]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_text_of_a_packaged_contract_is_that_of_its_file(name: str) -> None:
+    assert packaged_text(name) == (SOURCES / name).read_text(encoding="utf-8")
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no folder of contracts .*nowhere"):
         load_contracts(tmp_path / "nowhere")
@@ -603,6 +694,15 @@ def test_a_rule_for_one_feed_is_not_asked_of_the_others() -> None:
     assert gate.rules("unknown") == ()
 
 
+def test_a_rule_of_tables_for_one_feed_is_not_asked_of_the_others(folder: Path) -> None:
+    replace(folder, TABLE_GATE, "mostly: 0.9 }", "mostly: 0.9 }\n    feeds: [mysql_orders]")
+    gate = load_contracts(folder).gold_gate
+    of_feed = {feed: {rule.name for rule in gate.rules(feed)} for feed in ("mysql_orders", "postgres_orders")}
+    assert of_feed["mysql_orders"] - of_feed["postgres_orders"] == {"customer_mostly_known"}
+    assert "rows_kept" in of_feed["postgres_orders"]
+    assert gate.rules("unknown") == ()
+
+
 @pytest.mark.parametrize(
     ("mostly", "failed", "is_met"),
     [(None, 0, True), (None, 1, False), (0.9, 10, True), (0.9, 11, False), (0, 100, True)],
@@ -618,6 +718,49 @@ def test_a_changed_copy_has_the_changed_feeds() -> None:
     assert len(contracts.feeds) > 1
     silver = SilverTables(tables={"mysql_orders": contracts.silver.tables["mysql_orders"]})
     assert set(contracts.model_copy(update={"silver": silver}).feeds) == {"mysql_orders"}
+
+
+def test_a_column_is_the_same_when_it_is_made_of_its_parts() -> None:
+    column = Column.model_validate({"type": "STRING", "source_type": "numeric(65,30)"})
+    assert Column.model_validate(vars(column)) == column
+    assert column.source_type == SourceType("numeric", (65, 30))
+
+
+def test_a_source_reads_the_topics_of_its_feeds_and_those_that_are_ignored(contracts: Contracts) -> None:
+    mysql = contracts.topics.sources["mysql"]
+    by_pattern = {"topics": (), "topic_patterns": (r"shop_[0-9]+\.orders",)}
+    feeds = {**mysql.feeds, "mysql_orders": mysql.feeds["mysql_orders"].model_copy(update=by_pattern)}
+    source = mysql.model_copy(update={"feeds": feeds, "ignored_topics": ("heartbeat",)})
+    assert source.topic_names == ("outbox.event.mysql.orders",)
+    known = ["shop_2.orders", "shop_1.orders", "shop_x.orders", "shop_1.orders.old", "heartbeat", "of_another"]
+    assert source.assigned(known) == ("heartbeat", "shop_1.orders", "shop_2.orders")
+    assert source.assigned(["outbox.event.mysql.orders"]) == source.topic_names
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "may_share"),
+    [
+        ({"topics": ("a", "b")}, {"topics": ("b",)}, True),
+        ({"topics": ("a",)}, {"topics": ("b",)}, False),
+        ({"topics": ("shop_1.a",)}, {"topic_patterns": (r"shop_[0-9]\.a",)}, True),
+        ({"topics": ("shop_x.a",)}, {"topic_patterns": (r"shop_[0-9]\.a",)}, False),
+        # Which topics the broker has is not known here.
+        ({"topic_patterns": ("a.*",)}, {"topic_patterns": (".*b",)}, True),
+    ],
+)
+def test_feeds_are_siblings_where_they_may_share_a_topic(
+    contracts: Contracts, one: dict[str, Any], other: dict[str, Any], may_share: bool
+) -> None:
+    shared = sharing(contracts)
+    mysql = shared.topics.sources["mysql"]
+    of_feeds = {ORDERS: one, CUSTOMERS: other}
+    feeds = {
+        name: mysql.feeds[name].model_copy(update={"topics": (), "topic_patterns": (), **given})
+        for name, given in of_feeds.items()
+    }
+    topics = shared.topics.model_copy(update={"sources": {"mysql": mysql.model_copy(update={"feeds": feeds})}})
+    found = shared.model_copy(update={"topics": topics}).feeds
+    assert {name: len(found[name].siblings) for name in of_feeds} == dict.fromkeys(of_feeds, int(may_share))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pyarrow as pa
 import pytest
 
@@ -54,6 +56,31 @@ def test_large_batches_are_decoded_in_parts(
     events = decoded([batch_of(records)], THINGS)
     assert [events[number].row for number in range(30)] == [[n, "n" * (n % 5) * 100] for n in range(30)]
     assert events[30].kind == "tombstone"
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_decoding_leaves_the_garbage_collector_as_it_was(was_on: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if was_on else gc.disable)()
+        assert len(decoded([batch_of([insert(0), insert(1)])], THINGS)) == 2
+        assert gc.isenabled() is was_on
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_a_date_that_no_calendar_has_is_no_other_records_problem() -> None:
+    """It has the form of a date, by which a batch is read column by column."""
+    of = feed(columns={"id": "BIGINT", "day": "DATE"}, time_precision_mode="isostring")
+    rows_of_days = [f'{{"id":{n},"day":"{day}"}}' for n, day in enumerate(("2024-02-29", "2023-02-29", "1970-01-02"))]
+    records = [
+        Record("shop.things", f'{{"id":{n}}}'.encode(), f'{{"op":"c","after":{row},"source":{{}}}}'.encode())
+        for n, row in enumerate(rows_of_days)
+    ]
+    events = decoded([batch_of(records)], of)
+    assert [events[n].row for n in range(3)] == [[0, 19_782], [1, None], [2, 1]]
+    assert [events[n].problems for n in (0, 2)] == [[], []]
+    assert events[1].problems == ["day: the value is text that is no ISO 8601 date; the column is DATE."]
 
 
 def test_a_part_of_a_batch_is_read_like_the_whole() -> None:

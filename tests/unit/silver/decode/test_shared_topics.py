@@ -75,6 +75,34 @@ def test_a_tombstone_that_may_be_of_two_tables_deletes_nothing(contracts: Contra
     assert list(event.problems) == [ANY_TABLE]
 
 
+@pytest.mark.parametrize("key", [None, "1", "no JSON"])
+def test_a_tombstone_whose_key_has_no_fields_is_of_the_first_feed(contracts: Contracts, key: str | None) -> None:
+    feeds = sharing(contracts).of_source("mysql")
+    assert owners(feeds, {**tombstone({"order_id": 1}, 0), "key": key}) == {0: [(ORDERS, "tombstone")]}
+
+
+def test_every_record_of_a_topic_that_no_other_feed_has_is_of_its_feed(contracts: Contracts) -> None:
+    """The feeds share another topic, and of that one what no feed names is of the first."""
+    feeds = sharing(contracts).of_source("mysql")
+    customers = feeds[CUSTOMERS]
+    (sibling,) = customers.siblings
+    elsewhere = sibling.model_copy(update={"topics": sibling.topics.model_copy(update={"topics": ("another",)})})
+    alone = {CUSTOMERS: customers.model_copy(update={"siblings": (elsewhere,)})}
+    records = [of_customer("c", 1, 0), of_another(1), tombstone({"cart_id": 1}, 2), tombstone({"customer_id": 1}, 3)]
+    assert owners({CUSTOMERS: customers}, *records) == {
+        0: [(CUSTOMERS, "change")],
+        1: [],
+        2: [],
+        3: [(CUSTOMERS, "tombstone")],
+    }
+    assert owners(alone, *records) == {
+        0: [(CUSTOMERS, "change")],
+        1: [(CUSTOMERS, "unreadable")],
+        2: [(CUSTOMERS, "tombstone")],
+        3: [(CUSTOMERS, "tombstone")],
+    }
+
+
 def test_both_ways_of_reading_agree_on_whose_a_record_is(contracts: Contracts) -> None:
     """The fast way never takes a record of another table, though it has all declared fields."""
     feeds = sharing(contracts).of_source("mysql")

@@ -364,6 +364,15 @@ def test_a_number_beside_a_double_in_full_length_is_null() -> None:
     assert [number for number in beside if found[number] is not None] == []
 
 
+def test_a_number_beyond_the_floats_of_32_bits_is_null() -> None:
+    largest = "3.4028234663852886e38"
+    beyond = ["3.5e38", "-3.5e38", "1e39", "1e308", "1e400", f"1{'0' * 39}"]
+    found = one([largest, f"-{largest}", *beyond, '"Infinity"'], Column(type=SimpleType("FLOAT")))
+    assert [found[largest], found[f"-{largest}"], found['"Infinity"']] == [float(largest), -float(largest), math.inf]
+    assert [number for number in beyond if found[number] is not None] == []
+    assert one(["3.5e38"], Column(type=SimpleType("DOUBLE"))) == {"3.5e38": 3.5e38}
+
+
 def test_digits_far_behind_the_point_are_not_cut() -> None:
     column = Column(type=DecimalType(precision=38, scale=38))
     numbers = [

@@ -98,6 +98,16 @@ def test_a_tombstone_behind_its_delete_or_behind_nothing_deletes_nothing() -> No
     assert outcomes(alone) == ["tombstone"]
 
 
+def test_a_record_without_a_position_ends_a_delete_and_moves_no_tombstone() -> None:
+    """As it is in quarantine, it is read: the tombstone behind it is not that of the delete before."""
+    unreadable = placed(1, None, "c", kind="quarantined")
+    assert outcomes(of_things([placed(0, 10, "d"), placed(1, None, None)])) == ["applied", "tombstone"]
+    folded = of_things([placed(0, 10, "d"), unreadable, placed(2, None, None)])
+    assert folded.rows[1,].last.position == (0, 10, 1, 10, 10, 2)
+    assert folded.outcomes == {0: "duplicate", 2: "applied"}
+    assert not of_things([unreadable, placed(2, None, None)]).rows, "nothing before it has a position"
+
+
 def test_a_tombstone_of_a_feed_by_offsets_stands_at_its_own() -> None:
     at = (7, "shop.things", 0, 5)
     assert fold([placed(5, None, None, position=at)], OUTBOX, {}).rows[1,].last.position == at

@@ -1,15 +1,16 @@
-"""What a feed's contract says of its snapshots counts when they write cutoffs."""
+"""What follows from a feed's history: cutoffs as its contract has them, and epochs of each shard by itself."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
-from silver.order.history import History
-from silver.order.runs import EpochStart, RunSegment
+from silver.order.history import Before, History, with_new_epochs
+from silver.order.runs import EpochStart, Regression, RunSegment
 from tests.support.feeds import feed
 
 RUN = RunSegment("shop.things", "id", 0, "first", None, 0, 9, lowest=(100, 100), highest=(200, 200), first_ms=1)
@@ -34,3 +35,77 @@ def test_a_floor_is_written_again_when_its_epoch_is_found_and_not_when_its_snaps
     assert again.snapshot_cutoffs() == []
     (in_epoch,) = past.with_epoch_starts([EpochStart("second", 7)]).snapshot_cutoffs()
     assert json.loads(in_epoch.position) == {**json.loads(past.cutoffs[0].position), "epoch": 7}
+
+
+# In shop one the log has begun again in the second run; in shop two it goes on.
+SHARDS = feed(
+    topics=("one.things", "two.things"),
+    keys=("shop", "id"),
+    columns={"shop": {"type": "STRING", "from_topic": r"^(\w+)\."}, "id": "BIGINT"},
+)
+ONE, TWO = ("one.things", "id", 0), ("two.things", "id", 0)
+
+
+def segments(topic: str, *, second: int) -> list[RunSegment]:
+    """Two runs of a topic, of which the second has these coordinates."""
+    first = replace(RUN, topic=topic)
+    later = replace(first, run_id="second", first_offset=10, last_offset=19, first_ms=2)
+    return [first, replace(later, lowest=(second, second), highest=(second, second))]
+
+
+def of_shards(**given: Any) -> History:
+    known = [*segments("two.things", second=300), *segments("one.things", second=50)]
+    read = {"read_to": {ONE: 14, TWO: 14}}
+    return History(SHARDS, known, **{"before": {}, "own": known, "epoch_starts": [], "cutoffs": [], **read, **given})
+
+
+def test_an_epoch_of_a_shard_is_none_of_the_others() -> None:
+    past = of_shards()
+    assert [shard.topic for shard in past.shards()] == ["one.things", "two.things"]
+    (regression,) = past.regressions()
+    assert (regression.place, regression.run_id, regression.below) == (ONE, "second", (200, 200))
+    begun = past.epoch_start(regression)
+    assert (begun.run_id, begun.shard) == ("second", "one.things")
+    assert past.with_epoch_starts([begun]).epochs() == {ONE: [(10, begun.epoch)]}
+    assert [list(shard.epoch_starts) for shard in past.with_epoch_starts([begun]).shards()] == [[begun], []]
+    assert past.with_epoch_starts([begun]).regressions() == []
+    # Of the same run in the other shard nothing is read again.
+    assert past.read_again(begun) == {ONE: (10, 14)}
+
+
+def test_coordinates_are_compared_across_the_topics_of_a_feed_without_shards() -> None:
+    past = replace(of_shards(), feed=feed(topics=SHARDS.topics))
+    (shard,) = past.shards()
+    assert (shard.topic, shard.known) == (None, past.known)
+    begun = past.epoch_start(past.regressions()[0])
+    assert past.read_again(begun) == {ONE: (10, 14), TWO: (10, 14)}
+
+
+def all_of_them(found: Sequence[Regression]) -> Collection[Regression]:
+    """Every run that falls behind states what is new."""
+    return found
+
+
+def test_where_order_is_by_kafkas_offset_no_epoch_begins() -> None:
+    past = History(feed(), segments("shop.things", second=50), {}, segments("shop.things", second=50), [], [])
+    _past, begun = with_new_epochs(past, all_of_them)
+    assert [one.run_id for one in begun] == ["second"]
+    by_offset = replace(past, feed=feed(envelope="outbox", sequence_by="kafka_offset"))
+    assert with_new_epochs(by_offset, all_of_them) == (by_offset, [])
+
+
+def test_places_of_some_runs_have_these_runs_and_every_snapshot() -> None:
+    past = History(feed(), [RUN, SNAPSHOT, replace(RUN, run_id="third", first_offset=20)], {}, [], [], [])
+    (whole,), (part,) = past.places(), past.places(runs={"third"})
+    assert [run["run_id"] for run in whole["runs"]] == ["first", "second", "third"]
+    assert part == {**whole, "runs": whole["runs"][2:]}
+    assert [(one["run_id"], one["lsn"]) for one in part["snapshots"]] == [("second", 500)]
+
+
+def test_the_end_of_a_place_is_its_last_record_before_the_batch() -> None:
+    past = of_shards(before={ONE: Before(9, 70, last_key=12, last_is_delete=True), TWO: Before(8, None, None, None)})
+    names = ("topic", "topic_id", "partition", "last_key", "last_is_delete")
+    assert past.ends() == [
+        dict(zip(names, (*ONE, 12, True), strict=True)),
+        dict(zip(names, (*TWO, None, None), strict=True)),
+    ]

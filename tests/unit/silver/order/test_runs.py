@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from silver.order.runs import (
+    Cutoff,
     EpochStart,
     RunSegment,
     brought_about,
@@ -19,6 +20,7 @@ from silver.order.runs import (
     read_again,
     regressions,
     replays_below,
+    run_order,
     run_segments,
     snapshot_cutoffs,
     together,
@@ -124,6 +126,19 @@ def test_an_epoch_begins_in_every_partition_with_its_run_or_the_next_one() -> No
     assert read_again(known, new, before={("t", "id", 1): 7, TOPIC_PARTITION: 9}) == {("t", "id", 1): (5, 7)}
 
 
+def test_records_without_a_run_are_of_no_run_that_has_an_order_or_an_epoch() -> None:
+    known = [run_segment("", 0, 9, 100, 200, ms=1), run_segment("b", 10, 19, 50, 60, ms=5)]
+    assert run_order(known) == {"b": (5, 10, "b")}
+    assert epochs_of_runs(known, [EpochStart("b", 7)]) == {"b": 7}
+    assert epochs(known, [EpochStart("b", 7)]) == {TOPIC_PARTITION: [(10, 7)]}
+
+
+def test_an_epoch_whose_run_has_no_records_begins_nowhere() -> None:
+    known = [run_segment("a", 0, 9, 100, 200), run_segment("b", 10, 19, 300, 400)]
+    assert epochs(known, [EpochStart("gone", 7)]) == {}
+    assert epochs(known, [EpochStart("gone", 7), EpochStart("b", 8)]) == {TOPIC_PARTITION: [(10, 8)]}
+
+
 def test_an_epoch_that_is_found_late_stands_between_the_others() -> None:
     known = [
         run_segment("a", 0, 9, 100, 200, ms=1),
@@ -156,6 +171,13 @@ def test_a_replay_repeats_what_earlier_runs_of_its_epoch_have_told() -> None:
 
 def floors_of(*known: RunSegment) -> list[tuple[str, int, tuple[int, ...]]]:
     return [(one.run_id, one.offset, one.at) for one in snapshot_cutoffs(known, [])]
+
+
+def test_a_cutoff_as_json_has_its_position_as_an_object() -> None:
+    cutoff = Cutoff("truncate", '{"epoch": 1, "lsn": 20}', None, "t", 0, 9)
+    place = {"topic": None, "at_topic": "t", "at_partition": 0, "at_offset": 9}
+    assert cutoff.as_json() == {"reason": "truncate", "position": {"epoch": 1, "lsn": 20}, **place}
+    assert cutoff.as_position() == (1, 20)
 
 
 FIRST = run_segment("a", 0, 9, 100, 200)

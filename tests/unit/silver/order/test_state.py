@@ -18,6 +18,7 @@ from silver.order.state import (
     audit_rows,
     extents,
     feed_row,
+    job_name,
     moved_row,
     segment_rows,
     suspended_row,
@@ -47,6 +48,20 @@ def test_a_segment_is_the_same_however_the_batches_were_cut(cuts: list[int], ord
         state = written(state, *segment_rows(state, [part]), batch=number)
     (known,) = state.of_feed("orders")
     assert {name: known[name] for name in whole["segment"]} == whole["segment"]
+
+
+def test_the_absent_columns_of_two_batches_are_counted_together() -> None:
+    first, second = counted(0, 4, absent_columns={"note": 2}), counted(5, 9, absent_columns={"note": 1, "status": 4})
+    state = written(State(), *segment_rows(State(), [first]), batch=0)
+    (row,) = segment_rows(state, [second])
+    assert row["segment"]["absent_columns"] == {"note": 3, "status": 4}
+    assert first["absent_columns"] == {"note": 2}
+
+
+def test_a_source_has_one_checkpoint_whose_name_does_not_change() -> None:
+    """Under another name the stream would begin at the first record again."""
+    assert job_name("shop") == "silver/shop"
+    assert writer_of("shop", "checkpoint", "resumed orders") == "silver/shop/checkpoint/resumed orders"
 
 
 def _sum(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
