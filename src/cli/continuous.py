@@ -1,7 +1,7 @@
-"""`--trigger continuous`: when the next pass comes, and when the warehouse is free.
+"""`--trigger continuous`: when the next pass begins, and when the warehouse is unlocked.
 
-Where bronze is among the jobs, a pass comes as soon as Kafka has what bronze has not; without news now and then all the
-same, for what people have asked for meanwhile, and for rules that look at the clock. Other jobs wait for a pause.
+Where bronze is among the jobs, a pass begins as soon as Kafka has new records, and else once in LONGEST_WAIT_SECONDS,
+for what people have asked for meanwhile, and for rules that depend on the time. Other jobs run between two turns.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from lakehouse.kafka.retry import RetryPolicy
 if TYPE_CHECKING:
     from lakehouse.spark.lease import Lease
 
-# Passes of all jobs share a turn at the warehouse, and begin in so many seconds of it: to take it is a commit, and to
-# let it go another.
+# Passes of all jobs share one lock of the warehouse (a turn), and begin in its first so many seconds: to lock is a
+# commit, and to unlock another.
 TURN_SECONDS = 60.0
-# Between two turns the warehouse is free: whoever waits for it looks every five seconds.
+# Between two turns the warehouse is unlocked: whoever waits for it looks every five seconds.
 PAUSE_SECONDS = 5.0
-# Without news the next pass comes after so long.
+# Without new records the next pass begins after so long.
 LONGEST_WAIT_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 2.0
 
@@ -92,7 +92,7 @@ class Broker:
         try:
             return self._asked(self._kept)
         except KafkaError:
-            # The next one reads its secrets anew: they may have been exchanged.
+            # The next one reads its secrets again: they may have been rotated.
             self.close()
             raise
 
@@ -115,7 +115,7 @@ def go_on(
 ) -> NoReturn:
     """Pass after pass, until one raises.
 
-    While there is news, and `turn_seconds` are not over, the next one comes in the same `turn` at the warehouse.
+    While there are new records, and `turn_seconds` are not over, the next one runs in the same `turn`.
     """
     with closing(broker):
         seen = broker.look(retry_policy)
@@ -125,7 +125,7 @@ def go_on(
                 while True:
                     one_pass(seen.known, lease)
                     before, seen = seen, broker.look(retry_policy)
-                    # What came while bronze was at it may have been read: then the next pass finds nothing.
+                    # What came while bronze was running may have been read: then the next pass finds nothing.
                     is_news = seen.ends != before.ends
                     if not is_news or time.monotonic() >= ends_at:
                         break
@@ -135,7 +135,7 @@ def go_on(
 
 
 def _awaited(broker: Broker, before: Seen, retry_policy: RetryPolicy) -> Seen:
-    """What the broker has as soon as it is something else, or when the longest wait is over."""
+    """What the broker has, as soon as that has changed, or after LONGEST_WAIT_SECONDS."""
     ends_at = time.monotonic() + LONGEST_WAIT_SECONDS
     while (seen := broker.look(retry_policy)).ends == before.ends and time.monotonic() < ends_at:
         time.sleep(LOOK_EVERY_SECONDS)

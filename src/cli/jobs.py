@@ -1,4 +1,4 @@
-"""The jobs as the command line runs them: one after the other, each with a line of progress, in one Spark session."""
+"""The jobs as the command line runs them: in sequence, in one Spark session, each with a line about its progress."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Work:
 
     `accepted`: the silver tables whose rejects go to quarantine, however many they are. `full_refresh`: gold is
     computed whole. `republish`: every order is sent again. `memories`: what silver remembers of each source.
-    `consumed`: what gold and publish remember. Both hold while nobody else writes.
+    `consumed`: what gold and publish remember. Both are valid while nobody else writes.
     """
 
     spark: SparkSession
@@ -74,7 +74,7 @@ class RunOutcome:
 def run_jobs(
     names: Sequence[str], work: Work, *, dry_run: bool = False, before_each: Callable[[], None] | None = None
 ) -> RunOutcome:
-    """Run the jobs of these names. One that fails for one source leaves the others their way.
+    """Run the jobs of these names. One that fails for one source does not stop the others.
 
     A dry run changes nothing: every job says what it would do with what is there now. What `before_each` raises ends
     the run.
@@ -131,7 +131,7 @@ def _silver(work: Work) -> Results:
 
 
 def _gold(work: Work) -> Results:
-    """Silver through gate 2 to gold. A source that the gate holds is said; the publish job makes it an error."""
+    """Silver through gate 2 to gold. A blocked source is only noted; the publish job makes it an error."""
     doing = "gate 2, bringing gold.unified_orders up to silver"
     if work.full_refresh:
         doing = "gate 2, computing every order again, to replace gold.unified_orders and its marts"
@@ -164,7 +164,7 @@ def _gold(work: Work) -> Results:
 
 
 def _publish(work: Work) -> Results:
-    """Gold to the unified topic. Raises GateHeldError at the end when gate 2 holds a source, from gold or from here."""
+    """Gold to the unified topic. Raises GateHeldError at the end when gate 2 blocks a source, from gold or from it."""
     topic = work.contracts.gold.publication.topic
     doing = f"sending {'every order again' if work.republish else 'what changed'} to {topic}"
     with work.steps.step("publish", doing) as note:
@@ -188,7 +188,7 @@ def _publish(work: Work) -> Results:
     return {"topic": topic, "sent_records": outcome.sent, "compared_whole": outcome.whole}
 
 
-# What a gate keeps a source away from.
+# What a gate blocks a source from.
 _HELD_FROM = {TABLES: "gold", PUBLICATION: "the topic"}
 
 
@@ -200,7 +200,7 @@ def _plan_bronze(work: Work) -> Results:
 
 
 def _plan_silver(work: Work) -> Results:
-    """By conservation: what bronze holds, and the batch audit has not read."""
+    """By conservation: what bronze has, and the batch audit has not read."""
     with work.steps.step("silver", "looking for what is new in bronze") as note:
         warehouse = work.warehouse
         count = F.coalesce(F.sum("read"), F.lit(0))

@@ -1,6 +1,6 @@
 """The `lakehouse` command: one sub-command a job, `run` for all of them, and what people need around them.
 
-Exit codes: 0 done; 1 failed; 2 a mistake in a parameter or contract; 3 a quality gate holds a source back; 4 Kafka
+Exit codes: 0 done; 1 failed; 2 a mistake in a parameter or contract; 3 a quality gate blocks a source; 4 Kafka
 or Kafka Connect; 5 a table; 6 something is not installed; 7 another run works on the warehouse; 8 a record is not
 accounted for.
 """
@@ -91,7 +91,7 @@ def silver(
 ) -> None:
     """Judge, fold and merge what is new in bronze into the silver tables. Needs no broker.
 
-    Exits with 3 when gate 1 has stopped a table; the others went on.
+    Exits with 3 when gate 1 has suspended a table; the others went on.
 
     Example: lakehouse silver --warehouse ./warehouse
     """
@@ -109,8 +109,8 @@ def gold(
 ) -> None:
     """Check the silver tables and bring gold.unified_orders and its marts up to them. Needs no broker.
 
-    With --full-refresh every order of every source that gate 2 lets pass is computed again from silver, and takes the
-    place of what gold has, in one commit: for a gold table that was damaged, or whose contract has other columns now.
+    With --full-refresh every order of every source that passes gate 2 is computed again from silver, and replaces what
+    gold has, in one commit: for a gold table that was damaged, or whose contract has other columns now.
     Orders that stay as they are keep their processed_at.
 
     Example: lakehouse gold --warehouse ./warehouse
@@ -131,7 +131,7 @@ def publish(
     With --republish every order is sent once more, and a delete for every key that the topic has and gold has not: for
     readers that have lost something. The topic is not deleted, and what it has stays readable meanwhile.
 
-    Exits with 3, after publishing, when gate 2 holds a source back, from gold or from the topic.
+    Exits with 3, after publishing, when gate 2 blocks a source, from gold or from the topic.
 
     Example: lakehouse publish --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
@@ -149,13 +149,13 @@ def run(
 ) -> None:
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
-    When nothing has come, and no table has changed, since the last run that ended well, none of them begins.
+    When no record has come, and no table has changed, since the last run that ended well, none of them begins.
 
-    With --trigger continuous all of them again and again, until the process is ended or one of them fails: then with
-    its exit code. A pass comes as soon as there are new records, and every minute without. The warehouse is free for
-    maintenance and for people after a pass that leaves no news, and after the one in which a minute is over. Every job
-    by itself can go on too, and frees it after every pass; of several processes each gets its turn when they are given
-    --wait.
+    With --trigger continuous all of them run again and again, until the process is ended or one of them fails, which
+    gives the exit code. A pass begins as soon as there are new records, and every minute without. The warehouse is
+    unlocked for maintenance and for people after a pass that leaves no new records, and after the pass in which a
+    minute ends. Every job by itself can be continuous too, and unlocks it after every pass; give --wait to several such
+    processes.
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
@@ -210,7 +210,7 @@ def _run_jobs(
     consumed = Consumed()
 
     def one_pass(known: Known, lease: Lease | None) -> None:
-        """All jobs once, as a run of its own, in a turn at the warehouse."""
+        """All jobs once, as a run of its own, with the warehouse locked."""
         nonlocal turn, memories, consumed
         if lease is not turn:  # between two turns others may have written
             turn, memories, consumed = lease, {}, Consumed()

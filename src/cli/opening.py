@@ -1,4 +1,4 @@
-"""A command's Spark session and its warehouse: looked at by any, worked on by one at a time."""
+"""A command's Spark session and its warehouse: any command reads it, one at a time writes."""
 
 from __future__ import annotations
 

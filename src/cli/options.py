@@ -70,14 +70,14 @@ AcceptRejects = Annotated[
 
 
 class Trigger(StrEnum):
-    """When a run ends: when all that is there was taken, or never."""
+    """`available-now` processes the backlog and exits; `continuous` keeps running."""
 
     available_now = "available-now"
     continuous = "continuous"
 
 
 WhenItEnds = Annotated[
-    Trigger, typer.Option(help="When the command ends: when all that is there was taken, or never (pass after pass).")
+    Trigger, typer.Option(help="available-now processes the backlog and exits; continuous keeps running.")
 ]
 
 

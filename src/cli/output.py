@@ -29,7 +29,7 @@ def answer(
 
 
 def as_json(error: LakehouseError) -> dict[str, object]:
-    """The error in parts: its kind, what happened, what to do; of contracts every mistake with its place."""
+    """The error in parts: its kind, what happened, what to do; of contracts every mistake with file, line and key."""
     parts: dict[str, object] = {
         "kind": type(error).__name__.removesuffix("Error"),
         "exit_code": error.exit_code,

@@ -1,4 +1,4 @@
-"""Is there anything to do? How the last whole run left things, and whether they still are so.
+"""Is there anything to do? The state that the last whole run left, and whether it is still the same.
 
 A run of all jobs that ended well has read what the broker had when it began, and has left no layer behind another. It
 writes down, in `ops.batches` (`settled`), which ends of the topics that were, and the last commits of the tables. As
@@ -69,7 +69,7 @@ class Settled:
 
 
 def ends_of_bronze(settings: Settings, contracts: Contracts, *, known: Known) -> dict[str, int]:
-    """Of the `ends` of `Settled` those that bronze reads, as the broker tells them now. Raises KafkaError."""
+    """Of the `ends` of `Settled` those that bronze reads, as the broker has them now. Raises KafkaError."""
     connection = settings.kafka()
     read = sorted({topic for source in contracts.topics.sources.values() for topic in source.assigned(known)})
     ids = topic_ids(connection, read)
@@ -106,7 +106,7 @@ def is_settled(warehouse: Warehouse, contracts: Contracts, ends: Mapping[str, in
     try:
         return bool(left["tables"] == _tables_now(warehouse, contracts, since_written=1))
     except TableError:
-        return False  # one of them is gone: the run says so, or makes it anew
+        return False  # one of them is gone: the run says so, or creates it again
 
 
 def _made_by(contracts: Contracts) -> str:

@@ -2,7 +2,7 @@
 
 Defaults and names are those that Debezium 3.6.1 declares; what EventRouter and PostgreSQL do with a record or a slot is
 from their documentation and was seen on running connectors. A connector of today ignores a name that it does not know,
-so a name of Debezium 1.x is a setting that does not hold: they are those that its release notes of 2.0 to 2.5 retired.
+so a name of Debezium 1.x is a setting without effect: they are those that its release notes of 2.0 to 2.5 retired.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def findings_of(connector: Connector) -> tuple[Finding, ...]:
 
 
 def finding(connector: Connector, check: str, said: Said) -> Finding:
-    """What a check said of a connector, with the place where it stands."""
+    """What a check said of a connector, with its file and line."""
     key, what, remedy = said
     return Finding(
         check=check,
@@ -107,7 +107,7 @@ def slot(connector: Connector) -> Iterator[Said]:
 
 
 def truncates(connector: Connector) -> Iterator[Said]:
-    """A TRUNCATE must be told of a table, and must not reach the EventRouter."""
+    """A connector of tables must send TRUNCATEs, and none may reach the EventRouter."""
     told = connector.tells_truncates
     if connector.routes_outbox and told:
         what = "TRUNCATE becomes an event without a row, and the EventRouter's task fails at it."
@@ -119,7 +119,7 @@ def truncates(connector: Connector) -> Iterator[Said]:
 
 
 def null_default(connector: Connector) -> Iterator[Said]:
-    """JsonConverter writes a column's default where the source has NULL, unless it is told not to."""
+    """JsonConverter writes a column's default where the source has NULL, unless it is set not to."""
     for side in ("key", "value"):
         option = f"{side}.converter.replace.null.with.default"
         is_json = connector.get(f"{side}.converter") == JSON_CONVERTER
@@ -163,7 +163,7 @@ def _routed_compaction(connector: Connector, key: str) -> Iterator[Said]:
 
 
 def _has_tables(connector: Connector, group: str) -> bool:
-    """Whether a group of topic.creation takes in a topic of a table or of the outbox, as far as names tell."""
+    """Whether a group of topic.creation takes in a topic of a table or of the outbox, as far as names show."""
     if group == "default":
         return True
     patterns = connector.listed(f"topic.creation.{group}.include")

@@ -66,7 +66,7 @@ class State(Part):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is still starting: it is held, or has failed, or each of its tasks runs or has failed."""
+        """Whether nothing is still starting: it is paused, stopped or failed, or every task runs or has failed."""
         if self.state in {"PAUSED", "STOPPED", "FAILED"}:
             return True
         over = {task.state for task in self.tasks} <= {"RUNNING", "FAILED"}
@@ -80,7 +80,7 @@ class State(Part):
 
 
 def change_of(connector: Connector, running: Mapping[str, str] | None) -> Change:
-    """What putting the connector's options in the place of the running ones changes. `name` is no option of its own."""
+    """What changes when the connector's options replace the running ones. `name` is no option of its own."""
     if running is None:
         return Change(connector=connector.name, outcome="created")
     old = {key: value for key, value in running.items() if key != "name"}

@@ -24,7 +24,7 @@ EVENT_ROUTER = "io.debezium.transforms.outbox.EventRouter"
 FLATTENER = "io.debezium.transforms.ExtractNewRecordState"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 DEFAULT_PORTS: Mapping[Database, str] = {"postgresql": "5432", "mysql": "3306", "mariadb": "3306"}
-# `${provider:...}`: Kafka Connect's worker puts the value in (config.providers), so it stands in no file of ours.
+# `${provider:...}`: Kafka Connect's worker puts the value in (config.providers), so it is in no file of ours.
 _REFERENCE = re.compile(r"\$\{[A-Za-z][A-Za-z0-9_-]*:[^}]+\}")
 _SECRET = re.compile(r"(password|passphrase|secret|token|credential|jaas|user\.info|api\.?key)", re.IGNORECASE)
 

@@ -75,7 +75,7 @@ def read_text(text: str, *, file: str, name: str) -> ConnectorFile:
 
 
 def without_comments(text: str) -> tuple[tuple[int, ...], str]:
-    """The lines where comments begin, and the text with blanks in their places, every line where it was."""
+    """The lines where comments begin, and the text with blanks instead of them, every line where it was."""
     lines, pieces, end = [], [], 0
     for start, stop in _comments(text):
         lines.append(text.count("\n", 0, start) + 1)
@@ -101,7 +101,7 @@ def _object(pairs: list[tuple[str, Any]], repeated: list[str]) -> dict[str, Any]
 
 
 def _lines(text: str) -> dict[str, int]:
-    """The line of every key; of one that stands twice, the last."""
+    """The line of every key; of one that occurs twice, the last."""
     keys = re.finditer(r'("(?:\\.|[^"\\\n])*")\s*:', text)
     return {json.loads(key[1]): text.count("\n", 0, key.start()) + 1 for key in keys}
 

@@ -1,4 +1,4 @@
-"""What a check of connectors found: where it stands, what breaks, and what to do about it."""
+"""What a check of connectors found: where it is, what breaks, and what to do about it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Say = Callable[[str], None]
 def while_stopped(
     worker: Worker, name: str, change: Callable[[], None], *, say: Say, seconds: float = SETTLE_SECONDS
 ) -> State:
-    """Stop the connector, change it, let it go on; its state then. One that was stopped before stays so.
+    """Stop the connector, change it, let it go on; its state then. One that was stopped before stays stopped.
 
     Each step is said before it is taken. Raises ConnectError, which says in what state the connector is left and how it
     goes on, when a step fails.

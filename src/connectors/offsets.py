@@ -103,7 +103,7 @@ class Move(Part):
 
 
 def position(offset: Offset) -> str:
-    """Where an offset stands, for a person."""
+    """The position of an offset, for a person."""
     lsn = _lsn_of(offset)
     if lsn is not None:
         return f"lsn {lsn} ({lsn_text(lsn)})"
@@ -228,7 +228,7 @@ def moves(current: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, An
 def wanted_from(offset: Offset, current: Sequence[Mapping[str, Any]], connector: Connector) -> list[dict[str, Any]]:
     """The offset for the one partition of the connector; gtids alone keep its file and pos, which are not asked then.
 
-    Raises SettingsError when it has several partitions, and for a place without the gtids that its server goes by.
+    Raises SettingsError when it has several partitions, and for a position without the gtids that its server uses.
     """
     if len(current) > 1:
         raise SettingsError(

@@ -50,7 +50,7 @@ def heads(trace: str) -> tuple[str, ...]:
 
 
 TIMEOUT_SECONDS = 30.0
-# While workers share out their work or have not read the last change, changes are answered with 409: for seconds.
+# While workers rebalance or have not read the last change, they answer changes with 409: for seconds.
 BUSY_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
 
@@ -117,7 +117,7 @@ class Worker:
         return dict(self._ask("GET", f"/connectors/{_quoted(name)}/offsets"))
 
     def set_offsets(self, name: str, offsets: Mapping[str, Any]) -> None:
-        """Put offsets, in the form of `offsets`, in the place of those of the same partitions."""
+        """Replace the offsets of the same partitions by these, in the form of `offsets`."""
         self._ask("PATCH", f"/connectors/{_quoted(name)}/offsets", offsets)
 
     def reset_offsets(self, name: str) -> None:
@@ -206,7 +206,7 @@ class Worker:
 
 
 class _BusyError(Exception):
-    """The workers share out their work anew, or the asked one has not read the last change of a connector."""
+    """The workers are rebalancing, or the asked one has not read the last change of a connector."""
 
 
 def worker_at(url: str, *, user: str = "", password: str = "") -> Worker:

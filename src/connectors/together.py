@@ -1,5 +1,5 @@
-"""What is wrong with connectors beside one another: names that two of them share, and topics that the broker keeps
-otherwise than the connectors need.
+"""What is wrong between connectors: names that two of them share, and topics that the broker keeps otherwise than the
+connectors need.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def all_findings(
     """Everything that is wrong with the connectors, by themselves and with one another.
 
     `beside` run on the cluster already: they are compared with, and not judged by themselves. One of them that has the
-    name of a connector here is what that one takes the place of.
+    name of a connector here is the one that it replaces.
     """
     names = {connector.name for connector in connectors}
     others = [connector for connector in beside if connector.name not in names]
@@ -36,7 +36,7 @@ def all_findings(
 
 
 def shared(connectors: Sequence[Connector], others: Sequence[Connector] = ()) -> tuple[Finding, ...]:
-    """What two connectors may not share and do. Each finding is told of the later one and names the other."""
+    """What two connectors may not share and do. Each finding is of the later one and names the other."""
     return tuple(found for name in SHARED for found in _twice(name, connectors, others))
 
 

@@ -3,7 +3,7 @@
 The bundle's variables are in bundle.yaml, the connectors' in resources/connect/variables.yaml beside it.
 
 What counts, first: `--var NAME=VALUE`, the environment's `BUNDLE_VAR_<name>`, the target, the default. Empty text is no
-value. `${var.x}`, `${bundle.name}` and `${bundle.target}` are filled in, wherever they stand; every other `${...}` is
+value. `${var.x}`, `${bundle.name}` and `${bundle.target}` are filled in, wherever they are; every other `${...}` is
 left as it is: it is Kafka Connect's or Debezium's. Rules: https://docs.databricks.com/dev-tools/bundles/variables
 """
 

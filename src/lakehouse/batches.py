@@ -3,12 +3,12 @@
 Every row has a `layer` and is of one kind, with what that kind has to say and nothing else:
 
     bronze  planned  a batch of a topic-partition: which offsets it was to read, and how many records came
-            step     a topic-partition at a start, or a move by command: where it stood, where it goes on, and why
+            step     a topic-partition at a start, or a move by command: where it was, where it goes on, and why
     silver  audit    a feed in a topic-partition: what was read, and what became of it
             segment  a connector run in a topic-partition: what is known of it since this batch
             feed     epochs that have started, cutoffs that hold, what is pending for a suspended table, and that it
                      goes on
-    gold    taken    up to which version of a table a consumer of its changes has come, or at which a gate began to hold
+    gold    taken    the version up to which a consumer has taken a table's changes, or at which a gate began to block
     run     settled  how a run of all jobs that ended well has left the topics and the tables (cli.settled)
 
 Rows are appended, never changed: where several state one thing, the one written last holds. The format of the
@@ -40,7 +40,7 @@ FORMAT_PROPERTY = f"{OWN_PROPERTY}format"
 
 COORDINATES = "ARRAY<BIGINT>"
 # from_offset is included, until_offset is not: Kafka gives an offset to no record now and then (compaction, markers of
-# transactions), and only the plan of a batch tells such a gap from a range that nobody read.
+# transactions), and only the plan of a batch distinguishes such a gap from a range that nobody read.
 _PLANNED = "from_offset: BIGINT, until_offset: BIGINT, records: BIGINT"
 _STEP = """
     change: BIGINT, from_offset: BIGINT, to_offset: BIGINT, skipped: BIGINT, read_again: BIGINT, reason: STRING
@@ -58,20 +58,20 @@ _CUTOFF = """
     reason: STRING, topic: STRING, at_topic: STRING, at_partition: INT, at_offset: BIGINT, position: STRING
 """
 _SUSPENDED = "first_offset: BIGINT, last_offset: BIGINT, records: BIGINT, rule: STRING, why: STRING"
-# `version`: NULL where what the consumer had taken holds no more. `rows`: that were judged, where a rule counts them.
+# `version`: NULL where the consumed version is no longer valid. `rows`: that were judged, where a rule counts them.
 _TAKEN = "consumer: STRING, table: STRING, table_created_ms: BIGINT, version: BIGINT, rows: BIGINT"
 
 _SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRING>"
 
 # Audit rows: read = the sum of the outcomes (silver.order.state). `first_offset`, `last_offset` and `gaps` (offsets
-# between that no record has) stand once for a topic-partition, in the row of its first feed; of feeds that share it and
-# do not all go on, in each one's row. A later batch that learns better of a record moves it to another outcome, in a
-# row that reads none.
-# `checkpoint`: the identity of the stream's checkpoint; a silver that is made anew from bronze has another one.
-# `writer` and `batch`: who has written, and its number: together they stand there once. `sequence`: their order.
+# between that no record has) are written once for a topic-partition, in the row of its first feed; of feeds that share
+# it and do not all go on, in each one's row. A later batch that corrects the outcome of a record moves it to another
+# one, in a row that reads none.
+# `checkpoint`: the identity of the stream's checkpoint; a silver that is rebuilt from bronze has another one.
+# `writer` and `batch`: who has written, and its number: together they are unique. `sequence`: their order.
 # `segment`: of the run `run_id`, its full snapshot at `snapshot_at` apart, over all that was read of it so far.
-# `suspended`: a range that waits for the table; `why`: of the batch that suspended it, else NULL. `resumed`: the table
-# has taken all ranges up to this batch.
+# `suspended`: a range that is pending for the table; `why`: of the batch that suspended it, else NULL. `resumed`: the
+# table has taken all ranges up to this batch.
 BATCHES = TableSpec(
     name="ops.batches",
     columns=f"""

@@ -129,6 +129,6 @@ def _schemas(text: str) -> Mapping[str, str]:
 def _as_hadoop_has_it(place: str) -> str:
     """The path or URI without slashes at its end, and `file:///data` as `file:/data`.
 
-    Delta takes the two for different places, and creates no table where one came to it in both forms.
+    Delta takes the two for different paths, and creates no table where it was given one in both forms.
     """
     return re.sub(r"^([\w+.-]+):///+", r"\1:/", place).rstrip("/")

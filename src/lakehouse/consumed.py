@@ -15,10 +15,10 @@ ConsumedVersions = Mapping[str, Mapping[str, "Version"]]
 
 @dataclass(frozen=True)
 class Version:
-    """A commit of one table. `created_ms` tells a table from a later one of the same name.
+    """A commit of one table. `created_ms` distinguishes a table from a later one of the same name.
 
-    `size_in_bytes` of its data, and how many `rows` a gate has judged, where that was looked at: these tell no version
-    from another.
+    `size_in_bytes` of its data, and how many `rows` a gate has judged, where that was counted: these do not identify a
+    version.
     """
 
     table: str
@@ -28,7 +28,7 @@ class Version:
     rows: int | None = field(default=None, compare=False)
 
     def goes_on_to(self, later: Version) -> bool:
-        """Whether `later` is a later commit of this very table: not of one made anew, or restored to before this."""
+        """Whether `later` is a later commit of this very table: not of one rebuilt, or restored to before this."""
         return self.created_ms == later.created_ms and self.number <= later.number
 
 

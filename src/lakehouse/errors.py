@@ -1,7 +1,7 @@
 """The one family of errors: what happened, where, and what to do about it.
 
 Every message is for a person and carries no value of a row and no secret. `exit_code` is what the command line
-returns, so that a scheduler can tell a mistake in a contract from a broker that is down.
+returns, so that a scheduler can distinguish a mistake in a contract from a broker that is down.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class ContractError(LakehouseError):
 
 
 class GateHeldError(LakehouseError):
-    """A quality gate with `on_failure: fail` holds a source back; everything else went on."""
+    """A quality gate with `on_failure: fail` blocks a source; everything else went on."""
 
     exit_code = 3
 
 
 class FeedSuspendedError(GateHeldError):
-    """Gate 1 has stopped silver tables; nothing of what they were told since was applied to them."""
+    """Gate 1 has suspended silver tables; their records since then are pending, not applied."""
 
 
 class KafkaError(LakehouseError):

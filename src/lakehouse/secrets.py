@@ -1,4 +1,4 @@
-"""Secrets: never a value in a file of ours, only a reference to the place that holds it. Imports without pyspark.
+"""Secrets: never a value in a file of ours, only a reference to where it is kept. Imports without pyspark.
 
 {env: NAME}                                  the environment variable NAME
 {file: PATH}                                 the text of a file, without its last line break

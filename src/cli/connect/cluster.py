@@ -156,7 +156,7 @@ def resume(
     timeout: Timeout = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Let a connector go on that was stopped or paused, and wait until it runs.
+    """Resume a connector that was stopped or paused, and wait until it runs.
 
     Example: lakehouse connect resume postgres-outbox-connector --connect-url http://127.0.0.1:8083
     """

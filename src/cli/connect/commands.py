@@ -119,7 +119,7 @@ def check(
     """Find what breaks connectors before they are deployed. Exits with 2 when it finds something.
 
     With --connect-url they are compared with the connectors that run there; with --bootstrap-servers or --kafka-config
-    the topics are looked at as the broker has them.
+    the topics on the broker are checked too.
 
     Example: lakehouse connect check --target prod
     """

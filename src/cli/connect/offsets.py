@@ -82,8 +82,8 @@ def set_offsets(
 ) -> None:
     """Move a connector forward or back in its database's log. Says what that means for the tables, and asks.
 
-    Stops the connector, changes its offsets and lets it go on; one that was stopped stays so. Kafka Connect takes any
-    offset: whether the server still has that place is known when the connector starts.
+    Stops the connector, changes its offsets and resumes it; one that was stopped stays stopped. Kafka Connect takes any
+    offset: whether the server still has that position is known when the connector starts.
 
     Example: lakehouse connect offsets set postgres-tables-connector --offset lsn=16/B374D848
     """

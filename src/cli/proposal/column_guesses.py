@@ -182,7 +182,7 @@ def _from_texts(name: str, values: Sequence[str], *, of_table: bool) -> Guess:
 def _could_be_decimals(name: str, values: Sequence[str]) -> bool:
     """Whether all are base64 of integers, as Connect's Decimal writes them: two's complement without a byte too many.
 
-    Words of 4 or 8 letters are base64 too; padding, or a name that means money, tells.
+    Words of 4 or 8 letters are base64 too; padding, or a name that means money, decides.
     """
     is_told = any(value.endswith("=") for value in values) or _MONEY_NAME.fullmatch(name) is not None
     numbers = map(from_base64, values)

@@ -98,12 +98,12 @@ class _Proposal:
 
 
 def propose(topic: str, records: Sequence[Record], *, ignored_topics: Iterable[str] = ()) -> Mapping[str, str]:
-    """The files of a folder of contracts (the keys of `contract_files.MODELS`) for one topic, as commented YAML.
+    """The files of a folder of contracts (keys: `contracts.files.MODELS`) for one topic, as commented YAML.
 
     One source, feed, silver table, gate of its rows, gold table and gate of the table; `load_contracts` takes them as
     they are. They name their JSON schemas in `../schemas`.
-    Raises SettingsError when the records tell of no row, of rows without a key, of a key of several columns, which gold
-    cannot take, or of a database that silver does not know.
+    Raises SettingsError when the records state no row, rows without a key, a key of several columns, which gold cannot
+    take, or changes of a database that silver does not know.
     """
     proposal = _proposal(topic, records, ignored_topics)
     texts = {
@@ -121,7 +121,7 @@ def _schema_line(file: str) -> str:
     return f"# yaml-language-server: $schema=../schemas/{schema}"
 
 
-# What the records tell
+# What the records say
 
 
 def _proposal(topic: str, records: Sequence[Record], ignored_topics: Iterable[str]) -> _Proposal:

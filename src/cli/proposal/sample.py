@@ -150,7 +150,7 @@ def _own_config() -> Mapping[str, object]:
 
 
 def _take(consumer: Consumer, topic: str, ranges: Sequence[_Range], deadline: float) -> list[Message]:
-    """The records of these stretches, until all are read to their end or the time is over. Raises KafkaException."""
+    """The records of these ranges, until all are read to their end or the time is over. Raises KafkaException."""
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka import KafkaException, TopicPartition
 
@@ -168,7 +168,7 @@ def _take(consumer: Consumer, topic: str, ranges: Sequence[_Range], deadline: fl
             span, offset = open_ones[number], message.offset() or 0
             if error is None and offset < span.end:
                 taken[number].append(message)
-            # Aborted records and markers leave gaps: the end is also where a record lies at or behind it.
+            # Aborted records and markers leave gaps: the end is also reached with a record at or behind it.
             if error is not None or len(taken[number]) == span.most or offset >= span.end - 1:
                 del open_ones[number]
                 consumer.incremental_unassign([TopicPartition(topic, number)])
@@ -196,7 +196,7 @@ class Event:
 
 
 class NoEvent(Enum):
-    """A record that tells of no row: what to call one, and many."""
+    """A record that states no row: what to call one, and many."""
 
     TOMBSTONE = ("tombstone", "tombstones")
     HEARTBEAT = ("heartbeat", "heartbeats")

@@ -51,7 +51,7 @@ class Account:
 def account_of(warehouse: Warehouse, source: str) -> Account:
     """The source's account, from the tables alone. Raises TableError when it has no bronze table yet.
 
-    A job may be at work: what is written first is looked at last, so that nothing seems to be missing.
+    A job may be at work: what is written first is read last, so that nothing seems to be missing.
     """
     audit = audit_now(warehouse, source)
     of_source = _now(warehouse, "bronze").where(F.col("source") == source)
@@ -149,7 +149,7 @@ def _by_kind(rows: Sequence[Row]) -> dict[str, Findings]:
 
 
 def _places(totals: Sequence[Row], findings: Mapping[str, Findings]) -> list[Mapping[str, Any]]:
-    """Of every topic-partition PLACE, the counts of the batch audit, and how many records wait for silver."""
+    """Of every topic-partition, the counts of the batch audit, and how many records are pending for silver."""
     counts: dict[tuple[Any, ...], dict[str, int]] = {
         tuple(row[name] for name in TOPIC_PARTITION): {count: row[count] for count in of_silver.COUNTED}
         for row in totals

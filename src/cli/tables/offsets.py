@@ -1,4 +1,4 @@
-"""`lakehouse offsets`: where a source stands on its topics, and moving it by command."""
+"""`lakehouse offsets`: how far a source has read its topics, and moving it by command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Topic = Annotated[str | None, typer.Option(help="Only this topic. Default: all o
 @app.command()
 @with_job_options
 def show(chosen: Chosen, source: SourceName) -> None:
-    """Show where a source stands: of every partition the next offset to read, and what is pending. Changes nothing.
+    """Show how far a source has read: of every partition the next offset, and what is pending. Changes nothing.
 
     Example: lakehouse offsets show postgres --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """

@@ -1,4 +1,4 @@
-"""`lakehouse purge`: remove deleted rows that nothing can concern any more."""
+"""`lakehouse purge`: remove deleted rows that no event can change any more."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def add_to(app: typer.Typer) -> None:
 def purge(
     chosen: Chosen, feed: FeedName = None, without_skipped: WithoutSkipped = False, dry_run: DryRun = False
 ) -> None:
-    """Remove rows of the silver tables that are deleted in the source, where no event can concern them any more.
+    """Remove rows of the silver tables that are deleted in the source, where no event can change them any more.
 
     Such rows stay so that late events find them. One may go when every partition was read beyond its position, and no
-    record in quarantine stands before it. Afterwards an event below that position is superseded. Where offsets were
+    record in quarantine has a lower one. Afterwards an event below that position is superseded. Where offsets were
     skipped nothing goes, unless you say with --without-skipped that they are given up for good.
 
     Example: lakehouse purge --dry-run --warehouse ./warehouse

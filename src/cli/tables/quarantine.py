@@ -133,7 +133,7 @@ def list_entries(
 def show(
     chosen: Chosen, entry: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="The record.")]
 ) -> None:
-    """Show one record: why it waits, what was decided, and what it says. Values of sensitive columns are masked.
+    """Show one record: why it is pending, what was decided, and what it says. Values of sensitive columns are masked.
 
     Example: lakehouse quarantine show postgres_prod_tables.public.orders/0/17 --warehouse ./warehouse
     """
@@ -171,7 +171,7 @@ def retry(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Judge records again by the rules of today; what passes goes silver's normal way, to its place in history.
+    """Judge records again by the rules of today; what passes goes silver's normal way, to its position in history.
 
     Says first how many would pass, and asks. What may still not pass is open again, with its new reasons.
 
@@ -194,7 +194,7 @@ def release(
 ) -> None:
     """Apply records although they fail rules, now and whenever silver is rebuilt.
 
-    The rules alone are passed over: a value that does not fit its column, or an unreadable record, stays.
+    Only rules are skipped: a record with a conversion error, or an unreadable one, stays.
 
     Example: lakehouse quarantine release orders/0/17 --why "the shop confirmed it" --warehouse ./warehouse
     """
@@ -213,7 +213,7 @@ def discard(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Keep records out of silver for good, whatever the rules become. They stay in quarantine and in bronze.
+    """Keep records out of silver for good, whatever the rules will be. They stay in quarantine and in bronze.
 
     Example: lakehouse quarantine discard --reason "no ISO 8601 time" --why "a test of the shop" --warehouse ./warehouse
     """

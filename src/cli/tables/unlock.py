@@ -22,7 +22,7 @@ def unlock(chosen: Chosen, yes: Yes = False, dry_run: DryRun = False) -> None:
 
     Says who has locked it, and asks. A lock expires five minutes after its last renewal, and the next run on the same
     machine takes it from a process that has ended: this is for a machine that is gone, when those minutes are too many.
-    A run that is alive all the same stops before its next step; what it has committed stays.
+    A run that is still alive stops before its next step; what it has committed stays.
 
     Example: lakehouse unlock --warehouse ./warehouse
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gold.compare import Comparison
     from lakehouse.spark.tables import Warehouse
 
-# What is told, and is no error.
+# What is shown, and is no error.
 HARMLESS = ("pending", "skipped", "suspended")
 _SOURCE = typer.Option("--source", metavar="SOURCE", help="Only this source. Default: all.", show_default=False)
 
@@ -76,7 +76,7 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
 
 
 def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison | None:
-    """The topic beside gold; None when there is no gold yet."""
+    """The topic compared with gold; None when there is no gold yet."""
     from gold.compare import compare
     from gold.unify import UNIFIED
 
@@ -113,7 +113,7 @@ def topic_differs(comparison: Comparison) -> ConservationError:
 
 
 def topic_sentences(comparison: Comparison | None) -> list[str]:
-    """What is to be said of the topic beside that it differs."""
+    """What there is to say of the topic, other than that it differs."""
     if comparison is None:
         return ["The unified topic was not compared with gold. Next: pass --bootstrap-servers, and no --source"]
     said = [f"Source {name} was not compared with the topic: {why}." for name, why in comparison.unpublished.items()]
@@ -215,7 +215,7 @@ def _as_json(account: Account) -> dict[str, Any]:
 
 
 def _made_again(account: Account) -> set[str]:
-    """The topics that were deleted and made again: their ids tell them apart."""
+    """The topics that were deleted and created again: their ids distinguish them."""
     ids = {(place["topic"], place["topic_id"]) for place in account.places}
     topics = [topic for topic, _id in ids]
     return {topic for topic in topics if topics.count(topic) > 1}

@@ -66,7 +66,7 @@ def mistakes(contracts: Contracts) -> Iterator[Mistake]:
 
 
 def _topics(contracts: Contracts) -> Iterator[Mistake]:
-    """Every feed is the only one of its name and has a table; feeds that share a topic can be told apart."""
+    """Every feed is the only one of its name and has a table; feeds that share a topic can be distinguished."""
     sources = contracts.topics.sources
     owner_of_feed: dict[str, str] = {}
     owners: dict[str, str] = {}
@@ -95,7 +95,7 @@ def _feeds(sources: Mapping[str, Source]) -> Mapping[tuple[str, str], FeedTopics
 
 
 def _shared_topics(sources: Mapping[str, Source]) -> Iterator[Mistake]:
-    """Feeds have a topic in common only where their records can be told apart."""
+    """Feeds have a topic in common only where their records can be distinguished."""
     feeds = list(_feeds(sources).items())
     for number, ((source, name), feed) in enumerate(feeds):
         for (other_source, other_name), other in feeds[:number]:
@@ -110,7 +110,7 @@ def _shared_topics(sources: Mapping[str, Source]) -> Iterator[Mistake]:
 
 
 def require_told_apart(name: str, source: Source, topics: Iterable[str]) -> None:
-    """Raise ContractError where feeds of the source share one of these topics and their records cannot be told apart.
+    """Raise ContractError where feeds of the source share one of these topics and their records are indistinguishable.
 
     Which topics the patterns of two feeds have in common is known from the broker alone.
     """
@@ -128,7 +128,7 @@ def require_told_apart(name: str, source: Source, topics: Iterable[str]) -> None
 
 
 def _not_told_apart(feed: FeedTopics, other: FeedTopics) -> str | None:
-    """Why the records of two feeds cannot be told apart by their tables; None where they can."""
+    """Why the records of two feeds cannot be distinguished by their tables; None where they can."""
     if "outbox" in (feed.envelope, other.envelope):
         return "and records of an outbox do not name their table"
     if not all(one.tables or one.table_patterns for one in (feed, other)):
@@ -433,7 +433,7 @@ def _connect_json(gold: GoldTables) -> Iterator[Mistake]:
     for column, declared in gold.columns.items():
         if isinstance(declared, DecimalType) or declared.ddl in CONNECT_TYPES:
             continue
-        # Kafka's JsonConverter reads a text in a number's place as 0.0.
+        # Where a number is due, Kafka's JsonConverter reads a text as 0.0.
         why = "JSON has no NaN" if declared.ddl in ("DOUBLE", "FLOAT") else "it writes no arrays"
         what = f"connect-json cannot carry {declared.ddl}, {why}: leave the column out, or write format: json"
         yield Mistake(GOLD, ("columns", column), what)

@@ -25,7 +25,7 @@ def place_and_reason(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     """The line in `text` that the parser refuses, from 1, and what it says of it.
 
     A character that YAML does not have (a control character, say) is refused before there are lines: the parser knows
-    its place in the text alone.
+    its offset in the text alone.
     """
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
@@ -35,7 +35,7 @@ def place_and_reason(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     return mark.line + 1 if mark else 1, problem or "it cannot be parsed"
 
 
-# The files of a folder of contracts, in the order of the flow; the packaged ones lie beside the code.
+# The files of a folder of contracts, in the order of the flow; the packaged ones are in the folders of the layers.
 MODELS: Mapping[str, type[Model]] = {
     "bronze/topics.yaml": Topics,
     "silver/tables.yaml": SilverTables,
@@ -143,7 +143,7 @@ def _located(documents: Mapping[str, Document], mistake: Mistake) -> ContractPro
 
 
 def _repeated_keys(node: yaml.Node | None, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Keys that stand twice in one mapping: YAML would take the last in silence."""
+    """Keys that occur twice in one mapping: YAML would take the last in silence."""
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
             yield from _repeated_keys(item, (*path, number))
@@ -205,7 +205,7 @@ _ADDED = re.compile(r"StartAt|\[key\]$|literal\[|function-")
 
 
 def _keys_at(schema: Mapping[str, Any], path: Path) -> list[str]:
-    """The keys that the model knows at a place of the file."""
+    """The keys that the model knows at a path of the file."""
     nodes = _objects(schema, schema)
     for part in path:
         nodes = [
@@ -240,7 +240,7 @@ def _line_of(root: yaml.Node | None, path: Iterable[object]) -> int:
     node, line = root, 1
     for part in path:
         if isinstance(node, yaml.MappingNode):
-            for key, value in reversed(node.value):  # of a key that stands twice, the last
+            for key, value in reversed(node.value):  # of a key that occurs twice, the last
                 if key.value == str(part):
                     node, line = value, key.start_mark.line + 1
                     break

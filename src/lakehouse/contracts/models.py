@@ -1,6 +1,6 @@
 """Contracts: topics, feeds, tables and gates as frozen typed models, one a YAML file. Imports without pyspark.
 
-`contract_files` reads them from a folder, `contract_checks` holds them against one another.
+`lakehouse.contracts.files` reads them from a folder, `lakehouse.contracts.checks` compares them with one another.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _compiles(pattern: str) -> str:
     return pattern
 
 
-# Names become identifiers of tables and columns in Spark SQL: nothing else may stand in them.
+# Names become identifiers of tables and columns in Spark SQL: nothing else may be in them.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 Pattern = Annotated[str, AfterValidator(_compiles)]
@@ -64,7 +64,7 @@ Start = Literal["earliest", "latest"] | StartAtTimestamp | StartAtOffsets
 
 
 class FeedTopics(Model):
-    """One table's story in Kafka: the topics that tell it, and how."""
+    """A table's changes in Kafka: the topics that state them, and how."""
 
     topics: tuple[TopicName, ...] = Field(default=(), strict=False)
     """The topics, by name. All of them must be on the broker."""
@@ -74,9 +74,9 @@ class FeedTopics(Model):
     """table: changes of a table's rows. outbox: events of an outbox table. Each record shows its own shape."""
     tables: tuple[TableName, ...] = Field(default=(), strict=False)
     """The tables that the records may be of, as Debezium's `table.include.list` names them: `schema.table` of
-    PostgreSQL, `database.table` of MySQL and MariaDB. Feeds that share a topic are told apart by them. A record whose
-    source block names a table of no feed is of `other_tables`. Without these and `table_patterns`, no table is looked
-    at."""
+    PostgreSQL, `database.table` of MySQL and MariaDB. They distinguish feeds that share a topic. A record whose source
+    block names a table of no feed is of `other_tables`. Without these and `table_patterns`, the table is not
+    checked."""
     table_patterns: tuple[Pattern, ...] = Field(default=(), strict=False)
     """More tables, as regular expressions that match whole names: for a feed that is sharded."""
     other_tables: Literal["quarantine", "ignore"] = "quarantine"
@@ -110,11 +110,11 @@ class FeedTopics(Model):
         return self
 
     def has_topic(self, topic: str) -> bool:
-        """Whether the topic tells this feed's story."""
+        """Whether the topic is one of this feed's."""
         return topic in self.topics or any(re.fullmatch(pattern, topic) for pattern in self.topic_patterns)
 
     def may_share(self, other: FeedTopics) -> bool:
-        """Whether some topic may tell of both feeds."""
+        """Whether some topic may have records of both feeds."""
         if not self.topic_patterns and not other.topic_patterns:
             return not set(self.topics).isdisjoint(other.topics)
         named = any(map(other.has_topic, self.topics)) or any(map(self.has_topic, other.topics))
@@ -148,7 +148,7 @@ class Source(Model):
 
 
 class Topics(Model):
-    """`bronze/topics.yaml`: the source databases and the Kafka topics that tell of them."""
+    """`bronze/topics.yaml`: the source databases and the Kafka topics with their changes."""
 
     sources: dict[Name, Source] = Field(min_length=1)
 
@@ -275,7 +275,7 @@ class Feed(FeedTopics, SilverTable):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the topic is part of the key: then every topic tells of rows of its own."""
+        """Whether the topic is part of the key: then every topic has rows of its own."""
         return any(self.columns[key].from_topic is not None for key in self.keys)
 
 
@@ -308,7 +308,7 @@ class TableExpectation(Expectation):
 
     scope: Literal["table", "changes"] = "table"
     """table: it is about all rows. changes: about the rows of the keys that changed since the table last passed with
-    these rules; about all where that cannot be told. For what holds of a table when it holds of every key by itself."""
+    these rules; about all where they are unknown. For what is true of a table when it is true of each key by itself."""
 
 
 class Gate(Model):
@@ -377,7 +377,7 @@ class Publication(Model):
 
     @property
     def progress_topic(self) -> str:
-        """The topic that says how far the publication has come: written in the same transactions."""
+        """The topic with the publish positions, which are written in the same transactions."""
         return f"{self.topic}.progress"
 
 

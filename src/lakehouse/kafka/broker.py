@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 TIMEOUT_SECONDS = 10.0
-# A refusal is known long before the time is over, and ends the waiting.
+# A refusal comes long before the timeout, and ends the wait.
 FIRST_LOOK_SECONDS = 2.0
 # Spark's readers name their consumer groups so: rights can be granted for all that begin with it.
 GROUP_PREFIX = "orders-lakehouse"
@@ -281,7 +281,7 @@ def raise_if_refused(connection: KafkaConnection, error: ClientError) -> None:
 
     if error.code() in {ClientError._AUTHENTICATION, ClientError.SASL_AUTHENTICATION_FAILED}:
         raise not_let_in(connection)
-    # The broker's own refusal of a certificate comes as a loss of the connection (TLS 1.3): only its text tells.
+    # The broker's own refusal of a certificate comes as a loss of the connection (TLS 1.3): only its text says so.
     if error.code() == ClientError._SSL or "SSL alert" in error.str():
         raise no_tls(connection)
 
@@ -298,7 +298,7 @@ def raise_if_gone(connection: KafkaConnection, error: ClientError) -> None:
 def not_granted(connection: KafkaConnection, error: ClientError, what: str, *, remedy: str) -> KafkaError:
     """The error of a request that the broker did not grant: `what` it did not do.
 
-    Raises what a client that is not let in, or whose broker is gone, is told instead.
+    For a client that is not let in, or whose broker is gone, raises the error of that instead.
     """
     raise_if_refused(connection, error)
     raise_if_gone(connection, error)

@@ -247,7 +247,7 @@ def _fields() -> list[str]:
 
 
 def _problem(kind: str, location: tuple[int | str, ...], message: str) -> tuple[str, str]:
-    """The key at the top of the file, and what is wrong with it. What stands below one may be a secret."""
+    """The key at the top of the file, and what is wrong with it. What is below one may be a secret."""
     key = str(location[0]) if location else ""
     if key in _SECRETS:
         forms = f"by reference: {REFERENCE_FORMS}"

@@ -34,7 +34,7 @@ def committed_records(connection: KafkaConnection, topic: str) -> Iterator[Recor
         "group.id": f"{GROUP_PREFIX}-log",
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
-        # The end of a partition is said: after a transaction no record stands at its last offset.
+        # The end of a partition is said: after a transaction no record has its last offset.
         "enable.partition.eof": True,
         # The broker would wait for records to come before it says that there are no more.
         "fetch.wait.max.ms": 10,

@@ -1,4 +1,4 @@
-"""What a broker says of its topics: their ids, where their partitions begin and end, and where a time lies in them."""
+"""What a broker says of its topics: their ids, where their partitions begin and end, and the offset at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ends:
 
 
 def topic_ids(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
-    """The id of every topic: another one after the topic was deleted and made again. Raises KafkaError."""
+    """The id of every topic: another one after the topic was deleted and created again. Raises KafkaError."""
     from confluent_kafka import TopicCollection
 
     names = list(topics)

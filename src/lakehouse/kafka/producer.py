@@ -1,4 +1,4 @@
-"""A producer whose records are there all at once, or not at all: Kafka transactions, with patience for a broker.
+"""A producer of records in Kafka transactions, all or none of them visible, with a retry policy for a broker.
 
 Readers with `isolation.level=read_committed` see what was committed, once. What a process that died had begun is taken
 back by the next one of the same transactional id (Kafka documentation, "Using Transactions").
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 MOST_IN_FLIGHT = 50_000
-# A broker allows fifteen minutes (transaction.max.timeout.ms) unless told otherwise, and takes back what lasts longer.
+# A broker allows fifteen minutes (transaction.max.timeout.ms) by default, and aborts what lasts longer.
 TRANSACTION_SECONDS = 600
 
 
@@ -128,7 +128,7 @@ class TransactionalProducer:
             self._refusals.append(error)
 
     def _patiently(self, step: Callable[[float], None]) -> None:
-        """Do the step, which takes the seconds it may last; again as patience says while the broker does not answer."""
+        """Do the step, which takes the seconds it may last; again as `retry_policy` says while the broker is gone."""
         from confluent_kafka import KafkaException
 
         waits = self._patience.waits if self._patience is not None else ()
@@ -149,7 +149,7 @@ class TransactionalProducer:
         """Wait until at most so many records are under way, or the broker has refused one.
 
         librdkafka itself connects again and sends again, each record once. Raises BrokerGoneError when for
-        `timeout_seconds`, and then for as long as patience says, no record arrived.
+        `timeout_seconds`, and then for as long as `retry_policy` says, no record arrived.
         """
         waits = self._patience.waits if self._patience is not None else ()
         under_way, attempt = len(self._producer), 0

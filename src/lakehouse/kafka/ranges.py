@@ -1,7 +1,7 @@
-"""Offsets as ranges: rows joined to ranges, and ranges of several kinds laid over one another.
+"""Offsets as ranges: rows joined to ranges, and ranges of several kinds overlaid.
 
-A range is PLACE, `first` and `last`, both included. The number of ranges follows the batches and the gaps between
-offsets, not the records.
+A range is TOPIC_PARTITION, `first` and `last`, both included. The number of ranges follows the batches and the gaps
+between offsets, not the records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# Offsets begin again when a topic is made again: its id is another one then.
+# Offsets begin again when a topic is created again: its id is another one then.
 TOPIC_PARTITION = ("topic", "topic_id", "partition")
 # Rows are put in order by so many offsets at a time: a topic-partition can have more of them than one task should sort.
 _AT_A_TIME = 1_000_000
@@ -28,7 +28,7 @@ def length() -> Column:
 
 
 def contiguous(rows: DataFrame) -> DataFrame:
-    """The rows (PLACE, offset, ingested_at) as ranges of offsets without a gap that came at the same time.
+    """The rows (TOPIC_PARTITION, offset, ingested_at) as ranges of offsets without a gap that came at the same time.
 
     An offset that is there twice is in two ranges.
     """
@@ -52,17 +52,17 @@ def contiguous(rows: DataFrame) -> DataFrame:
 
 
 def overlaid(kinds: Mapping[str, DataFrame]) -> DataFrame:
-    """Ranges of several kinds as ranges that do not overlap: PLACE, first, last, ingested_at, and a column a kind.
+    """Ranges of several kinds, cut so that none overlap: TOPIC_PARTITION, first, last, ingested_at, a column a kind.
 
     A kind's column says in how many of its ranges these offsets are. `ingested_at` is that of the range that has begun
-    last and has one. After the last range of a place a row begins that has no `last`: all its counts are 0.
+    last and has one. The last row of a topic-partition has no `last`, and 0 in all counts.
     """
     edges = reduce(DataFrame.unionByName, [_edges(ranges, kind, kinds) for kind, ranges in kinds.items()])
     in_order = Window.partitionBy(*TOPIC_PARTITION).orderBy("first")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     counts = [F.sum(kind).over(so_far).alias(kind) for kind in kinds]
     return (
-        # By place, as the windows are: the ranges travel once.
+        # By topic-partition, as the windows are: one shuffle of the ranges.
         edges.repartition(*TOPIC_PARTITION)
         .groupBy(*TOPIC_PARTITION, "first")
         .agg(*[F.sum(kind).alias(kind) for kind in kinds], F.max("ingested_at").alias("ingested_at"))

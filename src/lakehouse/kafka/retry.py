@@ -10,7 +10,7 @@ from lakehouse.steps import Note
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often the job tries again, after how many seconds each time, and who is told."""
+    """How often the job tries again, after how many seconds each time, and the `note` that says so."""
 
     job: str
     note: Note

@@ -110,7 +110,7 @@ def columns_asked(rule: Expectation, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def reason(rule: Expectation) -> str:
-    """Why a row waits that fails the rule: its columns, and the sentence of the contract."""
+    """Why a row that fails the rule goes to quarantine: its columns, and the sentence of the contract."""
     columns = ", ".join(columns_of(rule))
     return f"{columns}: {rule.description}" if columns else rule.description
 
@@ -145,7 +145,7 @@ def argument_mistakes(rule: Expectation, known: Mapping[str, Arguments]) -> Iter
 
 
 def row_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What else must hold of a rule that judges row by row: the key below it, and a sentence."""
+    """What else is wrong with a rule that judges row by row: the key below it, and a sentence."""
     if rule.type == SQL_RULE and not condition_of(rule):
         wanted = "SELECT * FROM {batch} WHERE <condition on the columns of one row>"
         yield ("kwargs", "unexpected_rows_query"), f"as a row rule the query is: {wanted}"
@@ -159,7 +159,7 @@ def row_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]
 
 
 def table_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What else must hold of a rule that judges a table: the key below it, and a sentence."""
+    """What else is wrong with a rule that judges a table: the key below it, and a sentence."""
     if rule.type == SQL_RULE and "{batch}" not in str(rule.kwargs.get("unexpected_rows_query", "{batch}")):
         yield ("kwargs", "unexpected_rows_query"), "the query names the table that is judged: {batch}"
     yield from parameter_mistakes(rule)

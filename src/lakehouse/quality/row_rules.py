@@ -1,8 +1,8 @@
 """Row rules: Great Expectations' expectations, compiled to Spark columns that run inside the silver pass.
 
 A rule is judged where its `row_condition` holds and its columns have values, as Great Expectations does it: rules on
-values skip NULL cells, rules on several columns skip rows as `ignore_row_if` says. A verdict of NULL on what is judged
-is a failure. tests/spark/test_gate.py holds every kind that Great Expectations has on Spark against it.
+values skip NULLs, rules on several columns skip rows as `ignore_row_if` says. A verdict of NULL on what is judged
+is a failure. tests/spark/test_gate.py compares every kind that Great Expectations has on Spark with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Met = Callable[[Mapping[str, Any]], "Column"]
 def fails(rule: Expectation, *, keys: Sequence[str], is_judged: Column) -> Column:
     """Whether the row fails the rule: a column of True and False, never NULL.
 
-    The columns of the contract are those of the DataFrame, by name. `keys` tell its rows apart, for the rules on
+    The columns of the contract are those of the DataFrame, by name. `keys` identify its rows, for the rules on
     uniqueness: a value is one too many when a judged row of another key has it too. `is_judged`: which rows are asked.
     """
     asked = is_judged & is_asked(rule)
@@ -129,7 +129,7 @@ def _pair_equal(arguments: Mapping[str, Any]) -> Column:
 
 def _pair_greater(arguments: Mapping[str, Any]) -> Column:
     first, second = F.col(arguments["column_A"]), F.col(arguments["column_B"])
-    # What cannot be compared is not held against the row; `ignore_row_if` only says whether it is counted.
+    # A row whose values cannot be compared passes; `ignore_row_if` only says whether it is counted.
     met = first.isNull() | second.isNull() | (first > second)
     return met | (first == second) if arguments.get("or_equal") else met
 

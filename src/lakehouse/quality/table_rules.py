@@ -34,7 +34,7 @@ MOST_VALUES_SHOWN = 10
 class TableCheck:
     """A table, or rows of it, with the rules that they must meet.
 
-    `keys` tell its rows apart, and are what a failed rule samples; `sensitive` columns are never shown. `parameters`
+    `keys` identify its rows, and are what a failed rule samples; `sensitive` columns are never shown. `parameters`
     are what rules may compute with, `views` the tables that SQL may name beside `{batch}`.
     """
 
@@ -100,7 +100,7 @@ def validate_tables(tables: Mapping[str, Sequence[TableCheck]]) -> dict[str, lis
 
 
 def load_beforehand() -> None:
-    """Begin to load Great Expectations, which takes seconds, beside what comes before it is needed."""
+    """Begin to load Great Expectations, which takes seconds, in the background before it is needed."""
     threading.Thread(target=_loaded, name="great expectations", daemon=True).start()
 
 

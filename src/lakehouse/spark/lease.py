@@ -1,6 +1,6 @@
-"""`ops.lease`: who works on the warehouse. One run at a time; a second one is refused and told who the first is.
+"""`ops.lease`: who works on the warehouse. One run at a time; a second one is refused, with the name of the first.
 
-The lease is a row of a Delta table in the warehouse itself, so it holds wherever the tables lie and whoever runs the
+The lease is a row of a Delta table in the warehouse itself, so it works wherever the tables are and whoever runs the
 jobs. Taking, renewing and releasing it is one guarded UPDATE each; of two that come together, Delta lets one commit.
 """
 
@@ -30,7 +30,7 @@ RENEW_EVERY = timedelta(seconds=60)
 EXPIRE_AFTER = timedelta(minutes=5)
 LOOK_EVERY_SECONDS = 5.0
 
-# The one row: who holds the warehouse, or (token NULL) who held it last.
+# The one row: who has locked the warehouse, or (token NULL) who had locked it last.
 LEASE = TableSpec(
     name="ops.lease",
     columns="""
@@ -57,9 +57,9 @@ _RENEWALS_TO_A_VACUUM = 60
 class Holder:
     """A run and the process it runs in.
 
-    `machine` tells machines apart whose host names are equal (the boot and the pid namespace, where /proc says them);
-    `process_started` tells a process from a later one with the same id: clock ticks since the boot, None where there
-    is no /proc.
+    `machine` distinguishes machines with equal host names (the boot and the pid namespace, where /proc says them);
+    `process_started` distinguishes a process from a later one with the same id: clock ticks since the boot, None where
+    there is no /proc.
     """
 
     run_id: str
@@ -106,8 +106,8 @@ class Lease:
     calls `check` before each step does not begin a step after it has lost the warehouse.
 
     Not guaranteed: that a step already begun stops. A process that hung longer than the lease lasts can wake in the
-    middle of a commit and finish it beside its successor. What keeps the tables right then is what keeps them right
-    when a batch is repeated: merges guarded by position, appends guarded by batch.
+    middle of a commit and finish it while its successor works. What keeps the tables right then is what keeps them
+    right when a batch is repeated: merges guarded by position, appends guarded by batch.
 
     Clocks of the machines must agree to within the expiry less a renewal (4 minutes by default). The store must make
     two commits of one version impossible; plain S3 without a commit coordinator does not (see Delta's documentation).
@@ -137,7 +137,7 @@ class Lease:
             )
 
     def renew(self) -> None:
-        """Let the lease last anew from now on, or find out that it is lost."""
+        """Extend the lease from now on, or find out that it is lost."""
         with self._renewing:
             renewed = _LeaseRow(self._held.token, self._held.holder, datetime.now(UTC) + self._expire_after)
             if _write(self._warehouse, renewed, instead_of=self._is_own):
@@ -176,7 +176,7 @@ def locked(
     A thread renews the lease; it is released however the block ends. When the process is killed, the next run on the
     same machine takes it over at once, and one elsewhere when it has expired; `say` gets a line about that.
 
-    Raises WarehouseBusyError when another run still holds it after `wait`, and at the end of the block when it was lost
+    Raises WarehouseBusyError when another run still has it after `wait`, and at the end of the block when it was lost
     meanwhile.
     """
     lease = _waited_for(warehouse, holder, say=say, wait=wait, expire_after=expire_after)
@@ -200,7 +200,7 @@ def locked(
 
 @dataclass(frozen=True)
 class Lock:
-    """Who has the warehouse, until when unless it is renewed, and (`why_free`) why nobody has to wait for it."""
+    """Who has locked the warehouse, until when unless renewed, and (`why_free`) why nobody has to wait for it."""
 
     token: str
     holder: Holder
@@ -262,7 +262,7 @@ def _waited_for(warehouse: Warehouse, holder: Holder, *, say: Note, wait: timede
 
 
 def _taken(warehouse: Warehouse, holder: Holder, *, say: Note, expire_after: timedelta) -> Lease:
-    """The lease, taken for `holder`. Raises WarehouseBusyError when another run holds it."""
+    """The lease, taken for `holder`. Raises WarehouseBusyError when another run has it."""
     _ensure(warehouse)
     for _attempt in range(_ATTEMPTS):
         now = datetime.now(UTC)
@@ -288,7 +288,7 @@ def _taken(warehouse: Warehouse, holder: Holder, *, say: Note, expire_after: tim
 
 
 def _why_free(held: _LeaseRow, *, now: datetime) -> str | None:
-    """Why a lease that was not released no longer holds; None when it does."""
+    """Why a lease that was not released is no longer valid; None when it is."""
     if has_ended(held.holder):
         return "that process has ended"
     if held.expires_at <= now:
@@ -305,7 +305,7 @@ def _busy(held: _LeaseRow) -> WarehouseBusyError:
 
 
 def _ensure(warehouse: Warehouse) -> None:
-    """Create the table. Of two that do so at once one conflicts, or finds it half made; a moment later it is there."""
+    """Create the table. Of two that do so at once one conflicts, or finds it unfinished; a moment later it is there."""
     from delta.exceptions import MetadataChangedException, ProtocolChangedException
 
     for wait_s in _WAITS_FOR_THE_TABLE_S:
@@ -377,7 +377,7 @@ def _read(warehouse: Warehouse) -> _LeaseRow | None:
 
 
 def has_ended(holder: Holder) -> bool:
-    """Whether the process is known to have ended: told for processes of this machine only, False for all others."""
+    """Whether the process is known to have ended: only processes of this machine are checked, others are False."""
     if holder.machine != _machine():
         return False
     try:

@@ -45,7 +45,7 @@ def materialize_in(checkpoints: str, *, run_id: str) -> None:
 
 
 def forget_materialized(spark: SparkSession, checkpoints: str) -> int:
-    """Remove what runs that died have left of held rows: folders a day old or older. How many there were."""
+    """Remove materialized rows of runs that died: folders a day old or older. How many there were."""
     place = f"{checkpoints}/_held_rows"
     folders = _old_at_uri(spark, place) if _is_uri(place) else _old_on_disk(place)
     for folder in folders:
@@ -187,7 +187,7 @@ def _in_files(rows: DataFrame, place: str) -> Iterator[DataFrame]:
     _remove(spark, place)
 
 
-# The rows are held: Delta need not hold them once more, which would hide how few they are.
+# The rows are materialized: Delta need not do it once more, which would hide how few they are.
 _FILTERED = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -211,7 +211,7 @@ def merge_source(rows: DataFrame, *, key: str, count: int | None, size_in_bytes:
         from pyspark.sql import functions as F
 
         with ExitStack() as stack:
-            # Of rows that are held Spark does not know the number; of a limit of such rows it does, and keeps it where
+            # Spark does not know the number of materialized rows; of a limit of them it does, and keeps it where
             # nothing else is in the plan. This one cuts nothing off.
             kept = stack.enter_context(materialized(rows))
             few = stack.enter_context(materialized(kept.limit(10 * MOST_BROADCAST)))

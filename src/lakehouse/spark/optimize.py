@@ -34,7 +34,7 @@ class Maintained:
 
 
 def maintainable(warehouse: Warehouse, names: Iterable[str]) -> list[str]:
-    """Those of the tables that are there, without the lease: its row is rewritten while others are looked after."""
+    """Those of the tables that are there, without the lease: its row is rewritten while others are maintained."""
     return [name for name in names if name != LEASE.name and warehouse.exists(name)]
 
 

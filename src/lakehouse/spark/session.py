@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where Spark is to run, and further settings of it: what a command was told.
+    """Where Spark is to run, and further settings of it: what a command was given.
 
     `master` None: as spark-submit says, else this machine. Values of `settings` can be secrets: they are in no message.
     """
@@ -137,7 +137,7 @@ def spark_session(
     `is_lasting`: it goes on for hours, so Java may compile twice what it runs often.
 
     Raises InstallationError when Java or one of the pinned jars is missing, LakehouseError when no master answers, and
-    SettingsError as `session_settings` does. On Databricks it is the runtime's own, which is told UTC and ANSI mode.
+    SettingsError as `session_settings` does. On Databricks it is the runtime's own, set to UTC and ANSI mode.
     """
     from pyspark.sql import SparkSession
 
@@ -269,7 +269,7 @@ _EXTENSIONS = "spark.sql.extensions"
 _NEEDED = {
     _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Times without a zone are UTC in every contract, wherever the machine stands.
+    # Times without a zone are UTC in every contract, wherever the machine is.
     "spark.sql.session.timeZone": "UTC",
     # By default Parquet files get times as INT96, which readers without Spark take for other times before the year 1678
     # and after 2262.
@@ -288,7 +288,7 @@ _EVERYWHERE = {
     # would spend minutes and all its memory on.
     "spark.sql.constraintPropagation.enabled": "false",
     # Spark takes a table for as large as its files, which are compressed: one of ten million rows would seem small
-    # enough to be sent along whole, and the driver's memory would not hold it.
+    # enough to be broadcast, and would not fit into the driver's memory.
     "spark.sql.sources.fileCompressionFactor": "20",
     # What goes to a Python worker at a time: a value may be as large as Kafka lets it be.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
@@ -323,7 +323,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _COLLECTOR = "-XX:+UseParallelGC"
 _SOME_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _OF_OUR_JAVA = {
-    # Spark's start-up notices would stand between our own lines; its errors still come. Every question brings code of
+    # Spark's start-up notices would come between our own lines; its errors still come. Every question brings code of
     # its own: there has to be room for it, or Java throws away what it has compiled, and compiles it again.
     _JAVA_OPTIONS: f'-Dlog4j2.configurationFile="{_LOG_CONFIG}" -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=400m',
     "spark.driver.memory": "2g",
@@ -331,14 +331,14 @@ _OF_OUR_JAVA = {
 # Java's first compiler alone. Most of a command's time Java is cold, and its second compiler takes the cores away from
 # the queries: what it makes of them later does not pay for that in one run (docs/benchmarks.md).
 _QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
-# A Java that runs does not look at them any more.
+# A Java that runs does not read them any more.
 _TOO_LATE = (
     *(_JAVA_OPTIONS, "spark.driver.defaultJavaOptions", "spark.driver.memory", "spark.driver.memoryOverhead"),
     *("spark.driver.extraClassPath", "spark.driver.extraLibraryPath"),
     *("spark.jars", "spark.jars.packages", "spark.submit.pyFiles"),
 )
 _CLASSES = ("io.delta.sql.DeltaSparkSessionExtension", "org.apache.spark.sql.kafka010.KafkaSourceProvider")
-# spark-submit names an application after its file, unless it is told a name.
+# spark-submit names an application after its file, unless it is given a name.
 _FILE_FOR_SPARK_SUBMIT = "__main__.py"
 
 

@@ -1,7 +1,7 @@
 """How much Spark prepares a query for: the few rows of bookkeeping, or the many of a backlog.
 
 A command starts Spark, asks it hundreds of small questions, and moves rows in a few. Generating and compiling code for
-each question, and planning it anew between its stages, takes longer than answering it; for many rows it pays. So a
+each question, and planning it again between its stages, takes longer than answering it; for many rows it pays. So a
 session on one machine begins prepared for few rows (FEW_ROWS), and is prepared for many around what moves them. On a
 cluster, and on Databricks, Spark is left as it is set there.
 """
@@ -26,13 +26,13 @@ FEW_ROWS = {
 }
 
 
-# So many keys, or rows of a few columns, are sent to wherever the table is read that they are joined with; and rows of
-# any width that have so many bytes together: the driver holds all of them.
+# At most so many keys, or rows of a few columns, are broadcast to a join; and rows of any width of at most so many
+# bytes together: all of them are in the driver's memory.
 MOST_BROADCAST = 100_000
 MOST_BYTES_SENT_ALONG = 64_000_000
 # So many rows of a few columns are fetched into this process, and become a part of plans.
 MOST_FETCHED = 20_000
-# What a row of silver or gold takes in a file, about: enough to tell few from many.
+# What a row of silver or gold takes in a file, about: enough to distinguish few from many.
 BYTES_OF_A_ROW = 13
 
 
@@ -51,7 +51,7 @@ def rows_to_search(size_in_bytes: int) -> int:
 
 
 def broadcast(rows: DataFrame, count: int) -> DataFrame:
-    """The same rows; where they are few, with the hint to send them to the table that they are joined with.
+    """The same rows; where they are few, with the hint to broadcast them to the join.
 
     Spark does not know how many rows a plan leaves. It would sort both sides: a table of millions, for a few changes.
     """

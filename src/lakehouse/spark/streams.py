@@ -1,4 +1,4 @@
-"""One stream a source, side by side: one that fails leaves the others their way, one without a broker tries again."""
+"""One stream a source, side by side: one that fails does not end the others, one without a broker tries again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run_until_done(
     retry_policy: RetryPolicy | None = None,
     progress: Note | None = None,
 ) -> None:
-    """Start the stream of every source and wait until each has taken all there is, telling `progress` how far it is.
+    """Start the stream of every source and wait until each has processed its backlog; `progress` gets how far it is.
 
     A source whose broker does not answer is started again as often as `retry_policy` says; whenever one of them
     took something, the count begins again. At the end, raises the first failure: what `start` raised, or

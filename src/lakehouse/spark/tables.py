@@ -48,7 +48,7 @@ def small_table(spark: SparkSession, rows: Iterable[Mapping[str, object]], colum
     return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"ARRAY<STRUCT<{columns}>>")))
 
 
-# Tables that are made, or looked at, at once: each is a few short steps, one after the other.
+# Tables that are created, or inspected, at once: each is a few short steps, one after the other.
 AT_A_TIME = 4
 
 # The schemas of every warehouse, by the names that the code and the documents use. `clean` has views only.
@@ -59,7 +59,7 @@ SCHEMAS = ("bronze", "silver", "clean", "gold", "quality", "ops")
 class Address:
     """Where the tables and checkpoints of one deployment are: plain data, which travels with a stream.
 
-    `location` is a path or URI (tables lie in `<location>/<schema>/<table>`) or, without any slash, the name of a
+    `location` is a path or URI (tables are in `<location>/<schema>/<table>`) or, without any slash, the name of a
     catalog. `checkpoints` is a path in both cases. `schemas`: what schemas are called there, where not as in SCHEMAS.
     """
 
@@ -92,7 +92,7 @@ class Warehouse:
         return "/" not in self.location
 
     def path(self, name: str) -> str:
-        """Where the table lies: its path, or its three-level name."""
+        """Where the table is: its path, or its three-level name."""
         schema, table = name.split(".")
         called = self.schemas.get(schema, schema)
         return f"{self.location}.{called}.{table}" if self.in_catalog else f"{self.location}/{called}/{table}"
@@ -260,7 +260,7 @@ class Warehouse:
         self._append(name, rows, {"txnAppId": writer, "txnVersion": str(number)})
 
     def append(self, name: str, rows: DataFrame) -> None:
-        """Append: for what may stand there twice after a crash."""
+        """Append: for what may be there twice after a crash."""
         self._append(name, rows, {})
 
     def _append(self, name: str, rows: DataFrame, options: Mapping[str, str]) -> None:
@@ -271,7 +271,7 @@ class Warehouse:
             write.save(self.path(name))
 
     def overwrite(self, spec: TableSpec, rows: DataFrame) -> None:
-        """Put these rows in the place of all that the table holds, with the spec's columns, in one commit.
+        """Replace all rows of the table by these, with the spec's columns, in one commit.
 
         Readers see all of the old rows or all of the new. What the table is kept as, and its history, stay.
         """
@@ -373,7 +373,7 @@ def _looked_at(rows: DataFrame) -> DataFrame:
 
 
 def _types(schema: StructType) -> dict[str, str]:
-    """The type of every column, in Spark SQL, by its name in lower case: Spark tells no case apart."""
+    """The type of every column, in Spark SQL, by its name in lower case: Spark ignores case."""
     return {column.name.lower(): column.dataType.simpleString() for column in schema}
 
 
