@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from lakehouse.spark.tables import Warehouse
 
 # What is shown, and is no error.
-HARMLESS = ("pending", "skipped", "suspended")
+# Shown last, in this order.
+HARMLESS = ("suspended", "skipped", "pending")
 _SOURCE = typer.Option("--source", metavar="SOURCE", help="Only this source. Default: all.", show_default=False)
 
 
@@ -145,7 +146,9 @@ def sentences(account: Account) -> list[str]:
     """Every finding as a sentence, with the next step after those of a kind."""
     again = _made_again(account)
     said = []
-    for kind, found in sorted(account.findings.items(), key=lambda item: (item[0] in HARMLESS, item[0])):
+    harmful = sorted(account.findings.keys() - {*HARMLESS})
+    for kind in (*harmful, *(one for one in HARMLESS if one in account.findings)):
+        found = account.findings[kind]
         if kind == "pending":
             said.append(f"{_number(found.records, 'record')} of bronze are pending for silver. Next: lakehouse silver")
             continue
