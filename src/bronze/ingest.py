@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from bronze.batches import planned_ranges, write_down_batch
 from bronze.events import events, events_table, not_yet_stored
-from bronze.offsets import Known, SourceOffsets, offsets_of_source, require_no_gap, write_down
+from bronze.offsets import SourceOffsets, offsets_of_source, require_no_gap, write_down
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Topics
 from lakehouse.errors import LakehouseError, RetentionGapError
 from lakehouse.failures import storage_error, storage_errors, stream_stopped
+from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Partition
 from lakehouse.kafka.retry import RetryPolicy
@@ -35,7 +36,7 @@ def run(
     settings: Settings,
     topics: Topics,
     *,
-    known: Known,
+    known: TopicPartitions,
     retry_policy: RetryPolicy | None = None,
     progress: Note | None = None,
 ) -> None:
@@ -99,7 +100,7 @@ def append_batch(
     )
 
 
-def pending(spark: SparkSession, settings: Settings, topics: Topics, *, known: Known) -> dict[str, int]:
+def pending(spark: SparkSession, settings: Settings, topics: Topics, *, known: TopicPartitions) -> dict[str, int]:
     """How many offsets of every topic are not yet in bronze. Changes nothing. Raises as `run` does."""
     warehouse = settings.address.opened(spark)
     counts: dict[str, int] = {}

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bronze.events import events_table
-from bronze.offsets import Known, SourceOffsets, Step, at_time, offsets_of_source, stored, within, write_down
+from bronze.offsets import SourceOffsets, Step, at_time, offsets_of_source, stored, within, write_down
 from lakehouse.batches import BATCHES
 from lakehouse.contracts.models import Source
 from lakehouse.errors import SettingsError
+from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Partition
 from lakehouse.spark.tables import Warehouse
@@ -31,7 +32,13 @@ class Move:
 
 
 def planned(
-    warehouse: Warehouse, connection: KafkaConnection, source: str, contract: Source, *, known: Known, move: Move
+    warehouse: Warehouse,
+    connection: KafkaConnection,
+    source: str,
+    contract: Source,
+    *,
+    known: TopicPartitions,
+    move: Move,
 ) -> list[Step]:
     """The steps that the move would make: one for every partition of the source, moved or not. Changes nothing.
 
@@ -54,7 +61,13 @@ def planned(
 
 
 def forgotten(
-    warehouse: Warehouse, connection: KafkaConnection, source: str, contract: Source, *, known: Known, topic: str
+    warehouse: Warehouse,
+    connection: KafkaConnection,
+    source: str,
+    contract: Source,
+    *,
+    known: TopicPartitions,
+    topic: str,
 ) -> list[Step]:
     """The steps after which the source has never read the topic; its records stay in bronze. Changes nothing.
 

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 
 from bronze.events import events_table
 from lakehouse.batches import BATCHES, append, batches
-from lakehouse.contracts.checks import require_told_apart
+from lakehouse.contracts.checks import require_distinguished
 from lakehouse.contracts.models import Source, Start, StartAtOffsets, StartAtTimestamp
 from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError
-from lakehouse.kafka.broker import require_topics
+from lakehouse.kafka.broker import TopicPartitions, require_topics
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Ends, Partition, ends, offsets_at_time, topic_ids
 from lakehouse.kafka.ranges import TOPIC_PARTITION
@@ -28,10 +28,6 @@ from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-# Topics of a broker, each with its partitions.
-Known = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ def offsets_of_source(
     source: str,
     contract: Source,
     *,
-    known: Known,
+    known: TopicPartitions,
     accepted: Container[str] = (),
 ) -> SourceOffsets:
     """How far the source has read, by its checkpoint; without one by the table itself, and by what was last commanded.
@@ -77,7 +73,7 @@ def offsets_of_source(
     """
     require_topics(connection, contract, known=known)
     assigned = contract.assigned(known)
-    require_told_apart(source, contract, assigned)
+    require_distinguished(source, contract, assigned)
     ids = topic_ids(connection, assigned)
     all_steps = steps_of(warehouse, source)
     steps = [step for step in all_steps if step.topic not in accepted or ids.get(step.topic) == step.topic_id]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Topics
 from lakehouse.errors import BrokerGoneError, KafkaError
-from lakehouse.kafka.broker import Admin, partitions
+from lakehouse.kafka.broker import Admin, TopicPartitions, partitions
 from lakehouse.kafka.offsets import Partition, latest
 from lakehouse.kafka.retry import RetryPolicy
 
@@ -31,15 +31,12 @@ PAUSE_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 2.0
 
-# Topics of a broker, each with its partitions.
-Known = Mapping[str, tuple[int, ...]]
-
 
 @dataclass(frozen=True)
 class Seen:
     """What a look at the broker has found: its topics; and where the partitions end that bronze reads."""
 
-    known: Known
+    known: TopicPartitions
     ends: Mapping[Partition, int]
 
 
@@ -57,7 +54,7 @@ class Broker:
         """Whether one of the jobs reads it."""
         return "bronze" in self.names
 
-    def known(self) -> Known:
+    def known(self) -> TopicPartitions:
         """Its topics; none where no job needs it. Raises KafkaError."""
         return partitions(self.settings.kafka()) if self._is_needed else {}
 
@@ -106,7 +103,7 @@ class Broker:
 
 
 def go_on(
-    one_pass: Callable[[Known, Lease], None],
+    one_pass: Callable[[TopicPartitions, Lease], None],
     *,
     turn: Callable[[], AbstractContextManager[Lease]],
     turn_seconds: float,
@@ -131,10 +128,10 @@ def go_on(
                         break
             time.sleep(PAUSE_SECONDS)
             if broker.brings_news and not is_news:
-                seen = _awaited(broker, seen, retry_policy)
+                seen = _pending_lookup(broker, seen, retry_policy)
 
 
-def _awaited(broker: Broker, before: Seen, retry_policy: RetryPolicy) -> Seen:
+def _pending_lookup(broker: Broker, before: Seen, retry_policy: RetryPolicy) -> Seen:
     """What the broker has, as soon as that has changed, or after LONGEST_WAIT_SECONDS."""
     ends_at = time.monotonic() + LONGEST_WAIT_SECONDS
     while (seen := broker.look(retry_policy)).ends == before.ends and time.monotonic() < ends_at:

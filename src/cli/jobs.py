@@ -179,8 +179,8 @@ def _publish(work: Work) -> Results:
         note(f"{outcome.sent:,} records sent")
         for source, why in outcome.whole.items():
             note(f"{source} was compared with the topic: {why}")
-    if outcome.held:
-        said = [f"{', '.join(sources)} back from {_HELD_FROM[gate]}" for gate, sources in outcome.held.items()]
+    if outcome.blocked:
+        said = [f"{', '.join(sources)} back from {_BLOCKED_FROM[gate]}" for gate, sources in outcome.blocked.items()]
         raise GateHeldError(
             f"Gate 2 holds {' and '.join(said)}; everything else was published.",
             remedy="See the failed rules: lakehouse quality report. Fix the data or the rule, and run again.",
@@ -189,7 +189,7 @@ def _publish(work: Work) -> Results:
 
 
 # What a gate blocks a source from.
-_HELD_FROM = {TABLES: "gold", PUBLICATION: "the topic"}
+_BLOCKED_FROM = {TABLES: "gold", PUBLICATION: "the topic"}
 
 
 def _plan_bronze(work: Work) -> Results:

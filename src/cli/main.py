@@ -19,7 +19,7 @@ import typer
 
 from cli import contracts
 from cli.connect import commands as connect
-from cli.continuous import TURN_SECONDS, Broker, Known, go_on
+from cli.continuous import TURN_SECONDS, Broker, go_on
 from cli.opening import at_work, opened
 from cli.options import (
     AcceptRejects,
@@ -36,6 +36,7 @@ from cli.output import answer, say
 from cli.tables import offsets, optimize, purge, quality, quarantine, unlock, verify
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.failures import unexpected
+from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.steps import Steps, wide_console
 
@@ -209,7 +210,7 @@ def _run_jobs(
     memories: dict[str, Memory] = {}
     consumed = Consumed()
 
-    def one_pass(known: Known, lease: Lease | None) -> None:
+    def one_pass(known: TopicPartitions, lease: Lease | None) -> None:
         """All jobs once, as a run of its own, with the warehouse locked."""
         nonlocal turn, memories, consumed
         if lease is not turn:  # between two turns others may have written

@@ -31,7 +31,7 @@ from silver.audit import checkpoint_of
 from silver.quarantine import QUARANTINE
 
 if TYPE_CHECKING:
-    from cli.continuous import Known
+    from lakehouse.kafka.broker import TopicPartitions
 
 
 def run_unless_settled(work: Work, *, before_each: Callable[[], None] | None) -> RunOutcome:
@@ -68,7 +68,7 @@ class Settled:
     tables: Mapping[str, str]
 
 
-def ends_of_bronze(settings: Settings, contracts: Contracts, *, known: Known) -> dict[str, int]:
+def ends_of_bronze(settings: Settings, contracts: Contracts, *, known: TopicPartitions) -> dict[str, int]:
     """Of the `ends` of `Settled` those that bronze reads, as the broker has them now. Raises KafkaError."""
     connection = settings.kafka()
     read = sorted({topic for source in contracts.topics.sources.values() for topic in source.assigned(known)})
@@ -77,7 +77,7 @@ def ends_of_bronze(settings: Settings, contracts: Contracts, *, known: Known) ->
     return {f"{place.topic}/{place.number}/{ids[place.topic]}": offset for place, offset in ends.items()}
 
 
-def ends_of_publish(settings: Settings, contracts: Contracts, *, known: Known) -> dict[str, int]:
+def ends_of_publish(settings: Settings, contracts: Contracts, *, known: TopicPartitions) -> dict[str, int]:
     """Those that publish writes to: nobody else does, so only that they are the same topics matters."""
     publication = contracts.gold.publication
     written = [topic for topic in (publication.topic, publication.progress_topic) if topic in known]

@@ -84,11 +84,11 @@ def forward(connector: Connector) -> tuple[str, ...]:
             f"a new snapshot: lakehouse connect offsets reset {connector.name}"
         )
     else:
-        said.append(_mended_by_a_snapshot(connector))
+        said.append(_repaired_by_a_snapshot(connector))
     return tuple(said)
 
 
-def _mended_by_a_snapshot(connector: Connector) -> str:
+def _repaired_by_a_snapshot(connector: Connector) -> str:
     tables = ", ".join(connector.listed("table.include.list")) or "its tables"
     whole = f"A new full snapshot repairs it, deleted rows too: lakehouse connect offsets reset {connector.name}."
     signals = connector.get("signal.data.collection")

@@ -57,17 +57,17 @@ FRAME_BYTES = 256
 class PublishOutcome:
     """How many records were sent, and the sources that were compared with the topic whole, with the reason.
 
-    `held`: the sources that gate 2 blocks, from gold (TABLES) or from the topic (PUBLICATION).
+    `blocked`: the sources that gate 2 blocks, from gold (TABLES) or from the topic (PUBLICATION).
     """
 
     sent: int
     whole: Mapping[str, str] = field(default_factory=dict)
-    held: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    blocked: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Sent:
-    """Of one `Stretch`: how many records were sent, the position then, and the bytes of those too large, by key."""
+    """Of a `PublishRange`: how many records were sent, the position then, and the bytes of those too large, by key."""
 
     number: int
     position: PublishPosition

@@ -135,7 +135,7 @@ _GONE = "gold does not have the changes since the last publication any more"
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PublishRange:
     """What is to be published of some sources: gold's changes after `before` and up to `now`.
 
     Without `before`, all that differs on the topic, and `why` says the reason; all of it when it was asked for `again`.
@@ -156,7 +156,7 @@ def parts(
     created_ms: int,
     shape: str,
     republish: bool = False,
-) -> list[Stretch]:
+) -> list[PublishRange]:
     """What is to be published: of each source all that passed the gate and was not published yet.
 
     One in the normal case: sources at the same position go together. `known`: what all consumers have taken.
@@ -167,7 +167,9 @@ def parts(
         before, why = _before(position.places.get(name), now, shape=shape, republish=republish)
         if now.created_ms == created_ms and before != now:
             together.setdefault((before, why, now), []).append(name)
-    return [Stretch(tuple(names), now, before, why, again=republish) for (before, why, now), names in together.items()]
+    return [
+        PublishRange(tuple(names), now, before, why, again=republish) for (before, why, now), names in together.items()
+    ]
 
 
 def _before(
@@ -188,7 +190,7 @@ def _before(
 
 @dataclass(frozen=True)
 class NewRecords:
-    """The records of a `Stretch`, one a key: `key`, `value`, `change_type`, `change_sequence`; so many, computed.
+    """The records of a `PublishRange`, one a key: `key`, `value`, `change_type`, `change_sequence`; so many, computed.
 
     `why` its sources were compared with the topic, None where gold's changes were enough. `generation`: of the records.
     """
@@ -201,9 +203,13 @@ class NewRecords:
 
 @contextmanager
 def new_records(
-    warehouse: Warehouse, connection: KafkaConnection, contracts: Contracts, new: Stretch, position: PublishPosition
+    warehouse: Warehouse,
+    connection: KafkaConnection,
+    contracts: Contracts,
+    new: PublishRange,
+    position: PublishPosition,
 ) -> Iterator[NewRecords]:
-    """What there is to send of a `Stretch`, inside the block."""
+    """What there is to send of a `PublishRange`, inside the block."""
     before = new.before
     if before is not None:
         with kept_changes(lambda: _changed(warehouse, contracts, new, first=before.number + 1)) as changed:
@@ -217,15 +223,15 @@ def new_records(
         yield NewRecords(differing, differing.count(), new.why or _GONE, generation)
 
 
-def _changed(warehouse: Warehouse, contracts: Contracts, new: Stretch, *, first: int) -> DataFrame:
-    """The keys of the sources whose rows changed, as they are at the end of the `Stretch`."""
+def _changed(warehouse: Warehouse, contracts: Contracts, new: PublishRange, *, first: int) -> DataFrame:
+    """The keys of the sources whose rows changed, as they are at the end of the `PublishRange`."""
     feed = warehouse.changes(new.now.table, first=first, last=new.now.number)
     # First what became of each key, then whose it is: a key that went to another source is that one's alone.
     return net_changes(feed, columns=unified(contracts.gold)).where(of_sources(contracts, new.sources))
 
 
 def _differing(
-    warehouse: Warehouse, connection: KafkaConnection, contracts: Contracts, new: Stretch, *, generation: int
+    warehouse: Warehouse, connection: KafkaConnection, contracts: Contracts, new: PublishRange, *, generation: int
 ) -> DataFrame:
     """A record for every key of the sources that is not on the topic as it is in gold; for all, when asked for."""
     gold = warehouse.read(new.now.table, version=new.now.number).where(of_sources(contracts, new.sources))

@@ -231,7 +231,7 @@ def _judged(
     """The records of tables that go on through gate 1, kept until `stack` closes; and the tables that are suspended."""
     job = arrived.job
     newly_suspended: dict[str, Suspension] = {}
-    told = _held(arrived, feeds, quarantine_state, newly_suspended, stack)
+    told = _judged_together(arrived, feeds, quarantine_state, newly_suspended, stack)
     records = {
         feed.name: of_feed(told, feed) for feed in feeds if told is not None and feed.name not in newly_suspended
     }
@@ -246,7 +246,7 @@ def _judged(
     )
 
 
-def _held(
+def _judged_together(
     arrived: Arrived,
     feeds: Sequence[Feed],
     quarantine_state: QuarantineState,

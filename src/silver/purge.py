@@ -26,7 +26,7 @@ from silver.batch.position import PLACES, with_position
 from silver.order.history import COLLECTED, History, history
 from silver.order.runs import Cutoff
 from silver.order.state import feed_row, writer_of
-from silver.quarantine import QUARANTINE, as_bronze, waits
+from silver.quarantine import QUARANTINE, as_bronze, is_pending_entry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -142,7 +142,7 @@ def _ordered(position: str) -> tuple[Any, ...]:
 def _quarantined(warehouse: Warehouse, feed: Feed, past: History) -> DataFrame:
     """`position` of the feed's records that are pending in quarantine, or were discarded: they may be asked for yet."""
     is_of_feed = (F.col("source") == feed.source) & (F.col("feed") == feed.name)
-    may_come = waits() | (F.col("state") == "discarded")
+    may_come = is_pending_entry() | (F.col("state") == "discarded")
     records = judged_of_feed(as_bronze(warehouse.read(QUARANTINE.name).where(is_of_feed & may_come)), feed, [])
     highest = None
     if feed.sequence_by == "kafka_offset":

@@ -148,7 +148,7 @@ def passed(warehouse: Warehouse, records: DataFrame, source: str) -> None:
     )
 
 
-def waits() -> Column:
+def is_pending_entry() -> Column:
     """Whether the record of an entry is not in silver, and could come there: open, or a request is not carried out."""
     is_asked = F.col("state").isin("retried", "released") & F.col("finished_at").isNull()
     return (F.col("state") == "open") | is_asked
@@ -165,7 +165,7 @@ def quarantine_state(
     of_batch = F.broadcast(small_table(warehouse.spark, rows, _RANGES))
     is_met = F.coalesce(F.col("offset").between(F.col("first"), F.col("last")), F.lit(False))
     is_damaged = F.col("is_damaged")
-    is_pending = waits() & ~is_damaged
+    is_pending = is_pending_entry() & ~is_damaged
     found = (
         warehouse.read(QUARANTINE.name)
         .where(F.col("source") == source)
@@ -200,7 +200,7 @@ def decided_or_pending(quarantine: DataFrame, feed: Feed, *, asked: str | None =
     decision = (
         F.when(F.col("state") == "discarded", "discarded")
         .when((F.col("state") == "released") & (is_finished | is_asked), "released")
-        .when(waits() & ~is_asked & ~F.col("is_damaged"), "pending")
+        .when(is_pending_entry() & ~is_asked & ~F.col("is_damaged"), "pending")
     )
     found = _of_feed(quarantine, feed).select(*OF_RECORD, decision.alias("decision"))
     return found.where(F.col("decision").isNotNull())

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from cli import continuous
-from cli.continuous import Broker, Known, go_on
+from cli.continuous import Broker, go_on
 from lakehouse.contracts.models import Topics
+from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.offsets import Partition
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.spark.lease import Lease, locked, this_process
@@ -36,7 +37,7 @@ def test_a_pass_comes_with_news_and_the_warehouse_is_free_before_it(
     took: list[list[str]] = []
     came = threading.Event()
 
-    def one_pass(known: Known, lease: Lease) -> None:
+    def one_pass(known: TopicPartitions, lease: Lease) -> None:
         lease.check()
         assert known
         shop.run()

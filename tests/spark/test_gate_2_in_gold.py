@@ -56,7 +56,7 @@ def results(shop: Shop, run: str, gate: str) -> Mapping[tuple[str, str], Row]:
     return {(row["source"], row["rule"]): row for row in rows}
 
 
-def stretches(shop: Shop, contracts: Contracts, marker: PublishPosition) -> list[unpublished.Stretch]:
+def stretches(shop: Shop, contracts: Contracts, marker: PublishPosition) -> list[unpublished.PublishRange]:
     """What is to be published, when the topic has what the marker says."""
     known, created_ms = Consumed().now(shop.warehouse), shop.warehouse.created_at_ms(UNIFIED)
     return unpublished.parts(known, contracts, marker, created_ms=created_ms, shape="of this test")

@@ -15,7 +15,7 @@ from silver.batch.position import PLACES, has_position, position_type, with_posi
 from silver.decode.arrow import SOURCE
 from silver.decode.message import Source
 from silver.decode.table import sequence_of
-from silver.order.position import Known, known_of, repeats, source_position
+from silver.order.position import KnownRuns, known_of, repeats, source_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,17 +55,17 @@ def positioned(
     of_places = [{**none, **one} for one in places]
     placed = with_position(changes, declared, places=small_table(spark, of_places, PLACES))
     if declared.sequence_by == "source_position":
-        held_to_the_definition(placed, declared, rows, _known(of_places[0]) if of_places else Known())
+        held_to_the_definition(placed, declared, rows, _known(of_places[0]) if of_places else KnownRuns())
     return placed
 
 
-def _known(place: Change) -> Known:
+def _known(place: Change) -> KnownRuns:
     """What is known of a topic-partition; what a case does not say is not known."""
     runs = [{"epoch": None, "repeats_to": None, **one} for one in place["runs"]]
     return known_of({**place, "runs": runs, "snapshots": [{"read_from_ms": None, **one} for one in place["snapshots"]]})
 
 
-def held_to_the_definition(placed: DataFrame, feed: Feed, rows: Sequence[Change], of_place: Known) -> None:
+def held_to_the_definition(placed: DataFrame, feed: Feed, rows: Sequence[Change], of_place: KnownRuns) -> None:
     """Spark's positions, and which records repeat others, are those of plain Python (silver.order.position)."""
     found = {row["label"]: (row["position"], row["is_replay"]) for row in placed.collect()}
     assert len(found) == len(rows)

@@ -34,7 +34,7 @@ from silver.batch.changelog import (
     with_repeated_events,
     with_tombstones,
 )
-from silver.batch.earlier_records import fallen_behind, in_ranges, not_told_before
+from silver.batch.earlier_records import fallen_behind, in_ranges, not_sent_before
 from silver.batch.events import counts, ignored_counts, offset_gaps
 from silver.batch.events import events as events_of
 from silver.batch.merge import silver_table
@@ -83,7 +83,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             latest_per_key(events, feed),
             list_of_changes(events, feed),
             outcomes(events, table, feed),
-            not_told_before(events_of(batch, feed), fallen_behind(spark, []), feed),
+            not_sent_before(events_of(batch, feed), fallen_behind(spark, []), feed),
             in_ranges(batch, {("topic", "", 0): (0, 1)}),
             keys_of(batch, feed),
         ]

@@ -19,7 +19,7 @@ from silver.order.history import History, epoch_rows, history, with_new_epochs
 from silver.order.position import (
     END_OF_SNAPSHOT,
     FULL_SNAPSHOT,
-    Known,
+    KnownRuns,
     coordinates,
     is_streamed,
     known_of,
@@ -141,7 +141,7 @@ class PureSilver:
         amount = self._value(event, "total_amount")
         return isinstance(amount, Decimal) and amount < 0
 
-    def _placed(self, one: Read, places: Mapping[TopicPartition, Known]) -> PlacedEvent:
+    def _placed(self, one: Read, places: Mapping[TopicPartition, KnownRuns]) -> PlacedEvent:
         record, event, of_place = one.record, one.event, places[one.place]
         keys = self.key_of(one) if event.row is not None else (None,)
         return PlacedEvent(

@@ -17,7 +17,8 @@ from lakehouse.kafka.broker import partitions
 from lakehouse.steps import Steps, wide_console
 
 if TYPE_CHECKING:
-    from bronze.offsets import Known, SourceOffsets, Step
+    from bronze.offsets import SourceOffsets, Step
+    from lakehouse.kafka.broker import TopicPartitions
     from lakehouse.spark.tables import Warehouse
 
 app = typer.Typer(name="offsets", help="Where a source stands on its topics, and moving it.", no_args_is_help=True)
@@ -89,7 +90,7 @@ def set_offsets(
 
     move = Move(to=to, topic=topic, partition=partition, only_gaps=only_gaps, reason=reason)
 
-    def plan(warehouse: Warehouse, contract: Source, known: Known) -> list[Step]:
+    def plan(warehouse: Warehouse, contract: Source, known: TopicPartitions) -> list[Step]:
         return planned(warehouse, chosen.settings.kafka(), source, contract, known=known, move=move)
 
     _change(chosen, source, plan, yes=yes, dry_run=dry_run)
@@ -110,7 +111,7 @@ def forget(
     """
     from bronze.move import forgotten
 
-    def plan(warehouse: Warehouse, contract: Source, known: Known) -> list[Step]:
+    def plan(warehouse: Warehouse, contract: Source, known: TopicPartitions) -> list[Step]:
         return forgotten(warehouse, chosen.settings.kafka(), source, contract, known=known, topic=topic)
 
     _change(chosen, source, plan, yes=yes, dry_run=dry_run)
@@ -119,7 +120,7 @@ def forget(
 def _change(
     chosen: Chosen,
     source: str,
-    plan: Callable[[Warehouse, Source, Known], list[Step]],
+    plan: Callable[[Warehouse, Source, TopicPartitions], list[Step]],
     *,
     yes: bool,
     dry_run: bool,

@@ -109,7 +109,7 @@ def _shared_topics(sources: Mapping[str, Source]) -> Iterator[Mistake]:
                     yield Mistake(TOPICS, here, f"topic {topic} belongs to {other_name} too, {why}")
 
 
-def require_told_apart(name: str, source: Source, topics: Iterable[str]) -> None:
+def require_distinguished(name: str, source: Source, topics: Iterable[str]) -> None:
     """Raise ContractError where feeds of the source share one of these topics and their records are indistinguishable.
 
     Which topics the patterns of two feeds have in common is known from the broker alone.

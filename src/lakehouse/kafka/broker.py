@@ -23,6 +23,8 @@ TIMEOUT_SECONDS = 10.0
 FIRST_LOOK_SECONDS = 2.0
 # Spark's readers name their consumer groups so: rights can be granted for all that begin with it.
 GROUP_PREFIX = "orders-lakehouse"
+# Topics of a broker, each with its partitions.
+TopicPartitions = Mapping[str, tuple[int, ...]]
 
 
 def client_config(connection: KafkaConnection) -> dict[str, Any]:
@@ -56,7 +58,7 @@ class Admin:
             pass
 
 
-def partitions(connection: KafkaConnection, *, kept: Admin | None = None) -> Mapping[str, tuple[int, ...]]:
+def partitions(connection: KafkaConnection, *, kept: Admin | None = None) -> TopicPartitions:
     """Every topic that this client may see, with its partitions. Asks by the client that is `kept`, else by its own.
 
     Raises KafkaError when the broker does not let this client in or its certificates do not fit, BrokerGoneError when

@@ -62,7 +62,7 @@ class TransactionalProducer:
 
         self._connection = connection
         self._transactional_id = transactional_id
-        self._patience = retry_policy
+        self._retry_policy = retry_policy
         self._refusals: list[ClientError] = []
         self._topics: set[str] = set()
         self._has_begun = False
@@ -131,7 +131,7 @@ class TransactionalProducer:
         """Do the step, which takes the seconds it may last; again as `retry_policy` says while the broker is gone."""
         from confluent_kafka import KafkaException
 
-        waits = self._patience.waits if self._patience is not None else ()
+        waits = self._retry_policy.waits if self._retry_policy is not None else ()
         for attempt, seconds in enumerate((float(self._connection.timeout_seconds), *waits)):
             try:
                 step(seconds)
@@ -141,8 +141,8 @@ class TransactionalProducer:
                 if not refusal.retriable():
                     raise self._refused(refusal) from None
                 self._raise_refusals()
-            if attempt < len(waits) and self._patience is not None:
-                self._patience.announce(self._connection.bootstrap_servers, attempt)
+            if attempt < len(waits) and self._retry_policy is not None:
+                self._retry_policy.announce(self._connection.bootstrap_servers, attempt)
         raise stopped_answering(self._connection, "publish")
 
     def _wait(self, *, until: int) -> None:
@@ -151,7 +151,7 @@ class TransactionalProducer:
         librdkafka itself connects again and sends again, each record once. Raises BrokerGoneError when for
         `timeout_seconds`, and then for as long as `retry_policy` says, no record arrived.
         """
-        waits = self._patience.waits if self._patience is not None else ()
+        waits = self._retry_policy.waits if self._retry_policy is not None else ()
         under_way, attempt = len(self._producer), 0
         deadline = time.monotonic() + self._connection.timeout_seconds
         while len(self._producer) > until:
@@ -161,9 +161,9 @@ class TransactionalProducer:
                 under_way, attempt = len(self._producer), 0
                 deadline = time.monotonic() + self._connection.timeout_seconds
             elif time.monotonic() >= deadline:
-                if self._patience is None or attempt == len(waits):
+                if self._retry_policy is None or attempt == len(waits):
                     raise stopped_answering(self._connection, "publish")
-                self._patience.announce(self._connection.bootstrap_servers, attempt)
+                self._retry_policy.announce(self._connection.bootstrap_servers, attempt)
                 deadline = time.monotonic() + waits[attempt]
                 attempt += 1
         self._raise_refusals()

@@ -41,12 +41,12 @@ _OLD = timedelta(days=1)
 def materialize_in(checkpoints: str, *, run_id: str) -> None:
     """On Databricks' serverless compute, let `materialized` write to a folder of the run beside the checkpoints."""
     if os.environ.get("IS_SERVERLESS", "").lower() == "true":
-        os.environ[MATERIALIZED_ROWS] = f"{checkpoints}/_held_rows/{run_id}"
+        os.environ[MATERIALIZED_ROWS] = f"{checkpoints}/_materialized_rows/{run_id}"
 
 
 def forget_materialized(spark: SparkSession, checkpoints: str) -> int:
     """Remove materialized rows of runs that died: folders a day old or older. How many there were."""
-    place = f"{checkpoints}/_held_rows"
+    place = f"{checkpoints}/_materialized_rows"
     folders = _old_at_uri(spark, place) if _is_uri(place) else _old_on_disk(place)
     for folder in folders:
         _remove(spark, folder)

@@ -29,7 +29,7 @@ FEW_ROWS = {
 # At most so many keys, or rows of a few columns, are broadcast to a join; and rows of any width of at most so many
 # bytes together: all of them are in the driver's memory.
 MOST_BROADCAST = 100_000
-MOST_BYTES_SENT_ALONG = 64_000_000
+MOST_BYTES_BROADCAST = 64_000_000
 # So many rows of a few columns are fetched into this process, and become a part of plans.
 MOST_FETCHED = 20_000
 # What a row of silver or gold takes in a file, about: enough to distinguish few from many.

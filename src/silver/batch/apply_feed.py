@@ -19,7 +19,7 @@ from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.quality.masking import has_sensitive_key
 from lakehouse.quality.results import RESULTS, Result, result_rows
 from lakehouse.spark.materialized import materialized, merge_source
-from lakehouse.spark.sizing import MOST_BYTES_SENT_ALONG, broadcast
+from lakehouse.spark.sizing import MOST_BYTES_BROADCAST, broadcast
 from lakehouse.spark.tables import small_table
 from silver.audit import OUTBOX_EVENTS
 from silver.batch.changelog import (
@@ -35,7 +35,7 @@ from silver.batch.changelog import (
     with_repeated_events,
     with_tombstones,
 )
-from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_told_before
+from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_sent_before
 from silver.batch.events import events
 from silver.batch.merge import append_changes, merge_latest
 from silver.batch.outcome import BatchOutcome, FeedBatch, from_bronze, read_ranges
@@ -59,7 +59,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
     runs = {row["run_id"] for row in batch.rows}
     number = batch.total("read")
     # A value may be as large as Kafka lets it be.
-    is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_SENT_ALONG
+    is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_BROADCAST
     with ExitStack() as stack:
         places = _places(batch, past, runs=runs)
         highest = _highest_timestamps(batch, records, past)
@@ -100,7 +100,7 @@ def _outcome_of(
 ) -> BatchOutcome:
     """What became of the batch's changes and tombstones, when the keys that ask for it have been derived again."""
     feed = batch.feed
-    is_unusual = is_unusual_where(feed, has_left_out=past.has_left_out)
+    is_unusual = is_unusual_where(feed, has_unchanged=past.has_unchanged)
     ended = outcomes(placed, batch.rows_of(placed), feed)
     counted = ended.groupBy(*TOPIC_PARTITION, "outcome").agg(
         F.count(F.lit(1)).alias("records"), F.expr(f"bool_or({is_unusual}) AS is_unusual")
@@ -150,7 +150,7 @@ def _telling_news(batch: FeedBatch, past: History, found: Sequence[Regression]) 
     # Materialized: what is asked of them would be pushed into the plan that reads them, over and over.
     with materialized(events(rows, batch.feed)) as told:
         fallen = fallen_behind(batch.warehouse.spark, found)
-        numbers = not_told_before(told, fallen, batch.feed).distinct().collect()
+        numbers = not_sent_before(told, fallen, batch.feed).distinct().collect()
     return [found[row["number"]] for row in numbers]
 
 

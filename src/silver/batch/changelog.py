@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.quality.arguments import columns_asked, reason
 from lakehouse.quality.row_rules import fails
-from silver.batch.column_versions import cell_folds, cell_values
+from silver.batch.column_versions import version_folds, version_values
 from silver.batch.merge import cutoff_type
 from silver.batch.position import at_offset, place_of, position_type, same_place
 from silver.order.fold import versioned_columns
@@ -256,13 +256,13 @@ def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
     versioned = versioned_columns(feed)
     keys = [F.expr(f"row.`{key}` AS `{key}`") for key in feed.keys]
     last = f"max_by(struct(row, position, is_delete, {', '.join(OF_LAST_EVENT)}), position) AS _last"
-    folded = changes.groupBy(*keys).agg(F.expr(last), *cell_folds(feed))
+    folded = changes.groupBy(*keys).agg(F.expr(last), *version_folds(feed))
     columns = [
         f"IF(NOT _last.is_delete, _last.row.`{column}`, NULL) AS `{column}`"
         for column in feed.columns
         if column not in versioned and column not in feed.keys
     ]
-    values = {**cell_values(feed)}
+    values = {**version_values(feed)}
     return folded.selectExpr(
         *[f"`{key}`" for key in feed.keys],
         *columns,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def cell_columns(feed: Feed, position: str) -> dict[str, str]:
+def version_columns(feed: Feed, position: str) -> dict[str, str]:
     """What a table with such columns has beside the technical columns of every silver table."""
     if not versioned_columns(feed):
         return {}
@@ -30,7 +30,7 @@ def cell_columns(feed: Feed, position: str) -> dict[str, str]:
     return columns if feed.payload == "partial" else {**columns, "_unresolved_columns": "ARRAY<STRING>"}
 
 
-def cell_folds(feed: Feed) -> list[Column]:
+def version_folds(feed: Feed) -> list[Column]:
     """Aggregates over a key's changes: the last value of each such column, its position, and the last delete."""
     if not versioned_columns(feed):
         return []
@@ -47,7 +47,7 @@ def cell_folds(feed: Feed) -> list[Column]:
     return [F.expr(f"{value} AS `{name}`") for name, value in folds.items()]
 
 
-def cell_values(feed: Feed) -> dict[str, str]:
+def version_values(feed: Feed) -> dict[str, str]:
     """SQL: the values stated after the key's last delete, and the technical columns that go with them."""
     versioned = versioned_columns(feed)
     if not versioned:
@@ -62,7 +62,7 @@ def cell_values(feed: Feed) -> dict[str, str]:
     return values
 
 
-def cell_updates(feed: Feed) -> dict[str, str]:
+def version_updates(feed: Feed) -> dict[str, str]:
     """SQL of a MERGE of `latest` into `target`: what the versioned columns of a known row become."""
     versioned = versioned_columns(feed)
     if not versioned:
@@ -82,7 +82,7 @@ def cell_updates(feed: Feed) -> dict[str, str]:
     return updates
 
 
-def has_cell_news(feed: Feed) -> list[str]:
+def has_newer_versions(feed: Feed) -> list[str]:
     """SQL conditions: `latest` has a later version of a column of `target`, or of its delete."""
     versioned = versioned_columns(feed)
     if not versioned:

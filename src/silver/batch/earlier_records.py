@@ -53,7 +53,7 @@ def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame
     return small_table(spark, rows, f"{columns}, number INT")
 
 
-def not_told_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame:
+def not_sent_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame:
     """`number` of the regressions with a record behind `below` that repeats no earlier one of its topic-partition.
 
     Equal are the log coordinates (without the commit before them, which a run without stored offsets does not know),

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
 from lakehouse.spark.tables import OWN_PROPERTY, UPSERTED, TableSpec
-from silver.batch.column_versions import cell_columns, cell_updates, has_cell_news
+from silver.batch.column_versions import has_newer_versions, version_columns, version_updates
 from silver.batch.position import position_type, same_place
 from silver.order.fold import versioned_columns
 from silver.order.runs import Cutoff
@@ -62,7 +62,7 @@ def _of_row(feed: Feed) -> dict[str, str]:
         "_topic": "STRING",
         "_partition": "INT",
         "_offset": "BIGINT",
-        **cell_columns(feed, position),
+        **version_columns(feed, position),
     }
 
 
@@ -104,9 +104,9 @@ def merge_latest(
             "_position": "greatest(target._position, latest._position)",
             "_is_deleted": f"{deleted} <=> greatest(target._position, latest._position)",
             "_applied_at": "latest._applied_at",
-            **cell_updates(feed),
+            **version_updates(feed),
         }
-        condition = " OR ".join([f"({is_later} AND NOT {_is_repeated(feed)})", *has_cell_news(feed)])
+        condition = " OR ".join([f"({is_later} AND NOT {_is_repeated(feed)})", *has_newer_versions(feed)])
     else:
         values = {name: f"latest.{name}" for name in latest.columns if name not in feed.keys}
         values["_applied_at"] = "latest._applied_at"

@@ -166,8 +166,8 @@ def judged_records(
             row=row_of(feed.name),
             is_own=f"feed = '{feed.name}'",
         )
-    waits = F.col("kind") == "quarantined"
-    return told.withColumns({name: F.when(waits, F.col(name)) for name in ("value", "headers")})
+    is_pending_entry = F.col("kind") == "quarantined"
+    return told.withColumns({name: F.when(is_pending_entry, F.col(name)) for name in ("value", "headers")})
 
 
 def judged_of_feed(

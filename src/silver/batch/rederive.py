@@ -89,7 +89,7 @@ def with_key(records: DataFrame, feed: Feed) -> DataFrame:
     return records.withColumns({"shard": _shard(feed), "key_text": key_text})
 
 
-def is_unusual_where(feed: Feed, *, has_left_out: bool) -> str:
+def is_unusual_where(feed: Feed, *, has_unchanged: bool) -> str:
     """SQL of a record with its outcome (changelog.outcomes): whether its key's row must be derived again.
 
     Its position is behind that of an earlier record of its run; or a large value may be known, or not be known, now:
@@ -103,7 +103,7 @@ def is_unusual_where(feed: Feed, *, has_left_out: bool) -> str:
         AND now._position.streamed = 1 AND now._position.epoch = position.epoch
     """
     shows_damage = f"{is_behind} AND position.streamed = 1 AND {is_same_run}"
-    if not (has_left_out and large_columns(feed)):
+    if not (has_unchanged and large_columns(feed)):
         return f"coalesce({shows_damage}, false)"
     leaves_out = "old_key IS NOT NULL AND size(left_out) > 0"
     comes_late = "kind = 'change' AND NOT is_delete AND position <= now._deleted_position"

@@ -56,7 +56,7 @@ class Shard:
 class History:
     """A feed's history up to the end of a batch, and what is known to follow from it.
 
-    `has_left_out`: whether any change has ever left a large value unchanged. `read_to`: of every topic-partition the
+    `has_unchanged`: whether any change has ever left a large value unchanged. `read_to`: of every topic-partition the
     highest offset of earlier batches. `own`: the batch's run segments alone. `judged`: the regressions that earlier
     batches brought about. `reads_back`: whether the batch has records before others that were read.
     """
@@ -67,7 +67,7 @@ class History:
     own: Sequence[RunSegment]
     epoch_starts: Sequence[EpochStart]
     cutoffs: Sequence[Cutoff]
-    has_left_out: bool = False
+    has_unchanged: bool = False
     read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
     judged: Sequence[Regression] = ()
     reads_back: bool = False
@@ -245,7 +245,7 @@ def history(feed: Feed, rows: Sequence[Stored], state: State) -> History:
         cutoffs=state.cutoffs_of(feed.name),
         read_to=read_to,
         reads_back=any(read_to.get(place, -1) >= start for place, start in starts.items()),
-        has_left_out=any(row["leaving_out"] for row in (*stored, *rows)),
+        has_unchanged=any(row["leaving_out"] for row in (*stored, *rows)),
     )
     return replace(past, known=together([*past.known, *own]), judged=past.regressions())
 

@@ -45,7 +45,7 @@ class Snapshot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRuns:
     """What the positions of a topic-partition's records depend on. `epochs`: from which offset on, which epoch."""
 
     epochs: Sequence[tuple[int, int]] = ()
@@ -53,9 +53,9 @@ class Known:
     runs: Mapping[str, Run] = field(default_factory=dict)
 
 
-def known_of(row: Mapping[str, Any]) -> Known:
+def known_of(row: Mapping[str, Any]) -> KnownRuns:
     """A row of `History.places`."""
-    return Known(
+    return KnownRuns(
         epochs=[(one["from_offset"], one["epoch"]) for one in row["epochs"]],
         snapshots=[Snapshot(**one) for one in row["snapshots"]],
         runs={one["run_id"]: Run(**{name: one[name] for name in Run._fields}) for one in row["runs"]},
@@ -86,7 +86,7 @@ def coordinates(source: Source | None, kind: SourceKind) -> Coordinates | None:
 
 
 def source_position(
-    source: Source | None, kind: SourceKind, *, run_id: str, read_ms: int | None, offset: int, known: Known
+    source: Source | None, kind: SourceKind, *, run_id: str, read_ms: int | None, offset: int, known: KnownRuns
 ) -> Position | None:
     """The change's position (`silver.batch.position.POSTGRES` or MYSQL); or None where the record has none."""
     if source is None:
@@ -120,7 +120,7 @@ def source_position(
     return epoch, ordered, streamed, commit, lsn, offset
 
 
-def repeats(source: Source | None, kind: SourceKind, *, run_id: str, known: Known) -> bool:
+def repeats(source: Source | None, kind: SourceKind, *, run_id: str, known: KnownRuns) -> bool:
     """Whether an earlier run of the topic-partition has stated the streamed change already."""
     run, at = known.runs.get(run_id), coordinates(source, kind)
     below = None if run is None else run.repeats_to

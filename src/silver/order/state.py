@@ -37,7 +37,7 @@ def writer_of(source: str, checkpoint: str, *parts: str) -> str:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingRange:
     """A range of offsets pending for a suspended table, since this batch; `why`: of the one that suspended it."""
 
     feed: str
@@ -60,7 +60,7 @@ class State:
     segments: Mapping[tuple[Any, ...], Stored] = field(default_factory=dict)
     epochs: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     cutoffs: Sequence[tuple[str, Cutoff]] = ()
-    pending: Sequence[Waiting] = ()
+    pending: Sequence[PendingRange] = ()
     resumed: Mapping[str, int] = field(default_factory=dict)
     last_batch: int = -1
     sequence: int = 0
@@ -82,7 +82,7 @@ class State:
         """The cutoffs of a feed."""
         return [cutoff for of_feed, cutoff in self.cutoffs if of_feed == feed]
 
-    def ranges(self, feed: str) -> list[Waiting]:
+    def ranges(self, feed: str) -> list[PendingRange]:
         """The pending ranges of a suspended table; none of any other."""
         return [one for one in self.pending if one.feed == feed]
 
@@ -115,7 +115,7 @@ class State:
             if row.get("suspended"):
                 part, place = row["suspended"], (row["topic"], row["topic_id"], row["partition"])
                 pending.append(
-                    Waiting(feed, place, part["first_offset"], part["last_offset"], row["batch"], part["why"])
+                    PendingRange(feed, place, part["first_offset"], part["last_offset"], row["batch"], part["why"])
                 )
             if row.get("resumed"):
                 resumed[feed] = row["batch"]

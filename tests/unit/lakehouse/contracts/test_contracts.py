@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lakehouse.contracts.checks import mistakes, require_told_apart
+from lakehouse.contracts.checks import mistakes, require_distinguished
 from lakehouse.contracts.column_types import DecimalType, SourceType
 from lakehouse.contracts.files import MODELS, SCHEMAS, load_contracts, packaged_text
 from lakehouse.contracts.models import Column, Contracts, Expectation, SilverTables, StartAtOffsets
@@ -806,11 +806,11 @@ def test_a_topic_that_patterns_of_two_feeds_match_is_refused_unless_tables_tell_
         for name, feed in mysql.feeds.items()
     }
     named = mysql.model_copy(update={"feeds": feeds})
-    require_told_apart("mysql", named, [TOPIC, "another"])
+    require_distinguished("mysql", named, [TOPIC, "another"])
     feeds = {**feeds, CUSTOMERS: feeds[CUSTOMERS].model_copy(update={"tables": ()})}
     with pytest.raises(ContractError, match=f"topic {TOPIC} belongs to {ORDERS} too, so both need `tables`"):
-        require_told_apart("mysql", mysql.model_copy(update={"feeds": feeds}), [TOPIC])
-    require_told_apart("mysql", mysql.model_copy(update={"feeds": feeds}), ["another.all"])
+        require_distinguished("mysql", mysql.model_copy(update={"feeds": feeds}), [TOPIC])
+    require_distinguished("mysql", mysql.model_copy(update={"feeds": feeds}), ["another.all"])
 
 
 def test_the_schemas_are_as_the_code_would_write_them() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.contracts.models import SourceKind
 from silver.decode.message import Source
-from silver.order.position import Known, Position, Run, coordinates, source_position
+from silver.order.position import KnownRuns, Position, Run, coordinates, source_position
 from silver.order.runs import Coordinates
 
 BINLOG = Source(file="binlog.000003", pos=700, row=2)
@@ -37,9 +37,11 @@ def test_coordinates_are_what_the_source_says_of_a_place_in_its_log(
     assert coordinates(source, kind) == expected
 
 
-def position(source: Source | None, kind: SourceKind, *, run: str = "", known: Known | None = None) -> Position | None:
+def position(
+    source: Source | None, kind: SourceKind, *, run: str = "", known: KnownRuns | None = None
+) -> Position | None:
     """The position of a change at offset 30."""
-    return source_position(source, kind, run_id=run, read_ms=None, offset=30, known=known or Known())
+    return source_position(source, kind, run_id=run, read_ms=None, offset=30, known=known or KnownRuns())
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_a_change_whose_source_names_no_place_has_no_position(kind: SourceKind, 
 
 def test_a_change_is_of_the_epoch_of_its_run_and_without_one_of_that_at_its_offset() -> None:
     runs = {"known": Run(7, 10, None), "nameless": Run(None, 10, None)}
-    known = Known(epochs=[(0, 1), (30, 5), (31, 9)], runs=runs)
+    known = KnownRuns(epochs=[(0, 1), (30, 5), (31, 9)], runs=runs)
     expected = {"known": 7, "nameless": 5, "unknown": 5, "": 5}
     assert {run: (position(BINLOG, "mysql", run=run, known=known) or ())[0] for run in expected} == expected
     lsn = Source(lsn=5)

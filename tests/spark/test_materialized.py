@@ -46,24 +46,24 @@ def test_the_same_rows_for_every_question(
     with materialized(rows) as kept:
         assert sorted(told(kept)) == sorted(told(kept)) == sorted(told(rows))
         assert kept.dtypes == rows.dtypes
-        files = list(tmp_path.glob("_held_rows/a-run/*/*.parquet"))
+        files = list(tmp_path.glob("_materialized_rows/a-run/*/*.parquet"))
         assert bool(files) == on_serverless
-    assert not list(tmp_path.glob("_held_rows/a-run/*"))
+    assert not list(tmp_path.glob("_materialized_rows/a-run/*"))
 
 
 def test_what_a_dead_run_left_goes_after_a_day(spark: SparkSession, tmp_path: Path) -> None:
     for name, hours in (("old", 25), ("new", 1)):
-        folder = tmp_path / "_held_rows" / name
+        folder = tmp_path / "_materialized_rows" / name
         (folder / "rows").mkdir(parents=True)
         os.utime(folder, (time.time() - hours * 3600,) * 2)
     assert forget_materialized(spark, str(tmp_path)) == 1
-    assert [folder.name for folder in tmp_path.glob("_held_rows/*")] == ["new"]
+    assert [folder.name for folder in tmp_path.glob("_materialized_rows/*")] == ["new"]
 
 
 def test_at_a_uri_no_row_stays_when_the_block_ends(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(MATERIALIZED_ROWS, f"file://{tmp_path}/_held_rows/a-run")
+    monkeypatch.setenv(MATERIALIZED_ROWS, f"file://{tmp_path}/_materialized_rows/a-run")
     with materialized(odd_rows(spark)) as kept:
         assert rows_in_files(spark, tmp_path) == len(told(kept)) == 3
     assert rows_in_files(spark, tmp_path) == 0
@@ -76,12 +76,12 @@ def test_at_a_uri_what_a_dead_run_left_goes_after_a_day(spark: SparkSession, tmp
     uri = f"file://{tmp_path}"
     assert forget_materialized(spark, uri) == 0
     for name, hours in (("old", 25), ("new", 1)):
-        odd_rows(spark).write.parquet(f"{uri}/_held_rows/{name}/rows")
-        for file in (tmp_path / "_held_rows" / name / "rows").iterdir():
+        odd_rows(spark).write.parquet(f"{uri}/_materialized_rows/{name}/rows")
+        for file in (tmp_path / "_materialized_rows" / name / "rows").iterdir():
             os.utime(file, (time.time() - hours * 3600,) * 2)
     assert rows_in_files(spark, tmp_path) == 6
     assert [forget_materialized(spark, uri), forget_materialized(spark, uri)] == [1, 0]
-    assert rows_in_files(spark, tmp_path / "_held_rows" / "new") == rows_in_files(spark, tmp_path) == 3
+    assert rows_in_files(spark, tmp_path / "_materialized_rows" / "new") == rows_in_files(spark, tmp_path) == 3
 
 
 def rows_in_files(spark: SparkSession, folder: Path) -> int:
