@@ -382,12 +382,12 @@ def test_a_process_that_ended_and_was_not_waited_for_has_ended() -> None:
 
 HOLDS_AND_SLEEPS = """
 import sys, time
-from lakehouse.spark.lease import held_lease, this_process
+from lakehouse.spark.lease import locked, this_process
 from lakehouse.spark.session import spark_session
 from lakehouse.spark.tables import Warehouse
 
 warehouse = Warehouse(spark_session(), sys.argv[1], "unused")
-with held_lease(warehouse, holder=this_process(run_id="abc", command="lakehouse silver"), say=print):
+with locked(warehouse, holder=this_process(run_id="abc", command="lakehouse silver"), say=print):
     print("held", flush=True)
     time.sleep(600)
 """
