@@ -147,7 +147,9 @@ def test_the_rows_are_what_the_definition_folds_all_events_to(
         table = table.join(F.broadcast(first_sent), on=["_topic", "_partition", "_offset"], how="left")
         as_first_sent = {
             "_offset": F.coalesce("first_sent", "_offset"),
-            "_position": F.col("_position").withField("kafka_offset", F.coalesce("first_sent", "_position.kafka_offset")),
+            "_position": F.col("_position").withField(
+                "kafka_offset", F.coalesce("first_sent", "_position.kafka_offset")
+            ),
         }
         rows = table.withColumns(as_first_sent).drop("first_sent").select(CASE, "order_id", live).collect()
         return {(row[CASE], row["order_id"]): row["row"] for row in rows}
