@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -22,6 +23,8 @@ from uuid import uuid4
 from rich.console import Console
 
 from cli.jobs import JOBS, Work, run_jobs
+from cli.monitoring.report import write
+from cli.monitoring.shared import published_versions
 from demo.broker import embedded_broker
 from demo.check import compacted_view, silver_differences, topic_differences
 from demo.replay import replay
@@ -35,6 +38,9 @@ from lakehouse.quality.data_docs import DATA_DOCS, write_data_docs
 from lakehouse.spark.session import spark_session
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps, wide_console
+from monitoring.page import page
+from monitoring.readings.tables import DeltaFiles
+from monitoring.status import View, status_of
 
 # Recording: its topics, and the topics of our contracts that they stand for.
 RECORDINGS = {
@@ -54,6 +60,7 @@ TABLES_OF_MYSQL = r"ecommerce_\w+\.orders"
 # So many records of every partition are kept for a second, incremental run.
 LAST = 20
 DATA = Path(__file__).parent / "data"
+REPORT = "report.html"
 WAREHOUSE = Path(__file__).parent.parent / "warehouse" / "demo"
 
 
@@ -79,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print("[green]✓[/] Silver is exactly the final state of its source tables, and the topic is exactly gold.")
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. How to go on:")
     for what, how in (
+        ("see the flow", f"Report: {folder / REPORT}"),
         ("see the quality", f"Data Docs: {folder / DATA_DOCS / 'index.html'}"),
         ("query the tables", f"Delta tables below {folder}"),
         ("your own broker", "lakehouse run --bootstrap-servers HOST:PORT --warehouse ./warehouse/own"),
@@ -127,6 +135,10 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
     print_results(console, warehouse, contracts, chosen, run_id)
     with steps.step("data docs", "pages of the rules, and of what came of them"):
         write_data_docs(warehouse, contracts, folder / DATA_DOCS)
+    with steps.step("report", "the flow as one page"):
+        tables, kafka = DeltaFiles(chosen.address), chosen.kafka()
+        view = View(contracts, tables, kafka, published=partial(published_versions, contracts, tables, kafka))
+        write(page(status_of(view)), folder / REPORT)
     return differences
 
 

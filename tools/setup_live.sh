@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the live stack takes from the system: PostgreSQL, MariaDB, and libaio for MySQL. `make setup-live` calls it.
+# Installs what the live stack takes from the system: PostgreSQL, MariaDB, libaio for MySQL, and Chromium.
+# `make setup-live` calls it.
 #
 # Only programs: no server of the system's is made or started. MySQL itself, Kafka Connect and Debezium are pinned files.
 set -euo pipefail
@@ -14,6 +15,7 @@ lacks() {
     command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || echo mariadb-server-core
     command -v mariadb-install-db >/dev/null || echo mariadb-client-core
     compgen -G '/usr/lib/*/libaio.so.1' >/dev/null || compgen -G '/lib/*/libaio.so.1' >/dev/null || echo libaio1
+    command -v chromium >/dev/null || echo chromium
 }
 
 mapfile -t missing < <(lacks)

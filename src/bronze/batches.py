@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -102,13 +103,15 @@ def write_down_batch(
     number: int,
     writer: str,
     some_were_there: bool,
+    started_at: datetime,
 ) -> None:
     """Append the batch to `ops.batches`, once: a batch that is repeated after a crash finds the same numbers."""
     if not planned:
         return
     counted = stored_records(events, planned, some_were_there=some_were_there).collect()
     records = {(row["topic"], row["topic_id"], row["partition"]): row["records"] for row in counted}
-    append(warehouse, "bronze", batch_rows(planned, records, batch=batch), writer=writer, number=number)
+    rows = batch_rows(planned, records, batch=batch)
+    append(warehouse, "bronze", rows, writer=writer, number=number, started_at=started_at)
 
 
 def _offsets(text: str) -> dict[Partition, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,7 @@ def append_batch(
     The guard is the identity of the checkpoint together with the batch id: after a lost checkpoint, batch ids start
     again, and so does the identity. A crash between the two leaves a batch that has not ended: it is repeated.
     """
+    started_at = datetime.now(UTC)
     warehouse = address.opened(batch.sparkSession)
     name = events_table(source).name
     rows = events(batch, batch_id=batch_id, topic_ids=topic_ids)
@@ -97,6 +99,7 @@ def append_batch(
         number=batch_id,
         writer=f"{job}/{checkpoint}/batches",
         some_were_there=bool(read_again),
+        started_at=started_at,
     )
 
 

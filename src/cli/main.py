@@ -20,6 +20,7 @@ import typer
 from cli import contracts
 from cli.connect import commands as connect
 from cli.continuous import TURN_SECONDS, Broker, go_on
+from cli.monitoring import report, status
 from cli.opening import at_work, opened
 from cli.options import (
     AcceptRejects,
@@ -61,6 +62,8 @@ purge.add_to(app)
 optimize.add_to(app)
 app.add_typer(offsets.app)
 app.add_typer(quarantine.app)
+status.add_to(app)
+report.add_to(app)
 verify.add_to(app)
 unlock.add_to(app)
 app.add_typer(quality.app)

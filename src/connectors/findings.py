@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import ConfigDict
 
-from lakehouse.contracts.models import Model
+from lakehouse.contracts.base import Model
 from lakehouse.errors import LakehouseError
 
 

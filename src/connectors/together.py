@@ -123,7 +123,7 @@ def topic_findings(connectors: Sequence[Connector], topics: Topics, *, broker: s
                 Finding(check="topic", file=broker, connector=name, key=f"topic {topic}", what=what, remedy=remedy)
             )
 
-        for topic in _data_topics(connector, topics):
+        for topic in data_topics(connector, topics):
             if "compact" not in topics[topic].cleanup_policy:
                 continue
             if connector.routes_outbox:
@@ -152,7 +152,8 @@ def _altered(topic: str) -> str:
     return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config cleanup.policy=delete"
 
 
-def _data_topics(connector: Connector, topics: Iterable[str]) -> list[str]:
+def data_topics(connector: Connector, topics: Iterable[str]) -> list[str]:
+    """Of these topics those that the connector writes events to: of its tables, or of its outbox."""
     if connector.routes_outbox:
         return [topic for topic in topics if any(re.fullmatch(one, topic) for one in connector.routed_topics)]
     named = connector.table_topics
@@ -163,7 +164,7 @@ def _data_topics(connector: Connector, topics: Iterable[str]) -> list[str]:
 def wanted_topics(connectors: Sequence[Connector], known: Iterable[str]) -> tuple[str, ...]:
     """Of the topics of a broker, those that the connectors write to."""
     names = list(known)
-    data = {topic for connector in connectors if connector.database for topic in _data_topics(connector, names)}
+    data = {topic for connector in connectors if connector.database for topic in data_topics(connector, names)}
     histories = {connector.get("schema.history.internal.kafka.topic") for connector in connectors}
     return tuple(sorted(data | (histories & set(names))))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial, reduce
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -96,6 +97,7 @@ def run(
     that stay as they are keep their `processed_at`. `consumed`: for a process that runs again under the same lease.
     Raises ContractError when Great Expectations refuses the arguments of a rule.
     """
+    started_at = datetime.now(UTC)
     warehouse = settings.address.opened(spark)
     is_replaced = full_refresh and warehouse.exists(UNIFIED)
     warehouse.ensure_all([BATCHES, RESULTS, *([] if is_replaced else [unified_table(contracts.gold)])])
@@ -144,7 +146,7 @@ def run(
         finally:
             job.write_results()
             # In one commit: should this run die before it, the next one does the same again, and ends the same.
-            consumed.record(warehouse, taken, forgotten=[*others, *(lets_go & known.keys())])
+            consumed.record(warehouse, taken, forgotten=[*others, *(lets_go & known.keys())], started_at=started_at)
     return GoldOutcome(
         changed_rows=rows,
         blocked_sources=blocked_sources,

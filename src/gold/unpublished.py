@@ -25,7 +25,8 @@ from gold.formats import change_sequence, records
 from gold.gate import OTHERS, of_source, passed_versions
 from gold.unify import unified
 from lakehouse.consumed import ConsumedVersions, Version
-from lakehouse.contracts.models import Contracts, Model
+from lakehouse.contracts.base import Model
+from lakehouse.contracts.models import Contracts
 from lakehouse.errors import KafkaError
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.connection import KafkaConnection

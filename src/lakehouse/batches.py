@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 Layer = Literal["bronze", "silver", "gold", "run"]
 
 # What this code reads and writes. A new number is for a change that code of this one would read or write wrongly.
-# 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold.
-FORMAT = 3
+# 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold; 4: and when a batch began.
+FORMAT = 4
 FORMAT_PROPERTY = f"{OWN_PROPERTY}format"
 
 COORDINATES = "ARRAY<BIGINT>"
@@ -70,6 +71,7 @@ _SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRI
 # `checkpoint`: the identity of the stream's checkpoint; a silver that is rebuilt from bronze has another one.
 # `writer` and `batch`: who has written, and its number: together they are unique. `sequence`: their order.
 # `segment`: of the run `run_id`, its full snapshot at `snapshot_at` apart, over all that was read of it so far.
+# `started_at`: when the batch began, of what one does: `written_at` less it is what the layer took for it.
 # `suspended`: a range that is pending for the table; `why`: of the batch that suspended it, else NULL. `resumed`: the
 # table has taken all ranges up to this batch.
 BATCHES = TableSpec(
@@ -84,7 +86,7 @@ BATCHES = TableSpec(
         epochs ARRAY<STRUCT<{_EPOCH}>>, cutoffs ARRAY<STRUCT<{_CUTOFF}>>,
         suspended STRUCT<{_SUSPENDED}>, resumed BOOLEAN,
         planned STRUCT<{_PLANNED}>, step STRUCT<{_STEP}>, taken STRUCT<{_TAKEN}>,
-        settled STRUCT<{_SETTLED}>, written_at TIMESTAMP
+        settled STRUCT<{_SETTLED}>, started_at TIMESTAMP, written_at TIMESTAMP
     """,
     partition_by=("layer",),
     properties={FORMAT_PROPERTY: str(FORMAT)},
@@ -106,9 +108,13 @@ def append(
     *,
     writer: str | None = None,
     number: int = 0,
+    started_at: datetime | None = None,
 ) -> None:
-    """Append the rows, written now; those of a `writer` unless it has appended its write `number` already."""
-    of_layer = [{**row, "layer": layer} for row in rows]
+    """Append the rows, written now; those of a `writer` unless it has appended its write `number` already.
+
+    `started_at`: when the batch began that they are about.
+    """
+    of_layer = [{**row, "layer": layer, "started_at": started_at} for row in rows]
     found = small_table(warehouse.spark, of_layer, BATCHES.columns).withColumn("written_at", F.current_timestamp())
     if writer is None:
         warehouse.append(BATCHES.name, found)

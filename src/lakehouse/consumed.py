@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pyspark.sql import functions as F
 
@@ -55,7 +56,12 @@ class Consumed:
         return self._known
 
     def record(
-        self, warehouse: Warehouse, taken: Mapping[str, Iterable[Version]], *, forgotten: Collection[str] = ()
+        self,
+        warehouse: Warehouse,
+        taken: Mapping[str, Iterable[Version]],
+        *,
+        forgotten: Collection[str] = (),
+        started_at: datetime | None = None,
     ) -> None:
         """Write down, in one commit, which commits consumers have taken, and take back all that others had.
 
@@ -77,7 +83,8 @@ class Consumed:
             return
         names = ("consumer", "table", "table_created_ms", "version", "rows")
         sequence = self._sequence + 1
-        append(warehouse, "gold", [{"sequence": sequence, "taken": dict(zip(names, row, strict=True))} for row in rows])
+        written = [{"sequence": sequence, "taken": dict(zip(names, row, strict=True))} for row in rows]
+        append(warehouse, "gold", written, started_at=started_at)
         merged = {consumer: {**known.get(consumer, {}), **of_consumer} for consumer, of_consumer in new.items()}
         self._known, self._sequence = {**known, **merged}, sequence
 

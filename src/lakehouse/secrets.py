@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SecretStr, StringConstraints
 
-from lakehouse.contracts.models import Model
+from lakehouse.contracts.base import Model
 from lakehouse.errors import InstallationError, SettingsError
 
 REFERENCE_FORMS = "{env: NAME}, {file: PATH} or {databricks_secret: {scope: SCOPE, key: KEY}}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -101,12 +102,19 @@ class Memory:
 
 
 def append(
-    warehouse: Warehouse, state: State, rows: Iterable[Stored], *, of_batch: Mapping[str, Any], writer: str
+    warehouse: Warehouse,
+    state: State,
+    rows: Iterable[Stored],
+    *,
+    of_batch: Mapping[str, Any],
+    writer: str,
+    started_at: datetime | None = None,
 ) -> State:
     """Write the rows of a batch down, once; the state after it. `of_batch`: run, source, checkpoint and batch."""
     written = [{**of_batch, **row, "writer": writer, "sequence": state.sequence + 1} for row in rows]
     if written:
-        append_rows(warehouse, "silver", written, writer=writer, number=of_batch["batch"] or 0)
+        number = of_batch["batch"] or 0
+        append_rows(warehouse, "silver", written, writer=writer, number=number, started_at=started_at)
     return state.after(written)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,7 @@ class Numbered:
     batch_id: int
     checkpoint: str
     part: str = ""
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def writer(self) -> str:
@@ -352,7 +354,7 @@ def _apply(
         job.memory.quarantine_state = None
     # Last: a batch that is in `ops.batches` is done.
     written = [*_audited(arrived, judged, outcomes), *segment_rows(state, [row.asDict() for row in rows]), *others]
-    return append(warehouse, state, written, of_batch=number.row, writer=number.writer)
+    return append(warehouse, state, written, of_batch=number.row, writer=number.writer, started_at=number.started_at)
 
 
 def _audited(arrived: Arrived, judged: JudgedBatch, outcomes: Mapping[str, BatchOutcome]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,7 @@ def read(
         number=number,
         writer="test",
         some_were_there=False,
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
 
 

@@ -16,8 +16,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from lakehouse.contracts.base import Model
 from lakehouse.contracts.checks import Mistake, mistakes
-from lakehouse.contracts.models import Contracts, Gate, GoldTables, Model, SilverTables, TableGate, Topics
+from lakehouse.contracts.models import Contracts, Gate, GoldTables, SilverTables, TableGate, Topics
+from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.errors import ContractError, ContractProblem, SettingsError
 
 
@@ -42,7 +44,10 @@ MODELS: Mapping[str, type[Model]] = {
     "silver/gate.yaml": Gate,
     "gold/tables.yaml": GoldTables,
     "gold/gate.yaml": TableGate,
+    "monitoring/thresholds.yaml": Thresholds,
 }
+# A folder without them has the packaged ones.
+OPTIONAL = frozenset({"monitoring/thresholds.yaml"})
 # What editors complete and check the files by; the files name them in their first line.
 SCHEMAS: Mapping[str, type[Model]] = {
     "topics.json": Topics,
@@ -50,8 +55,9 @@ SCHEMAS: Mapping[str, type[Model]] = {
     "gate.json": Gate,
     "gold_tables.json": GoldTables,
     "gold_gate.json": TableGate,
+    "thresholds.json": Thresholds,
 }
-_ATTRIBUTES = ("topics", "silver", "silver_gate", "gold", "gold_gate")
+_ATTRIBUTES = ("topics", "silver", "silver_gate", "gold", "gold_gate", "thresholds")
 
 Path = tuple[str | int, ...]
 
@@ -97,7 +103,8 @@ def read_documents(folder: Traversable | None) -> Mapping[str, Document]:
     documents = {}
     for name, model in MODELS.items():
         path = _packaged(name) if folder is None else folder.joinpath(*name.split("/"))
-        documents[name] = read_document(path, model, name=name if folder is None else str(path))
+        is_own = folder is not None and not (name in OPTIONAL and not path.is_file())
+        documents[name] = read_document(path if is_own else _packaged(name), model, name=str(path) if is_own else name)
     return documents
 
 

@@ -12,8 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     StringConstraints,
@@ -22,13 +20,9 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from lakehouse.contracts.base import Model
 from lakehouse.contracts.column_types import ArrayType, ColumnSource, ColumnType, DecimalType, SimpleType
-
-
-class Model(BaseModel):
-    """A part of a contract: frozen, and with no key that it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+from lakehouse.contracts.thresholds import Thresholds
 
 
 def _compiles(pattern: str) -> str:
@@ -417,6 +411,7 @@ class Contracts(Model):
     silver_gate: Gate
     gold: GoldTables
     gold_gate: TableGate
+    thresholds: Thresholds
 
     @property
     def feeds(self) -> Mapping[str, Feed]:

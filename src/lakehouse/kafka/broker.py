@@ -181,7 +181,7 @@ def _require_compacted(
     admin = _admin(connection)
     topics = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_SECONDS)
     described = _said_of(connection, topic, topics[topic])
-    configured = _configured(connection, [topic])[topic]
+    configured = topic_settings(connection, [topic])[topic]
     policy = configured["cleanup.policy"]
     if policy != "compact":
         raise KafkaError(
@@ -208,10 +208,10 @@ def _require_compacted(
 
 def cleanup_policies(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
     """The cleanup.policy of each of the topics. Raises KafkaError when the broker does not say."""
-    return {topic: told["cleanup.policy"] for topic, told in _configured(connection, topics).items()}
+    return {topic: told["cleanup.policy"] for topic, told in topic_settings(connection, topics).items()}
 
 
-def _configured(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+def topic_settings(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, dict[str, str]]:
     """The settings of each of the topics. Raises KafkaError when the broker does not say."""
     from confluent_kafka.admin import ConfigResource, ResourceType
 

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
+from lakehouse.contracts.base import Model
 from lakehouse.contracts.files import place_and_reason
-from lakehouse.contracts.models import Model
 from lakehouse.errors import SettingsError
 from lakehouse.secrets import REFERENCE_FORMS, FromDatabricks, FromEnvironment, FromFile, SecretReference, Text, resolve
 

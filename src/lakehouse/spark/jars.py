@@ -24,8 +24,8 @@ from xml.sax.saxutils import quoteattr
 
 from pydantic import Field, StringConstraints
 
+from lakehouse.contracts.base import Model
 from lakehouse.contracts.files import read_document
-from lakehouse.contracts.models import Model
 from lakehouse.errors import ContractError, InstallationError, LakehouseError
 
 SPARK_MANIFEST = Path(__file__).with_name("jars.yaml")

@@ -1,0 +1,60 @@
+"""What the commands that look at the flow share: what there is to look at, from the options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.opening import opened
+from cli.options import Chosen
+from lakehouse.contracts.models import Contracts
+from lakehouse.steps import Steps, wide_console
+from monitoring.readings.tables import Tables, tables_at
+from monitoring.status import View
+
+if TYPE_CHECKING:
+    from lakehouse.kafka.connection import KafkaConnection
+
+ConnectUrl = Annotated[
+    str | None,
+    typer.Option(
+        envvar="LAKEHOUSE_CONNECT_URL",
+        help="Kafka Connect's REST API, http(s)://HOST:PORT. Its connectors say where the databases are.",
+        show_default=False,
+    ),
+]
+
+
+def view_of(chosen: Chosen, connect_url: str | None) -> View:
+    """What can be looked at with these options. Without a broker or Kafka Connect, their stages are not known."""
+    from connectors.rest import worker_at
+
+    settings = chosen.settings
+    kafka = settings.kafka() if settings.bootstrap_servers or settings.kafka_config else None
+    tables = tables_at(settings.address, lambda: opened(chosen, Steps(wide_console(stderr=True))))
+    return View(
+        contracts=chosen.contracts,
+        tables=tables,
+        kafka=kafka,
+        worker=worker_at(connect_url) if connect_url else None,
+        published=partial(published_versions, chosen.contracts, tables, kafka) if kafka else None,
+    )
+
+
+def published_versions(contracts: Contracts, tables: Tables, kafka: KafkaConnection) -> Mapping[str, int]:
+    """By source of gold, up to which version of the gold table that is there now it is on the topic."""
+    from gold.unify import UNIFIED
+    from gold.unpublished import publish_position
+
+    if not tables.exists(UNIFIED):
+        return {}
+    created_ms = tables.facts(UNIFIED).created_ms
+    position, shape = publish_position(kafka, contracts)
+    return {
+        name: place.version
+        for name, place in position.places.items()
+        if place.created_ms == created_ms and place.shape == shape
+    }

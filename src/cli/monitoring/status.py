@@ -1,0 +1,129 @@
+"""`lakehouse status`: is it running, is it late, is it right; one line a source and stage, and what to do."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from cli.monitoring.shared import ConnectUrl, view_of
+from cli.options import Chosen, with_job_options
+from cli.output import answer
+from lakehouse.steps import wide_console
+from monitoring.model import EXIT_CODES, Status
+from monitoring.page import duration, number, rate, size
+from monitoring.status import status_of
+
+COLORS = {"ok": "green", "warning": "yellow", "critical": "red", "unknown": "dim"}
+_Every = Annotated[
+    float | None, typer.Option(min=1, metavar="SECONDS", help="Look again every so many seconds, until Ctrl-C.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(with_job_options(status))
+
+
+def status(chosen: Chosen, connect_url: ConnectUrl = None, watch: _Every = None) -> None:
+    """Show how every stage is, how late it is, and what to do. Exits with 1 on a warning, with 2 when it is critical.
+
+    One line a source and stage: database, Kafka Connect, topics, bronze, silver, gold and the unified topic. The broker
+    (--bootstrap-servers) and Kafka Connect with its databases (--connect-url) are looked at where they are given. The
+    limits are in monitoring/thresholds.yaml of the contracts. Changes nothing; needs no Spark where tables are files.
+
+    Example: lakehouse status --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
+    """
+    view = view_of(chosen, connect_url)
+    if watch is None:
+        seen = status_of(view)
+        show(seen, as_json=chosen.as_json)
+        if seen.level != "ok":
+            raise typer.Exit(EXIT_CODES[seen.level])
+        return
+    if chosen.as_json:
+        while True:
+            show(status_of(view), as_json=True)
+            time.sleep(watch)
+    with Live(rendered(status_of(view)), console=wide_console(), auto_refresh=False) as live:
+        while True:
+            time.sleep(watch)
+            live.update(rendered(status_of(view_of(chosen, connect_url))), refresh=True)
+
+
+def show(seen: Status, *, as_json: bool) -> None:
+    """Print the status, as tables or as one JSON object."""
+    if as_json:
+        results = {"level": seen.level, **asdict(seen)}
+        answer("status", {**results, "ok": seen.level == "ok", "exit_code": EXIT_CODES[seen.level]})
+    else:
+        wide_console().print(rendered(seen))
+
+
+def rendered(seen: Status) -> RenderableType:
+    """The status for a terminal."""
+    parts: list[RenderableType] = [_stages(seen)]
+    parts += [Text(line) for line in _lines(seen)]
+    for finding in seen.findings:
+        what = escape(finding.what.removesuffix("."))
+        said = f"[{COLORS[finding.level]}]{finding.level}[/] {escape(finding.where)}: {what}"
+        parts.append(Text.from_markup(f"{said}{f'. Next: {escape(finding.remedy)}' if finding.remedy else ''}"))
+    if not seen.findings:
+        parts.append(Text.from_markup("[green]✓[/] Everything that was looked at is as it should be."))
+    return Group(*parts)
+
+
+def _stages(seen: Status) -> Table:
+    table = Table(
+        title=f"Status at {seen.at:%Y-%m-%d %H:%M:%S} UTC", title_justify="left", title_style="bold", box=None
+    )
+    table.add_column("source")
+    table.add_column("stage")
+    table.add_column("level")
+    for name in ("lag", "late", "per second"):
+        table.add_column(name, justify="right")
+    table.add_column("seen", overflow="fold")
+    for stage in seen.stages:
+        lag = size(stage.lag_bytes) if stage.lag_bytes is not None else number(stage.lag_records)
+        table.add_row(
+            stage.source,
+            stage.stage,
+            Text(stage.level, COLORS[stage.level]),
+            lag,
+            duration(stage.lag_seconds),
+            rate(stage.rate),
+            stage.what,
+        )
+    return table
+
+
+def _lines(seen: Status) -> list[str]:
+    said = [
+        f"{one.source}: commit to gold {duration(one.p50)} (median), {duration(one.p99)} (99 %), {one.rows:,} rows"
+        for one in seen.freshness
+    ]
+    for room in seen.headroom:
+        caught_up = "never" if room.catch_up_seconds is None else duration(room.catch_up_seconds)
+        lost = f"; {room.lost_by} loses unread records in {duration(room.lost_in_seconds)}" if room.lost_by else ""
+        said.append(
+            f"{room.source}: {rate(room.arrival)} come, {rate(room.drain)} are taken; caught up in {caught_up}{lost}"
+        )
+    said += [
+        f"{one.source}: {one.open:,} open quarantine entries, the oldest of {duration(one.oldest_seconds)} ago"
+        for one in seen.quarantine
+        if one.open
+    ]
+    if seen.passes:
+        last = seen.passes[-1]
+        parts = ", ".join(f"{layer} {seconds:.1f} s" for layer, seconds in last.seconds.items())
+        said.append(f"last pass: {last.records:,} records, {parts}, ended {last.ended_at:%H:%M:%S}")
+    if seen.lock:
+        said.append(f"at work: {seen.lock}")
+    return said

@@ -1,0 +1,269 @@
+"""What the databases say of their connectors: slot, WAL, binlog, and the settings that Debezium needs.
+
+Where a database is, and as whom it is asked, the running connector's own options say. A password that is a reference
+(`${env:NAME}`) is taken from this process' environment. PostgreSQL: pg_replication_slots is visible to every user.
+MySQL and MariaDB: SHOW BINARY LOGS needs REPLICATION CLIENT, which a connector's user has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.connectors import Connector
+
+_TIMEOUT_SECONDS = 5
+_ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
+Ask = Callable[..., list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A replication slot. `lag_bytes`: of WAL that the connector has not confirmed; `kept_bytes`: that is kept for it.
+
+    `safe_bytes`: until the slot loses WAL; None without a limit. `wal_rate`: bytes of WAL a second, on average.
+    """
+
+    name: str
+    exists: bool
+    active: bool = False
+    lag_bytes: int = 0
+    kept_bytes: int = 0
+    wal_status: str = ""
+    safe_bytes: int | None = None
+    wal_rate: float | None = None
+
+    @property
+    def lost_in_seconds(self) -> float | None:
+        """Until the slot is invalidated, at the average rate; None without a limit."""
+        if self.safe_bytes is None or not self.wal_rate:
+            return None
+        return max(self.safe_bytes, 0) / self.wal_rate
+
+
+@dataclass(frozen=True)
+class Binlog:
+    """The binlog, and where the connector is in it: `file` None where Kafka Connect has no offset of it.
+
+    `has_file`: whether the server still has the connector's file. `behind_bytes`: from there to the end.
+    `expire_seconds`: after which the server removes a file; None: never. `connector_ts`: of its last event (epoch
+    seconds).
+    """
+
+    files: tuple[str, ...]
+    file: str | None
+    has_file: bool
+    behind_bytes: int
+    expire_seconds: int | None
+    connector_ts: int | None
+
+    def lost_in_seconds(self, *, now: float) -> float | None:
+        """Until the file of the connector's position expires; None where it reads the last file, or none expires."""
+        if self.expire_seconds is None or self.connector_ts is None or self.file == self.files[-1]:
+            return None
+        return self.connector_ts + self.expire_seconds - now
+
+
+@dataclass(frozen=True)
+class Database:
+    """What a connector's database says. `trouble`: it did not answer. `unasked`: why nobody asked it.
+
+    `settings`: by the server's names.
+
+    `identities`: of PostgreSQL's tables the replica identity (d default, f full, i index, n nothing). `outbox`: the
+    columns of the outbox table, by name, with their types.
+    """
+
+    connector: str
+    server: str
+    trouble: str = ""
+    unasked: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    slot: Slot | None = None
+    binlog: Binlog | None = None
+    identities: Mapping[str, str] = field(default_factory=dict)
+    outbox: Mapping[str, str] = field(default_factory=dict)
+
+
+def database_of(connector: Connector, *, offset: Mapping[str, Any] | None) -> Database:
+    """What the connector's database says now. `offset`: the connector's, as Kafka Connect has it."""
+    name, server = connector.name, connector.server
+    try:
+        with connected(connector) as ask:
+            if connector.database == "postgresql":
+                return _postgresql(connector, ask)
+            return _mysql(connector, ask, offset or {})
+    except MissingSecretError as missing:
+        return Database(name, server, unasked=str(missing))
+    except Exception as error:  # each driver has errors of its own; their texts may quote what was sent
+        return Database(
+            name,
+            server,
+            trouble=f"{server} does not answer as {connector.get('database.user')} ({type(error).__name__}).",
+        )
+
+
+class MissingSecretError(Exception):
+    """The password of a connector is a reference that cannot be followed here."""
+
+
+def password_of(connector: Connector) -> str:
+    """The password of the connector's user. Raises MissingSecretError, which names the reference."""
+    given = connector.get("database.password")
+    reference = _ENVIRONMENT.fullmatch(given)
+    if reference:
+        found = os.environ.get(reference[1])
+        if not found:
+            raise MissingSecretError(f"The variable {reference[1]} is not set here, so the database was not asked.")
+        return found
+    if given.startswith("${"):
+        raise MissingSecretError("The password is a reference that only the worker can follow: not asked.")
+    return given
+
+
+@contextmanager
+def connected(connector: Connector) -> Iterator[Ask]:
+    """A connection to the connector's database, as its user: a function that asks. It changes nothing by itself."""
+    host, _, port = connector.server.rpartition(":")
+    user, password = connector.get("database.user"), password_of(connector)
+    if connector.database == "postgresql":
+        import pg8000.dbapi
+
+        mode = connector.get("database.sslmode", "prefer")
+        connection: Any = pg8000.dbapi.connect(
+            user,
+            host=host,
+            port=int(port),
+            database=connector.get("database.dbname"),
+            password=password,
+            timeout=_TIMEOUT_SECONDS,
+            ssl_context=_tls(mode),
+        )
+        connection.autocommit = True
+    else:
+        import pymysql
+
+        mode = connector.get("database.ssl.mode", "preferred").lower()
+        connection = pymysql.connect(
+            host=host,
+            port=int(port),
+            user=user,
+            password=password,
+            connect_timeout=_TIMEOUT_SECONDS,
+            read_timeout=_TIMEOUT_SECONDS,
+            autocommit=True,
+            ssl=_tls(mode),
+            ssl_disabled=mode in {"disable", "disabled"},
+        )
+    with closing(connection):
+
+        def ask(query: str, *parameters: object) -> list[tuple[Any, ...]]:
+            cursor = connection.cursor()
+            cursor.execute(query, parameters)
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+        yield ask
+
+
+def _tls(mode: str) -> Any:
+    """The TLS of Debezium's modes: none, without a look at the certificate, or with one."""
+    if mode in {"disable", "disabled", "prefer", "preferred", "allow"}:
+        return None
+    context = ssl.create_default_context()
+    if mode in {"require", "required", "trust"}:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _postgresql(connector: Connector, ask: Ask) -> Database:
+    settings: dict[str, str] = dict(
+        ask("SELECT name, setting FROM pg_settings WHERE name IN ('wal_level', 'max_slot_wal_keep_size')")
+    )
+    rows = ask(
+        "SELECT active, pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), "
+        "pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), wal_status, safe_wal_size "
+        "FROM pg_replication_slots WHERE slot_name = %s",
+        connector.slot,
+    )
+    slot = Slot(connector.slot, exists=False)
+    if rows:
+        active, lag, kept, status, safe = rows[0]
+        slot = Slot(
+            connector.slot,
+            exists=True,
+            active=bool(active),
+            lag_bytes=int(lag or 0),
+            kept_bytes=int(kept or 0),
+            wal_status=status or "",
+            safe_bytes=None if safe is None else int(safe),
+            wal_rate=_wal_rate(ask),
+        )
+    tables = [table.replace("\\", "") for table in connector.listed("table.include.list")]
+    marks = ", ".join(["%s"] * len(tables)) or "NULL"
+    identities = ask(
+        "SELECT n.nspname || '.' || c.relname, c.relreplident::text FROM pg_class c "
+        f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname || '.' || c.relname IN ({marks})",
+        *tables,
+    )
+    return Database(
+        connector.name,
+        connector.server,
+        settings=settings,
+        slot=slot,
+        identities=dict(identities),
+        outbox=_columns(connector, ask),
+    )
+
+
+def _wal_rate(ask: Ask) -> float | None:
+    """Bytes of WAL a second since its statistics began; None before PostgreSQL 14, which has none."""
+    if int(ask("SHOW server_version_num")[0][0]) < 140_000:
+        return None
+    ((size, seconds),) = ask("SELECT wal_bytes, extract(epoch FROM now() - stats_reset) FROM pg_stat_wal")
+    return float(size) / float(seconds) if seconds else None
+
+
+# MariaDB before 10.6 has only expire_logs_days.
+_VARIABLES = (
+    *("log_bin", "binlog_format", "binlog_row_image", "binlog_expire_logs_seconds", "expire_logs_days", "server_id"),
+    "gtid_mode",
+)
+
+
+def _mysql(connector: Connector, ask: Ask, offset: Mapping[str, Any]) -> Database:
+    names = ", ".join(f"'{name}'" for name in _VARIABLES)
+    settings: dict[str, str] = dict(ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
+    logs = [(str(row[0]), int(row[1])) for row in ask("SHOW BINARY LOGS")]
+    files = tuple(name for name, _size in logs)
+    file, position = offset.get("file"), int(offset.get("pos") or 0)
+    behind = sum(size for name, size in logs if file is not None and name >= file) - position
+    seconds = int(settings.get("binlog_expire_logs_seconds") or 0)
+    expire = seconds or int(float(settings.get("expire_logs_days") or 0) * 86_400)
+    binlog = Binlog(
+        files,
+        file,
+        has_file=file is None or file in files,
+        behind_bytes=max(behind, 0) if file in files else 0,
+        expire_seconds=expire or None,
+        connector_ts=offset.get("ts_sec"),
+    )
+    return Database(connector.name, connector.server, settings=settings, binlog=binlog, outbox=_columns(connector, ask))
+
+
+def _columns(connector: Connector, ask: Ask) -> dict[str, str]:
+    """The columns of the outbox table that the connector routes; none of a connector of tables."""
+    tables: Sequence[str] = connector.listed("table.include.list") if connector.routes_outbox else ()
+    if len(tables) != 1:
+        return {}
+    schema, _, table = tables[0].replace("\\", "").partition(".")
+    rows = ask(
+        "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+        schema,
+        table,
+    )
+    return {str(name).lower(): str(kind).lower() for name, kind in rows}

@@ -1,0 +1,259 @@
+"""`lakehouse status`: every stage looked at, side by side, and judged by the thresholds of the contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from connectors.rest import Worker
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.thresholds import Level
+from lakehouse.errors import LakehouseError
+from lakehouse.kafka.connection import KafkaConnection
+from monitoring.model import Finding, Pass, Status
+from monitoring.readings import warehouse
+from monitoring.readings.running import connectors_of, running_of
+from monitoring.readings.tables import Tables
+from monitoring.readings.topics import topics_of
+from monitoring.readings.warehouse import Behind
+from monitoring.stages import Seen, headroom_of, stages_of
+
+# Passes and shares are of so long.
+LOOKED_BACK = timedelta(days=1)
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class View:
+    """What there is to look at. None: nobody has said where it is.
+
+    `published`: asks up to which version of gold each source of gold is on the unified topic.
+    """
+
+    contracts: Contracts
+    tables: Tables | None = None
+    kafka: KafkaConnection | None = None
+    worker: Worker | None = None
+    published: Callable[[], Mapping[str, int]] | None = None
+
+
+def status_of(view: View, *, now: datetime | None = None) -> Status:
+    """Everything that can be looked at. What does not answer is a finding, and stops nothing else."""
+    at = now or datetime.now(UTC)
+    troubles: dict[str, LakehouseError] = {}
+
+    def tried(what: str, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+        try:
+            return ask()
+        except LakehouseError as error:
+            troubles[what] = error
+            return otherwise
+
+    contracts, worker, kafka, published = view.contracts, view.worker, view.kafka, view.published
+    tables = view.tables if view.tables is not None and view.tables.exists(warehouse.BATCHES) else None
+    none: dict[warehouse.Place, int] = {}
+    offsets = tried("tables", lambda: warehouse.bronze_offsets(tables), none) if tables is not None else none
+    with ThreadPoolExecutor(3) as threads:
+        of_connect = threads.submit(tried, "connect", lambda: running_of(worker) if worker else [], [])
+        of_topics = threads.submit(
+            tried, "topics", lambda: topics_of(kafka, contracts, next_offsets=offsets, now=at) if kafka else {}, {}
+        )
+        of_publish = threads.submit(tried, "topic", lambda: published() if published else {}, {})
+        parts = Status(at), dict[str, Behind](), dict[str, Behind](), dict[str, float]()
+        if tables is not None:
+            known = tables
+            parts = tried("tables", lambda: _of_tables(known, contracts, at), parts)
+        status, silver, gold, drains = parts
+        running, topics, versions = of_connect.result(), of_topics.result(), of_publish.result()
+    seen = Seen(
+        now=at,
+        limits=contracts.thresholds,
+        asked_connect=worker is not None,
+        asked_kafka=kafka is not None,
+        running={
+            name: connectors_of(source, running, topics.get(name)) for name, source in contracts.topics.sources.items()
+        },
+        topics=topics,
+        silver=silver,
+        gold=gold,
+        topic=_unpublished(tables, contracts, versions) if tables is not None and published else {},
+        troubles=troubles,
+    )
+    sources = contracts.topics.sources
+    status = replace(
+        status,
+        stages=[stage for source in sources for stage in stages_of(seen, source)],
+        headroom=[headroom_of(seen, source, drain=drains.get(source)) for source in sources],
+    )
+    return replace(status, findings=sorted(_findings(status, seen), key=_worst_first))
+
+
+def _of_tables(
+    tables: Tables, contracts: Contracts, now: datetime
+) -> tuple[Status, dict[str, Behind], dict[str, Behind], dict[str, float]]:
+    """What the tables say; by source what silver and gold have not taken, and how fast passes are (records/s)."""
+    passes, by_source = warehouse.passes(tables, since=now - LOOKED_BACK)
+    lock, began = warehouse.lock(tables, now=now)
+    since = passes[-1].ended_at - timedelta(seconds=sum(passes[-1].seconds.values())) if passes else now
+    has_gold = tables.exists(warehouse.UNIFIED)
+    status = Status(
+        now,
+        freshness=warehouse.freshness(tables, contracts, since=since) if has_gold and passes else (),
+        records=warehouse.records(tables),
+        quarantine=warehouse.quarantine(tables, now=now) if tables.exists(warehouse.QUARANTINE) else (),
+        gates=warehouse.gates(tables) if tables.exists(warehouse.RESULTS) else (),
+        suspended=warehouse.suspended_tables(tables),
+        tables=warehouse.table_files(tables, contracts),
+        passes=passes,
+        lock=lock,
+        last_run_at=max(filter(None, (began, warehouse.last_written(tables))), default=None),
+    )
+    pending = warehouse.pending_for_silver(tables)
+    silver = {source: pending.get(source, Behind()) for source in contracts.topics.sources}
+    gold = warehouse.by_source(warehouse.behind_of_gold(tables, contracts), contracts) if has_gold else {}
+    return status, silver, gold, warehouse.rates(passes, by_source)
+
+
+def _unpublished(tables: Tables, contracts: Contracts, versions: Mapping[str, int]) -> dict[str, Behind]:
+    """By source, the rows of gold behind the version that the topic has of it."""
+    if not tables.exists(warehouse.UNIFIED):
+        return {}
+    commits = tables.commits(warehouse.UNIFIED, limit=warehouse.MOST_COMMITS)
+    found = {name: warehouse.behind(commits, versions.get(name)) for name in contracts.gold.sources}
+    return warehouse.by_source(found, contracts)
+
+
+def _worst_first(finding: Finding) -> tuple[int, str]:
+    return ({"critical": 0, "warning": 1, "ok": 2}[finding.level], finding.where)
+
+
+def _findings(status: Status, seen: Seen) -> Iterator[Finding]:
+    for stage in status.stages:
+        if stage.level in {"warning", "critical"}:
+            late = f"{stage.lag_seconds:,.0f} s late; " if stage.lag_seconds and stage.stage != "connect" else ""
+            level: Level = "critical" if stage.level == "critical" else "warning"
+            yield Finding(level, f"{stage.source} {stage.stage}", f"{late}{stage.what}", stage.remedy)
+    if "tables" in seen.troubles:
+        error = seen.troubles["tables"]
+        yield Finding("critical", "tables", error.what, error.remedy)
+    yield from _of_limits(measured(status), seen)
+    for name in status.suspended:
+        yield Finding(
+            "critical",
+            name,
+            "gate 1 has suspended it: nothing new is applied",
+            "lakehouse quality report says which rule; docs/quarantine.md how it goes on.",
+        )
+    for gate in status.gates:
+        if gate.blocks:
+            yield Finding(
+                "critical",
+                gate.source,
+                f"{gate.gate} gate blocks it: {', '.join(gate.failed_rules)}",
+                "lakehouse quality report",
+            )
+    for one in status.records:
+        if one.unaccounted:
+            yield Finding("critical", one.source, f"{one.unaccounted:,} records have no outcome", "lakehouse verify")
+    for room in status.headroom:
+        never = room.catch_up_seconds is None and room.lost_in_seconds is not None
+        if never or (room.lost_in_seconds is not None and (room.catch_up_seconds or 0) > room.lost_in_seconds):
+            yield Finding(
+                "critical",
+                room.source,
+                f"it will not catch up before {room.lost_by} loses records",
+                "Run more often or with more cores, and raise what loses them.",
+            )
+
+
+# Where, the value, the limit's name, a sentence, and the next step.
+Measured = tuple[str, float, str, str, str]
+
+
+def measured(status: Status) -> list[Measured]:
+    """What is measured against a limit."""
+    found: list[Measured] = []
+    for age in status.freshness:
+        found.append(
+            (
+                age.source,
+                age.p99,
+                "freshness_seconds",
+                f"rows of gold are {age.p99:,.0f} s old (99 of 100)",
+                "lakehouse report: which part is slow?",
+            )
+        )
+    if status.passes:
+        last = _seconds(status.passes[-1])
+        found.append(
+            (
+                "passes",
+                last,
+                "pass_seconds",
+                f"the last pass took {last:,.0f} s",
+                "lakehouse report: which part is slow?",
+            )
+        )
+    if status.last_run_at is not None:
+        ago = (status.at - status.last_run_at).total_seconds()
+        found.append(
+            (
+                "runs",
+                ago,
+                "run_seconds",
+                f"no run has begun for {ago:,.0f} s",
+                "Is the schedule paused, or did the job end? lakehouse run",
+            )
+        )
+    for one in status.quarantine:
+        if one.share is not None:
+            found.append(
+                (
+                    one.source,
+                    one.share,
+                    "quarantine_share",
+                    f"{one.share:.2%} of the last day's records are in quarantine",
+                    "lakehouse quarantine list",
+                )
+            )
+        if one.oldest_seconds is not None:
+            found.append(
+                (
+                    one.source,
+                    one.oldest_seconds,
+                    "quarantine_seconds",
+                    f"the oldest open quarantine entry is {one.oldest_seconds / 86_400:,.1f} days old",
+                    "lakehouse quarantine list",
+                )
+            )
+    for table in status.tables:
+        found.append(
+            (table.table, float(table.files), "table_files", f"it has {table.files:,} files", "lakehouse optimize")
+        )
+    for room in status.headroom:
+        if room.lost_in_seconds is not None:
+            found.append(
+                (
+                    room.source,
+                    room.lost_in_seconds,
+                    "headroom_seconds",
+                    f"in {max(room.lost_in_seconds, 0) / 3600:,.1f} h {room.lost_by} loses records that were not read",
+                    "Run now: lakehouse run",
+                )
+            )
+    return found
+
+
+def _of_limits(found: Sequence[Measured], seen: Seen) -> Iterator[Finding]:
+    for where, value, name, what, remedy in found:
+        limits = getattr(seen.limits, name)
+        level: Level = limits.level(value)
+        if level != "ok":
+            yield Finding(level, where, what, remedy)
+
+
+def _seconds(one: Pass) -> float:
+    return sum(one.seconds.values())
