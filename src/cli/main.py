@@ -20,7 +20,8 @@ import typer
 from cli import contracts
 from cli.connect import commands as connect
 from cli.continuous import TURN_SECONDS, Broker, go_on
-from cli.monitoring import report, status
+from cli.monitoring import doctor, explain, report, status
+from cli.monitoring.metrics import Metrics
 from cli.opening import at_work, opened
 from cli.options import (
     AcceptRejects,
@@ -28,6 +29,9 @@ from cli.options import (
     Chosen,
     DryRun,
     MaxOffsets,
+    MetricsFile,
+    MetricsHost,
+    MetricsPort,
     Trigger,
     WhenItEnds,
     accepted_feeds,
@@ -63,6 +67,8 @@ optimize.add_to(app)
 app.add_typer(offsets.app)
 app.add_typer(quarantine.app)
 status.add_to(app)
+doctor.add_to(app)
+explain.add_to(app)
 report.add_to(app)
 verify.add_to(app)
 unlock.add_to(app)
@@ -74,24 +80,33 @@ app.add_typer(connect.app)
 @with_job_options
 def bronze(
     chosen: Chosen,
+    *,
     max_offsets_per_trigger: MaxOffsets = None,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
+    metrics_file: MetricsFile = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Append every new record of the source topics to the bronze tables.
 
     Example: lakehouse bronze --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("bronze",), dry_run=dry_run, trigger=trigger)
+    metrics = Metrics(metrics_file, metrics_port, metrics_host)
+    _run_jobs(chosen, ("bronze",), metrics, dry_run=dry_run, trigger=trigger)
 
 
 @app.command()
 @with_job_options
 def silver(
     chosen: Chosen,
+    *,
     accept_rejects: AcceptRejects = None,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
+    metrics_file: MetricsFile = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Judge, fold and merge what is new in bronze into the silver tables. Needs no broker.
 
@@ -100,16 +115,21 @@ def silver(
     Example: lakehouse silver --warehouse ./warehouse
     """
     accepted = accepted_feeds(chosen, accept_rejects)
-    _run_jobs(chosen, ("silver",), dry_run=dry_run, accepted=accepted, trigger=trigger)
+    metrics = Metrics(metrics_file, metrics_port, metrics_host)
+    _run_jobs(chosen, ("silver",), metrics, dry_run=dry_run, accepted=accepted, trigger=trigger)
 
 
 @app.command()
 @with_job_options
 def gold(
     chosen: Chosen,
+    *,
     full_refresh: Annotated[bool, typer.Option("--full-refresh", help="Compute every order again.")] = False,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
+    metrics_file: MetricsFile = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Check the silver tables and bring gold.unified_orders and its marts up to them. Needs no broker.
 
@@ -119,16 +139,21 @@ def gold(
 
     Example: lakehouse gold --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("gold",), dry_run=dry_run, full_refresh=full_refresh, trigger=trigger)
+    metrics = Metrics(metrics_file, metrics_port, metrics_host)
+    _run_jobs(chosen, ("gold",), metrics, dry_run=dry_run, full_refresh=full_refresh, trigger=trigger)
 
 
 @app.command()
 @with_job_options
 def publish(
     chosen: Chosen,
+    *,
     republish: Annotated[bool, typer.Option("--republish/--no-republish", help="Send every order once more.")] = False,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
+    metrics_file: MetricsFile = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Send every change of gold since the last publication to the unified topic.
 
@@ -139,17 +164,22 @@ def publish(
 
     Example: lakehouse publish --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    _run_jobs(chosen, ("publish",), dry_run=dry_run, republish=republish, trigger=trigger)
+    metrics = Metrics(metrics_file, metrics_port, metrics_host)
+    _run_jobs(chosen, ("publish",), metrics, dry_run=dry_run, republish=republish, trigger=trigger)
 
 
 @app.command()
 @with_job_options
 def run(
     chosen: Chosen,
+    *,
     max_offsets_per_trigger: MaxOffsets = None,
     accept_rejects: AcceptRejects = None,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
+    metrics_file: MetricsFile = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
@@ -164,7 +194,8 @@ def run(
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
     accepted = accepted_feeds(chosen, accept_rejects)
-    _run_jobs(chosen, EVERY_JOB, dry_run=dry_run, accepted=accepted, trigger=trigger)
+    metrics = Metrics(metrics_file, metrics_port, metrics_host)
+    _run_jobs(chosen, EVERY_JOB, metrics, dry_run=dry_run, accepted=accepted, trigger=trigger)
 
 
 @app.command()
@@ -188,6 +219,7 @@ def jars(paths: Paths = False, dry_run: DryRun = False, as_json: AsJson = False)
 def _run_jobs(
     chosen: Chosen,
     names: Sequence[str],
+    metrics: Metrics,
     *,
     dry_run: bool,
     accepted: frozenset[str] = frozenset(),
@@ -239,26 +271,29 @@ def _run_jobs(
             outcome = run_jobs(names, work, dry_run=dry_run, before_each=before_each)
         for failure in outcome.failures:
             say(failure)
+        if not dry_run:
+            metrics.write(chosen, warehouse)
         if chosen.as_json:
             answer(chosen.command, outcome.results, outcome.failures, run=run_id, dry_run=dry_run)
         if outcome.failures:
             raise typer.Exit(outcome.failures[0].exit_code)
 
     run_ids = chain([chosen.run_id], iter(lambda: uuid4().hex, None))
-    if dry_run:
-        one_pass(known, None)
-    elif trigger is Trigger.available_now:
-        with at_work(chosen, warehouse, steps) as lease:
-            one_pass(known, lease)
-    else:
-        go_on(
-            one_pass,
-            turn=partial(at_work, chosen, warehouse, steps),
-            # Jobs that are processes of their own come in turn.
-            turn_seconds=TURN_SECONDS if names == EVERY_JOB else 0.0,
-            broker=broker,
-            retry_policy=RetryPolicy(chosen.command, steps.say),
-        )
+    with metrics.served(chosen, warehouse):
+        if dry_run:
+            one_pass(known, None)
+        elif trigger is Trigger.available_now:
+            with at_work(chosen, warehouse, steps) as lease:
+                one_pass(known, lease)
+        else:
+            go_on(
+                one_pass,
+                turn=partial(at_work, chosen, warehouse, steps),
+                # Jobs that are processes of their own come in turn.
+                turn_seconds=TURN_SECONDS if names == EVERY_JOB else 0.0,
+                broker=broker,
+                retry_policy=RetryPolicy(chosen.command, steps.say),
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

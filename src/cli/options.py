@@ -68,6 +68,29 @@ AcceptRejects = Annotated[
     ),
 ]
 
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="LAKEHOUSE_METRICS_FILE",
+        help="A file of metrics, written after every pass, for the textfile collector of node_exporter.",
+        show_default=False,
+    ),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        envvar="LAKEHOUSE_METRICS_PORT",
+        min=1,
+        max=65535,
+        help="Answer Prometheus at this port while the command runs.",
+        show_default=False,
+    ),
+]
+MetricsHost = Annotated[
+    str,
+    typer.Option(envvar="LAKEHOUSE_METRICS_HOST", help="The address of that port; 0.0.0.0 lets other machines ask."),
+]
+
 
 class Trigger(StrEnum):
     """`available-now` processes the backlog and exits; `continuous` keeps running."""

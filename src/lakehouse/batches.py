@@ -114,7 +114,8 @@ def append(
 
     `started_at`: when the batch began that they are about.
     """
-    of_layer = [{**row, "layer": layer, "started_at": started_at} for row in rows]
+    began = None if started_at is None else started_at.isoformat()
+    of_layer = [{**row, "layer": layer, "started_at": began} for row in rows]
     found = small_table(warehouse.spark, of_layer, BATCHES.columns).withColumn("written_at", F.current_timestamp())
     if writer is None:
         warehouse.append(BATCHES.name, found)

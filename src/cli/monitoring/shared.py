@@ -17,6 +17,7 @@ from monitoring.status import View
 
 if TYPE_CHECKING:
     from lakehouse.kafka.connection import KafkaConnection
+    from lakehouse.spark.tables import Warehouse
 
 ConnectUrl = Annotated[
     str | None,
@@ -28,13 +29,16 @@ ConnectUrl = Annotated[
 ]
 
 
-def view_of(chosen: Chosen, connect_url: str | None) -> View:
-    """What can be looked at with these options. Without a broker or Kafka Connect, their stages are not known."""
+def view_of(chosen: Chosen, connect_url: str | None, *, warehouse: Warehouse | None = None) -> View:
+    """What can be looked at with these options. Without a broker or Kafka Connect, their stages are not known.
+
+    `warehouse`: of a command that has a Spark session already, for tables that only Spark can read.
+    """
     from connectors.rest import worker_at
 
     settings = chosen.settings
     kafka = settings.kafka() if settings.bootstrap_servers or settings.kafka_config else None
-    tables = tables_at(settings.address, lambda: opened(chosen, Steps(wide_console(stderr=True))))
+    tables = tables_at(settings.address, lambda: warehouse or opened(chosen, Steps(wide_console(stderr=True))))
     return View(
         contracts=chosen.contracts,
         tables=tables,

@@ -41,18 +41,17 @@ def status(chosen: Chosen, connect_url: ConnectUrl = None, watch: _Every = None)
 
     Example: lakehouse status --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
     """
-    view = view_of(chosen, connect_url)
     if watch is None:
-        seen = status_of(view)
+        seen = status_of(view_of(chosen, connect_url))
         show(seen, as_json=chosen.as_json)
         if seen.level != "ok":
             raise typer.Exit(EXIT_CODES[seen.level])
         return
     if chosen.as_json:
         while True:
-            show(status_of(view), as_json=True)
+            show(status_of(view_of(chosen, connect_url)), as_json=True)
             time.sleep(watch)
-    with Live(rendered(status_of(view)), console=wide_console(), auto_refresh=False) as live:
+    with Live(rendered(status_of(view_of(chosen, connect_url))), console=wide_console(), auto_refresh=False) as live:
         while True:
             time.sleep(watch)
             live.update(rendered(status_of(view_of(chosen, connect_url))), refresh=True)

@@ -127,10 +127,13 @@ def password_of(connector: Connector) -> str:
 
 
 @contextmanager
-def connected(connector: Connector) -> Iterator[Ask]:
-    """A connection to the connector's database, as its user: a function that asks. It changes nothing by itself."""
+def connected(connector: Connector, *, login: tuple[str, str] | None = None) -> Iterator[Ask]:
+    """A connection to the connector's database: a function that asks. It changes nothing by itself.
+
+    `login`: another user than the connector's, and the password.
+    """
     host, _, port = connector.server.rpartition(":")
-    user, password = connector.get("database.user"), password_of(connector)
+    user, password = login or (connector.get("database.user"), password_of(connector))
     if connector.database == "postgresql":
         import pg8000.dbapi
 

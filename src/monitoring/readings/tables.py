@@ -62,6 +62,9 @@ class Tables(Protocol):
     def commits(self, name: str, *, limit: int) -> Sequence[Commit]:
         """The last commits, the newest first. Raises TableError."""
 
+    def changes(self, name: str, predicate: str, *, versions: int) -> list[dict[str, Any]]:
+        """The rows of the change data feed that the predicate chooses, of the last versions. Raises TableError."""
+
 
 def tables_at(address: Address, with_spark: Callable[[], Warehouse]) -> Tables:
     """The tables at an address; `with_spark` opens them where they are in a catalog."""
@@ -118,6 +121,20 @@ class DeltaFiles:
         """The last commits, the newest first. Raises TableError."""
         return [_commit(one, at_ms=one["timestamp"]) for one in self._table(name).history(limit)]
 
+    def changes(self, name: str, predicate: str, *, versions: int) -> list[dict[str, Any]]:
+        """The rows of the change data feed that the predicate chooses, of the last versions. Raises TableError."""
+        import pyarrow as pa
+
+        table = self._table(name)
+        first = max(table.version() - versions, 0)
+        try:
+            found: pa.Table = pa.table(
+                table.load_cdf(starting_version=first, predicate=predicate, allow_out_of_range=True).read_all()
+            )
+        except Exception as error:  # see `rows`
+            raise _unreadable(name, error) from None
+        return _plain(found)
+
     def _path(self, name: str) -> str:
         schema, table = name.split(".")
         location = re.sub(r"^file:/+", "/", self._address.location)
@@ -165,6 +182,13 @@ class SparkTables:
         columns = ("version", "operation", "operationMetrics")
         rows = history.selectExpr(*columns, "unix_millis(timestamp) AS at_ms").collect()
         return [_commit(row.asDict(recursive=True), at_ms=row["at_ms"]) for row in rows]
+
+    def changes(self, name: str, predicate: str, *, versions: int) -> list[dict[str, Any]]:
+        """The rows of the change data feed that the predicate chooses, of the last versions. Raises TableError."""
+        last = self._warehouse.version(name)
+        return _plain(
+            self._warehouse.changes(name, first=max(last - versions, 0), last=last).where(predicate).toArrow()
+        )
 
 
 def _alias(name: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
 
 from lakehouse.contracts.models import Contracts, Source
@@ -26,6 +26,9 @@ HEARTBEATS = "__debezium-heartbeat"
 # Kafka has no offsets for markers of transactions and what compaction removed: so many before the end are looked at.
 _BEFORE_END = 5
 _MOST_WAIT_SECONDS = 1.5
+# The unified topic is read from its beginning until an order of every source was seen.
+_MOST_SCAN_SECONDS = 10.0
+OFFSET_BEGINNING = -2
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Sent:
 
     timestamp_ms: int
     source_ms: int | None = None
+    has_key: bool = True
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class SourceTopics:
 
     `absent`: topics that the contract names and the broker has not. `unread`: of each partition with records behind
     `next_offsets` the first of these. `last`: the newest records, of data and of heartbeats. `rate`: records a second.
-    `lost`: partitions whose next record is gone. `kept_ms`: by topic its retention, where it has one.
+    `lost`: partitions whose next record is gone. `keyless`: topics of rows whose newest record has
+    no key. `kept_ms`: by topic its retention, where it has one.
     """
 
     absent: Sequence[str] = ()
@@ -52,6 +57,7 @@ class SourceTopics:
     last: Mapping[Partition, Sent] = field(default_factory=dict)
     rate: float | None = None
     lost: Sequence[Partition] = ()
+    keyless: Collection[str] = ()
     kept_ms: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -118,6 +124,11 @@ def topics_of(
                 for place in places
                 if next_offsets.get((name, place.topic, place.number), ended[place].earliest) < ended[place].earliest
             ],
+            keyless={
+                place.topic
+                for place in places
+                if place in newest and not newest[place].has_key and place.topic not in source.ignored_topics
+            },
             kept_ms={topic: kept for topic in settings if (kept := _retention(settings[topic])) is not None},
         )
     return found
@@ -149,16 +160,9 @@ def read_one(
 
     if not wanted:
         return {}
-    config: dict[str, Any] = {
-        **client_config(connection),
-        "group.id": f"{GROUP_PREFIX}-status-{uuid4().hex}",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-    }
     found: dict[Partition, Sent] = {}
     open_places = set(wanted)
-    with closing(Consumer(config)) as consumer:
+    with closing(Consumer(reader(connection))) as consumer:
         consumer.assign([TopicPartition(place.topic, place.number, offset) for place, offset in wanted.items()])
         until = time.monotonic() + _MOST_WAIT_SECONDS
         while open_places and time.monotonic() < until:
@@ -173,9 +177,89 @@ def read_one(
     return found
 
 
+def reader(connection: KafkaConnection) -> dict[str, Any]:
+    """The settings of a consumer of committed records, in a group of its own that commits nothing."""
+    return {
+        **client_config(connection),
+        "group.id": f"{GROUP_PREFIX}-status-{uuid4().hex}",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+
+
+def sources_on(connection: KafkaConnection, contracts: Contracts) -> dict[str, bool]:
+    """By source of gold, whether the unified topic has an order of it. Raises KafkaError, also without the topic."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    topic = contracts.gold.publication.topic
+    found = dict.fromkeys(contracts.gold.sources, False)
+    numbers = partitions(connection).get(topic, ())
+    open_places = set(numbers)
+    with closing(Consumer(reader(connection))) as consumer:
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
+        until = time.monotonic() + _MOST_SCAN_SECONDS
+        while open_places and not all(found.values()) and time.monotonic() < until:
+            for message in consumer.consume(num_messages=5000, timeout=0.2):
+                if message.error() is not None:
+                    open_places.discard(message.partition())
+                elif message.value() is not None:
+                    key = bytes(message.key() or b"")
+                    found |= {name: True for name, one in contracts.gold.sources.items() if _is_of(key, one.prefix)}
+    return found
+
+
+class Published(NamedTuple):
+    """A record of the unified topic; `value` None: the order was deleted."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: str | None
+    change_sequence: str | None
+
+
+def published_of(connection: KafkaConnection, contracts: Contracts, composite_key: str) -> list[Published]:
+    """The records of an order that the topic still has. Reads all of it. Raises KafkaError."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    topic = contracts.gold.publication.topic
+    wanted = f'"{composite_key}"'.encode()
+    places = [Partition(topic, number) for number in partitions(connection).get(topic, ())]
+    open_places = {place.number for place, of_place in ends(connection, places).items() if of_place.latest > 0}
+    found = []
+    with closing(Consumer(reader(connection))) as consumer:
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in open_places])
+        while open_places:
+            for message in consumer.consume(num_messages=10_000, timeout=1.0):
+                if message.error() is not None:
+                    open_places.discard(message.partition())
+                elif wanted in bytes(message.key() or b""):
+                    found.append(_published(message))
+    return sorted(found)
+
+
+def _published(message: Message) -> Published:
+    value = message.value()
+    headers: dict[str, Any] = dict(cast("list[tuple[str, Any]]", message.headers() or ()))
+    sequence = headers.get("change_sequence")
+    return Published(
+        str(message.topic()),
+        int(message.partition() or 0),
+        int(message.offset() or 0),
+        None if value is None else bytes(value).decode("utf-8", errors="replace"),
+        None if sequence is None else bytes(sequence).decode(),
+    )
+
+
+def _is_of(key: bytes, prefix: str) -> bool:
+    """Whether a key of ours is of the source with this prefix, in whatever format."""
+    return f'"{prefix}-'.encode() in key
+
+
 def _sent(message: Message) -> Sent:
     _kind, timestamp_ms = message.timestamp()
-    return Sent(timestamp_ms, source_ms(message.value()))
+    return Sent(timestamp_ms, source_ms(message.value()), has_key=message.key() is not None)
 
 
 def source_ms(value: bytes | str | None) -> int | None:

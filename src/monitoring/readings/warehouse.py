@@ -178,6 +178,12 @@ def quarantine(tables: Tables, *, now: datetime) -> list[Quarantine]:
     return found
 
 
+def undecodable(tables: Tables) -> dict[str, int]:
+    """By source, the open quarantine entries of records that cannot be decoded: no rule put them there."""
+    entries = tables.rows("SELECT source, rules, is_damaged FROM {quality.quarantine} WHERE state = 'open'")
+    return dict(Counter(one["source"] for one in entries if not one["rules"] and not one["is_damaged"]))
+
+
 def gates(tables: Tables) -> list[Gate]:
     """How every gate last judged each source."""
     rows = tables.rows("""

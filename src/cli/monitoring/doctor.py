@@ -1,0 +1,190 @@
+"""`lakehouse doctor`: a checklist of the whole flow, each check with what was seen, what should be, and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from cli.monitoring.shared import ConnectUrl, view_of
+from cli.options import Chosen, with_job_options
+from cli.output import Yes, answer, ask
+from connectors.connectors import Connector
+from connectors.together import kept_topics, topic_findings
+from lakehouse.errors import LakehouseError, SettingsError
+from lakehouse.steps import Steps, wide_console
+from monitoring.doctor import Result, Scene, results_of
+from monitoring.probe import Probe, arrived, ends_of_unified, written
+from monitoring.readings import warehouse
+from monitoring.readings.running import Running, running_of
+from monitoring.readings.topics import SourceTopics, sources_on, topics_of
+from monitoring.status import View
+from monitoring.troubles import TROUBLES
+
+PASSWORD = "LAKEHOUSE_PROBE_PASSWORD"  # noqa: S105 the name of a variable
+_Answer = TypeVar("_Answer")
+_Probe = Annotated[
+    bool, typer.Option("--probe", help="Write an order of 0.00 to each outbox, and wait for it in the unified topic.")
+]
+_User = Annotated[
+    str | None,
+    typer.Option(
+        help=f"The databases' user that may write to the outboxes; its password is in {PASSWORD}. Default: the"
+        " connector's own.",
+        show_default=False,
+    ),
+]
+_Seconds = Annotated[int, typer.Option(min=1, max=3600, help="How long to wait for the probes.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(with_job_options(doctor))
+
+
+def doctor(
+    chosen: Chosen,
+    *,
+    connect_url: ConnectUrl = None,
+    probe: _Probe = False,
+    probe_user: _User = None,
+    probe_seconds: _Seconds = 300,
+    yes: Yes = False,
+) -> None:
+    """Check databases, connectors, topics and tables, and name what is wrong. Exits with 1 when something is.
+
+    Every check says what it saw, what should be, and what to do; docs/troubleshooting.md has them all. Only reads, but
+    with --probe, which asks first: an order that is cancelled and of 0.00 is written to each outbox, and stays.
+
+    Example: lakehouse doctor --warehouse ./warehouse --connect-url http://127.0.0.1:8083
+    """
+    view = view_of(chosen, connect_url)
+    steps = Steps(wide_console(stderr=True))
+    with steps.step("doctor", "looking at databases, connectors, topics and tables") as note:
+        scene = scene_of(view)
+        results = results_of(scene)
+        note(f"{len(results)} checks")
+    if probe:
+        results += _probed(view, scene, steps, user=probe_user, seconds=probe_seconds, yes=yes)
+    wrong = [one for one in results if not one.ok]
+    if chosen.as_json:
+        said = [{**asdict(one), **_of_trouble(one)} for one in results]
+        answer("doctor", {"checks": said, "ok": not wrong, "exit_code": int(bool(wrong))})
+    else:
+        _show(results, view)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def scene_of(view: View) -> Scene:
+    """Everything that the checks look at. What does not answer is in `troubles`, and stops nothing else."""
+    troubles: dict[str, LakehouseError] = {}
+
+    def tried(what: str, ask_for: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+        try:
+            return ask_for()
+        except LakehouseError as error:
+            troubles[what] = error
+            return otherwise
+
+    now, kafka, worker, contracts = datetime.now(UTC), view.kafka, view.worker, view.contracts
+    none: list[Running] = []
+    running = tried("connect", lambda: running_of(worker), none) if worker is not None else None
+    tables = view.tables if view.tables is not None and view.tables.exists(warehouse.BATCHES) else None
+    offsets = warehouse.bronze_offsets(tables) if tables is not None else {}
+    topics: dict[str, SourceTopics] = {}
+    on_unified: dict[str, bool] | None = None
+    findings = None
+    if kafka is not None:
+        topics = tried("topics", lambda: topics_of(kafka, contracts, next_offsets=offsets, now=now), topics)
+        if "topics" not in troubles:
+            on_unified = tried("unified", lambda: sources_on(kafka, contracts), dict[str, bool]())
+            connectors = [one.connector for one in running or ()]
+            findings = topic_findings(connectors, kept_topics(kafka, connectors), broker=kafka.bootstrap_servers)
+    undecodable: dict[str, int] = {}
+    if tables is not None and tables.exists(warehouse.QUARANTINE):
+        undecodable = {**dict.fromkeys(contracts.topics.sources, 0), **warehouse.undecodable(tables)}
+    return Scene(
+        contracts=contracts,
+        now_ms=int(now.timestamp() * 1000),
+        running=running,
+        topics=topics,
+        topic_findings=findings,
+        on_unified=on_unified,
+        undecodable=undecodable,
+        troubles=troubles,
+    )
+
+
+def _probed(view: View, scene: Scene, steps: Steps, *, user: str | None, seconds: int, yes: bool) -> list[Result]:
+    kafka = view.kafka
+    outboxes = [one for one in scene.connectors if one.routes_outbox]
+    if kafka is None or not outboxes:
+        raise SettingsError(
+            "There is no outbox to probe, or no broker to wait at.",
+            remedy="Pass --connect-url with a connector of an outbox, and --bootstrap-servers.",
+        )
+    names = ", ".join(one.name for one in outboxes)
+    wide_console(stderr=True).print(
+        f"An order, cancelled and of 0.00, will be written to the outbox of each: {names}. It stays there.",
+        soft_wrap=True,
+    )
+    if not yes:
+        ask()
+    login = None if user is None else (user, os.environ.get(PASSWORD, ""))
+    with steps.step("probe", f"waiting up to {seconds} s; a run must be at work") as note:
+        since = ends_of_unified(kafka, view.contracts)
+        probes = [_written(one, login) for one in outboxes]
+        came = arrived(kafka, [one for one in probes if not isinstance(one, Result)], since=since, seconds=seconds)
+        note(f"{len(came)} of {len(outboxes)} came")
+    return [
+        one
+        if isinstance(one, Result)
+        else Result(
+            "probe",
+            one.connector,
+            one.connector in came,
+            f"order {one.order_id} came after {came[one.connector]:.0f} s"
+            if one.connector in came
+            else f"order {one.order_id} did not come within {seconds} s",
+        )
+        for one in probes
+    ]
+
+
+def _written(connector: Connector, login: tuple[str, str] | None) -> Result | Probe:
+    try:
+        return written(connector, login=login, aggregate="orders")
+    except Exception as error:  # each driver has errors of its own, whose texts may quote what was sent
+        return Result("probe", connector.name, False, f"its outbox refused the order ({type(error).__name__})")
+
+
+def _of_trouble(one: Result) -> dict[str, str]:
+    trouble = TROUBLES[one.check]
+    return {"expected": trouble.expected, "remedy": "" if one.ok else trouble.remedy}
+
+
+def _show(results: list[Result], view: View) -> None:
+    console = wide_console()
+    table = Table(box=None)
+    for name in ("", "check", "where", "seen"):
+        table.add_column(name, overflow="fold")
+    for one in results:
+        table.add_row(Text("✓", "green") if one.ok else Text("✗", "red"), one.check, one.where, one.seen)
+    console.print(table)
+    for name in dict.fromkeys(one.check for one in results if not one.ok):
+        trouble = TROUBLES[name]
+        text = Text.assemble(("✗ ", "red"), (name, "bold"), f": {trouble.expected} {trouble.remedy}")
+        console.print(text, soft_wrap=True)
+    if view.worker is None:
+        console.print("Kafka Connect and the databases were not looked at: pass --connect-url", highlight=False)
+    if view.kafka is None:
+        console.print("The broker was not looked at: pass --bootstrap-servers or --kafka-config", highlight=False)
+    if all(one.ok for one in results):
+        console.print("[green]✓[/] All checks passed. Next: lakehouse status", highlight=False)

@@ -1,0 +1,92 @@
+"""`lakehouse explain`: one order, from its events to the topic, and what was decided of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cli.monitoring.shared import view_of
+from cli.options import Chosen, with_job_options
+from cli.output import answer
+from lakehouse.steps import wide_console
+from monitoring.explain import Explanation, as_json, explain
+from monitoring.readings.topics import Published, published_of
+
+_Key = Annotated[str, typer.Argument(metavar="COMPOSITE_KEY", help="The order, as gold calls it: PG-1001.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(name="explain")(with_job_options(explain_order))
+
+
+def explain_order(chosen: Chosen, composite_key: _Key) -> None:
+    """Show every event of an order, what was decided of it and why, and the rows and records it led to.
+
+    Shows values of the row, sensitive columns masked. Where a broker is given, the records of the unified topic too.
+    Changes nothing; needs no Spark where tables are files.
+
+    Example: lakehouse explain PG-1001 --warehouse ./warehouse
+    """
+    view = view_of(chosen, None)
+    assert view.tables is not None  # noqa: S101 every command has a warehouse
+    found = explain(view.tables, view.contracts, composite_key)
+    sent = None if view.kafka is None else published_of(view.kafka, view.contracts, composite_key)
+    if chosen.as_json:
+        published = None if sent is None else [one._asdict() for one in sent]
+        answer("explain", {**as_json(found), "published": published})
+        return
+    console = wide_console()
+    _show_events(found, console)
+    for feed, row in found.silver.items():
+        _show_row(f"silver.{feed} now", row, console)
+        _show_versions(feed, found.versions.get(feed, ()), console)
+    _show_row("gold.unified_orders", found.gold, console)
+    _show_published(sent, console)
+
+
+def _show_events(found: Explanation, console: Console) -> None:
+    if not found.events:
+        console.print(f"Bronze has no event of {found.composite_key}. Next: lakehouse status", highlight=False)
+        return
+    table = _table(f"Events of {found.composite_key}", ("topic", "part.", "offset", "op", "position", "outcome", "why"))
+    for one in found.events:
+        position = "" if one.position is None else "/".join(map(str, one.position))
+        at = (one.topic, str(one.partition), str(one.offset), one.op or one.kind)
+        table.add_row(*at, position, one.outcome, one.why)
+    console.print(table)
+
+
+def _show_row(name: str, row: Mapping[str, str | None] | None, console: Console) -> None:
+    said = "no row" if row is None else ", ".join(f"{column}={value}" for column, value in row.items())
+    console.print(f"{name}: {said}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_versions(feed: str, versions: Sequence[Mapping[str, str | None]], console: Console) -> None:
+    for one in versions:
+        at = f"version {one['_commit_version']} ({one['_commit_timestamp']})"
+        by = f"{one.get('_topic')}/{one.get('_partition')}/{one.get('_offset')}"
+        console.print(f"  silver.{feed} {at}: {one['_change_type']} by {by}", highlight=False, soft_wrap=True)
+
+
+def _show_published(sent: Sequence[Published] | None, console: Console) -> None:
+    if sent is None:
+        console.print("The unified topic was not read. Next: pass --bootstrap-servers", highlight=False)
+        return
+    for one in sent:
+        what = "deleted" if one.value is None else one.value
+        at = f"{one.topic}/{one.partition}/{one.offset} {one.change_sequence or ''}"
+        console.print(f"published {at}: {what}", highlight=False, markup=False, soft_wrap=True)
+    if not sent:
+        console.print("The unified topic has no record of it. Next: lakehouse publish", highlight=False)
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table

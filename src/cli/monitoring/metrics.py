@@ -1,0 +1,51 @@
+"""The metrics of the jobs: a file after every pass, or answers over HTTP while the command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.options import Chosen
+
+if TYPE_CHECKING:
+    from lakehouse.spark.tables import Warehouse
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Where the metrics of a command go: nowhere, where neither a file nor a port was given."""
+
+    file: Path | None
+    port: int | None
+    host: str
+
+    def write(self, chosen: Chosen, warehouse: Warehouse) -> None:
+        """Write the file, where there is one."""
+        if self.file is None:
+            return
+        from cli.monitoring.shared import view_of
+        from monitoring.metrics import write_metrics
+        from monitoring.status import status_of
+
+        write_metrics(lambda: status_of(view_of(chosen, None, warehouse=warehouse)), self.file)
+
+    @contextmanager
+    def served(self, chosen: Chosen, warehouse: Warehouse) -> Iterator[None]:
+        """Inside the block Prometheus is answered, where there is a port."""
+        if self.port is None:
+            yield
+            return
+        from cli.monitoring.shared import view_of
+        from monitoring.metrics import serve_metrics
+        from monitoring.status import status_of
+
+        stop = serve_metrics(
+            lambda: status_of(view_of(chosen, None, warehouse=warehouse)), host=self.host, port=self.port
+        )
+        try:
+            yield
+        finally:
+            stop()

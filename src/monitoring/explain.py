@@ -1,0 +1,255 @@
+"""`lakehouse explain`: everything that is known of one order, from the events in bronze to the topic.
+
+The events of the key are decoded, placed and folded by silver's own definition (silver.decode, silver.order), in plain
+Python, with what `ops.batches` remembers: so what it says of an event is what silver has decided. Values that a changed
+key took over from its previous key are not looked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.errors import SettingsError, TableError
+from lakehouse.quality.masking import MASK
+from monitoring.readings.tables import Tables
+from silver.decode.explain import Event, Explaining
+from silver.decode.message import Record
+from silver.order.fold import Folded, PlacedEvent, fold
+from silver.order.history import history
+from silver.order.position import KnownRuns, Position, is_streamed, known_of, repeats, source_position
+from silver.order.state import State
+
+# So many of a table's last versions are looked through for changes of the row.
+MOST_VERSIONS = 200
+_PLACE = ("topic", "topic_id", "partition")
+
+
+@dataclass(frozen=True)
+class Explained:
+    """An event of the key: where it is, what it states, its position, and what became of it (`outcome`, `why`)."""
+
+    feed: str
+    topic: str
+    partition: int
+    offset: int
+    at: datetime
+    kind: str
+    op: str | None
+    source_ts_ms: int | None
+    position: Position | None
+    outcome: str
+    why: str
+    values: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All of it. By feed: `silver`, its row now, and `versions`, its changes, the oldest first. `gold`: the row."""
+
+    composite_key: str
+    source: str
+    events: Sequence[Explained]
+    silver: Mapping[str, Mapping[str, str | None]]
+    versions: Mapping[str, Sequence[Mapping[str, str | None]]]
+    gold: Mapping[str, str | None] | None
+
+
+def explain(tables: Tables, contracts: Contracts, composite_key: str) -> Explanation:
+    """What is known of the order. Raises SettingsError for a key that no source of gold has, TableError."""
+    source, number = _parsed(contracts, composite_key)
+    feeds = [contracts.feeds[name] for name in contracts.gold.sources[source].feeds]
+    key = contracts.gold.key
+    events: list[Explained] = []
+    rows: dict[str, Mapping[str, str | None]] = {}
+    versions: dict[str, Sequence[Mapping[str, str | None]]] = {}
+    for feed in feeds:
+        events += _events(tables, feed, number)
+        name = f"silver.{feed.name}"
+        if tables.exists(name):
+            for row in tables.rows(f"SELECT * FROM {{{name}}} AS kept WHERE kept.{key} = {number}"):
+                rows[feed.name] = _shown(row, feed.sensitive_columns)
+            changes = tables.changes(name, f"{key} = {number}", versions=MOST_VERSIONS)
+            versions[feed.name] = [
+                _shown(row, feed.sensitive_columns)
+                for row in sorted(changes, key=lambda one: int(one["_commit_version"]))
+                if row["_change_type"] != "update_preimage"
+            ]
+    gold = None
+    if tables.exists("gold.unified_orders"):
+        query = f"SELECT * FROM {{gold.unified_orders}} AS kept WHERE kept.composite_key = '{composite_key}'"
+        gold = next((_shown(row, contracts.sensitive_in_gold) for row in tables.rows(query)), None)
+    return Explanation(composite_key, source, events, rows, versions, gold)
+
+
+def _parsed(contracts: Contracts, composite_key: str) -> tuple[str, int]:
+    prefix, _, number = composite_key.partition("-")
+    by_prefix = {one.prefix: name for name, one in contracts.gold.sources.items()}
+    if prefix not in by_prefix or not number.isdigit():
+        known = ", ".join(f"{one}-<{contracts.gold.key}>" for one in by_prefix)
+        raise SettingsError(f"{composite_key!r} is no composite key.", remedy=f"Composite keys are: {known}.")
+    return by_prefix[prefix], int(number)
+
+
+def _shown(row: Mapping[str, Any], sensitive: frozenset[str]) -> dict[str, str | None]:
+    """The row as text, without what is sensitive and without what is not there."""
+    return {
+        name: MASK if name in sensitive else str(value)
+        for name, value in row.items()
+        if value is not None and not name.startswith("_column_versions")
+    }
+
+
+def _events(tables: Tables, feed: Feed, number: int) -> Iterator[Explained]:
+    """The events of a key in bronze, in the order of their positions."""
+    bronze = f"bronze.{feed.source}_events"
+    if not tables.exists(bronze):
+        raise TableError(f"There is no {bronze} yet.", remedy="Run `lakehouse run` first.")
+    # A key is JSON, with or without a schema, or text: the number stands in it by itself.
+    records = tables.rows(f"""
+        SELECT b.topic, coalesce(b._topic_id, '') AS topic_id, b.partition, b.offset, b.timestamp, b.key, b.value,
+            b.headers
+        FROM {{{bronze}}} AS b
+        WHERE regexp_like(try_cast(b.key AS STRING), '(^|[^0-9]){number}([^0-9]|$)')
+    """)
+    own = sorted(
+        (one for one in records if feed.has_topic(one["topic"])), key=lambda one: (one["timestamp"], one["offset"])
+    )
+    entries = _entries(tables, feed, own)
+    decode = Explaining(feed)
+    known, cutoffs = _known(tables, feed)
+    read: list[tuple[dict[str, Any], Event]] = []
+    for record in own:
+        headers = [(one["key"], one["value"]) for one in record["headers"] or ()]
+        event = decode.event(Record(record["topic"], record["key"], record["value"], headers))
+        if _key_of(event, feed) != (number,) and event.row is not None:
+            continue
+        is_waiting = _at(record) in entries
+        read.append((record, event._replace(kind="quarantined") if is_waiting or event.problems else event))
+    placed = [_placed(record, event, feed, known) for record, event in read]
+    folded = fold(placed, feed, cutoffs)
+    for position, (record, event) in enumerate(read):
+        outcome = folded.outcomes.get(position, "quarantined" if event.kind == "quarantined" else event.kind)
+        why = _why(outcome, placed[position], folded, entries.get(_at(record)) or event.problems)
+        values = dict(zip(feed.columns, event.row or (), strict=False)) if not event.is_delete else {}
+        yield Explained(
+            feed.name,
+            record["topic"],
+            record["partition"],
+            record["offset"],
+            record["timestamp"],
+            event.kind,
+            event.op,
+            None if event.source_ts is None else event.source_ts // 1000,
+            placed[position].position,
+            outcome,
+            why,
+            {**_shown(values, feed.sensitive_columns)},
+        )
+
+
+def _at(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return record["topic"], record["topic_id"], record["partition"], record["offset"]
+
+
+def _entries(tables: Tables, feed: Feed, records: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], list[str]]:
+    """The reasons of those that the quarantine keeps back, by their coordinates."""
+    if not records or not tables.exists("quality.quarantine"):
+        return {}
+    offsets = ", ".join(str(record["offset"]) for record in records)
+    rows = tables.rows(f"""
+        SELECT q.topic, q.topic_id, q.partition, q.offset, q.reasons FROM {{quality.quarantine}} AS q
+        WHERE q.feed = '{feed.name}' AND q.state IN ('open', 'discarded') AND q.offset IN ({offsets})
+    """)
+    return {_at(row): list(row["reasons"] or ()) for row in rows}
+
+
+def _known(tables: Tables, feed: Feed) -> tuple[dict[tuple[str, str, int], KnownRuns], Mapping[str, Any]]:
+    """What positions depend on, and the cutoffs, as silver knows them now."""
+    rows = tables.rows(f"""
+        SELECT * FROM (
+            SELECT *, first_value(checkpoint) OVER (PARTITION BY source ORDER BY written_at DESC, sequence DESC) AS now
+            FROM {{ops.batches}} WHERE layer = 'silver' AND source = '{feed.source}'
+        ) AS every WHERE checkpoint = now AND (feed = '{feed.name}' OR feed IS NULL)
+    """)
+    state = State().after(sorted((row for row in rows), key=lambda row: int(row["sequence"])))
+    past = history(feed, [], state)
+    return (
+        {(row["topic"], row["topic_id"], row["partition"]): known_of(row) for row in past.places()},
+        past.cutoff_by_shard(),
+    )
+
+
+def _key_of(event: Event, feed: Feed) -> tuple[Any, ...]:
+    values = dict(zip(feed.columns, event.row or (), strict=False))
+    return tuple(values.get(key) for key in feed.keys)
+
+
+def _placed(
+    record: Mapping[str, Any], event: Event, feed: Feed, known: Mapping[tuple[str, str, int], KnownRuns]
+) -> PlacedEvent:
+    of_place = known.get((record["topic"], record["topic_id"], record["partition"]), KnownRuns())
+    key = _key_of(event, feed)
+    if feed.sequence_by == "kafka_offset":
+        # Within a partition the offset decides; a key is in one.
+        millis = int(record["timestamp"].timestamp() * 1000)
+        position: Position | None = (millis, record["topic"], record["partition"], record["offset"])
+    else:
+        position = source_position(
+            event.source,
+            feed.kind,
+            run_id=event.run_id,
+            read_ms=event.read_ms,
+            offset=record["offset"],
+            known=of_place,
+        )
+    text = None if record["key"] is None else bytes(record["key"]).decode("utf-8", errors="replace")
+    return PlacedEvent(
+        topic=record["topic"],
+        topic_id=record["topic_id"],
+        partition=record["partition"],
+        offset=record["offset"],
+        key=record["key"],
+        key_text=text,
+        run_id=event.run_id,
+        kind=event.kind,
+        op=event.op,
+        is_delete=event.is_delete,
+        is_streamed=is_streamed(event.source),
+        is_replay=repeats(event.source, feed.kind, run_id=event.run_id, known=of_place),
+        position=position,
+        row_key=None if None in key else key,
+        event_id=event.event_id,
+        old_key=event.old_key,
+        passed_over=event.left_out if feed.payload == "full" else event.absent,
+    )
+
+
+def _why(outcome: str, event: PlacedEvent, folded: Folded, reasons: Sequence[str]) -> str:
+    """What was decided of an event, as a sentence."""
+    row = folded.rows.get(event.row_key or ())
+    last = None if row is None else row.last
+    if outcome == "quarantined":
+        return " ".join(reasons) or "Its position is ahead of a later one of its key and run."
+    if outcome == "applied":
+        return "It is the last word on its key, or on a column."
+    if outcome == "duplicate":
+        return "It was sent again: an earlier record states the same change."
+    if outcome == "superseded" and last is not None:
+        by = "a cutoff (truncate or completed snapshot)" if last.is_below_cutoff else f"offset {last.event.offset}"
+        return f"A later change of its key has taken its place: {by}."
+    if outcome == "tombstone":
+        return "It follows the delete of its key, or deletes it."
+    return "It changes no row."
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """The explanation in parts that JSON has."""
+    text: dict[str, Any] = json.loads(
+        json.dumps(vars(explanation), default=lambda one: getattr(one, "__dict__", str(one)))
+    )
+    return text

@@ -1,0 +1,75 @@
+"""The probe: an order of no amount, written to an outbox, that must arrive in the unified topic.
+
+It is `cancelled` and of 0.00; it stays, since an outbox has no deletes by default. Its number is a time in
+milliseconds, so it is not that of another order.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from connectors.connectors import Connector
+from lakehouse.contracts.models import Contracts
+from lakehouse.kafka.broker import partitions
+from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.offsets import Partition, latest
+from monitoring.readings.databases import connected
+from monitoring.readings.topics import reader
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An order that was written: the connector of its outbox, and its number."""
+
+    connector: str
+    order_id: int
+
+
+def written(connector: Connector, *, login: tuple[str, str] | None, aggregate: str) -> Probe:
+    """Write the order to the connector's outbox. Raises what the database's driver raises.
+
+    `aggregate`: the aggregatetype, which the EventRouter makes the end of the topic's name.
+    """
+    order_id = time.time_ns() // 1_000_000
+    now = datetime.now(UTC).replace(tzinfo=None)
+    order = {
+        **{"order_id": order_id, "customer_id": 0, "product_id": 0, "status": "cancelled", "total_amount": 0.0},
+        "created_at": f"{now.isoformat(timespec='microseconds')}Z",
+    }
+    (table,) = (name.replace("\\", "") for name in connector.listed("table.include.list"))
+    with connected(connector, login=login) as ask:
+        ask(
+            f"INSERT INTO {table} (id, aggregatetype, aggregateid, type, payload) VALUES (%s, %s, %s, %s, %s)",
+            *(str(uuid4()), aggregate, str(order_id), "OrderProbed", json.dumps(order)),
+        )
+    return Probe(connector.name, order_id)
+
+
+def ends_of_unified(connection: KafkaConnection, contracts: Contracts) -> dict[Partition, int]:
+    """Where the unified topic ends now. Raises KafkaError."""
+    topic = contracts.gold.publication.topic
+    return latest(connection, [Partition(topic, number) for number in partitions(connection).get(topic, ())])
+
+
+def arrived(
+    connection: KafkaConnection, probes: list[Probe], *, since: dict[Partition, int], seconds: float
+) -> dict[str, float]:
+    """By connector, after how many seconds its order was in the topic; those that came. `since`: where to look from."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    found: dict[str, float] = {}
+    started = time.monotonic()
+    with closing(Consumer(reader(connection))) as consumer:
+        consumer.assign([TopicPartition(place.topic, place.number, offset) for place, offset in since.items()])
+        while len(found) < len(probes) and time.monotonic() - started < seconds:
+            for message in consumer.consume(num_messages=500, timeout=0.5):
+                key = bytes(message.key() or b"") if message.error() is None else b""
+                for probe in probes:
+                    if f'-{probe.order_id}"'.encode() in key:
+                        found.setdefault(probe.connector, time.monotonic() - started)
+    return found

@@ -1,0 +1,199 @@
+"""The troubles that `lakehouse doctor` knows by their symptoms: docs/troubleshooting.md is made of this table.
+
+Sources: the documentation of Debezium's connectors for PostgreSQL and MySQL ("Behavior when things go wrong"), of
+PostgreSQL (pg_replication_slots), MySQL (binary log options) and Kafka Connect (REST API), and what was seen on running
+servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Trouble(NamedTuple):
+    """A trouble. `expected`: what should be; `symptom`: how people notice; `remedy`: what to do."""
+
+    name: str
+    expected: str
+    symptom: str
+    remedy: str
+
+
+_ALL = (
+    Trouble(
+        "connect-answers",
+        "Kafka Connect answers.",
+        "No new records at all; `connect status` fails.",
+        "Start a worker, or check --connect-url and the port of its REST API.",
+    ),
+    Trouble(
+        "connectors-running",
+        "Every connector and every task is RUNNING.",
+        "One source gets no new records; the others do. A connector can be RUNNING while its task has FAILED.",
+        "Read the trace: lakehouse connect status. Mend what it names, then: lakehouse connect restart NAME.",
+    ),
+    Trouble(
+        "duplicate-server-id",
+        "Every connector of MySQL or MariaDB has a server id of its own.",
+        "Two connectors take turns failing: the server says that a slave with the same server id has connected.",
+        "Give each another database.server.id, also unlike that of every replica: lakehouse connect deploy.",
+    ),
+    Trouble(
+        "shared-schema-history",
+        "Every connector of MySQL or MariaDB has a schema history topic of its own.",
+        "A connector fails after a restart: it finds tables of another one in its schema history.",
+        "Give each another schema.history.internal.kafka.topic, and use snapshot.mode=recovery once.",
+    ),
+    Trouble(
+        "shared-topic-prefix",
+        "Every connector has a topic prefix of its own.",
+        "Events of two databases are mixed on one topic; rows change to and fro.",
+        "Give each another topic.prefix. Then delete and read again what was mixed.",
+    ),
+    Trouble(
+        "shared-slot",
+        "Every PostgreSQL connector has a replication slot of its own.",
+        "One of two connectors fails: the slot is active for another process.",
+        "Give each another slot.name.",
+    ),
+    Trouble(
+        "database-answers",
+        "The database answers as the connector's user.",
+        "The connector's task fails with a connection error.",
+        "Start the server, or check its address, the firewall and the user's password.",
+    ),
+    Trouble(
+        "wal-level",
+        "PostgreSQL has wal_level=logical.",
+        "The connector does not start: logical decoding requires wal_level >= logical.",
+        "Set wal_level = logical in postgresql.conf, and restart the server.",
+    ),
+    Trouble(
+        "slot-exists",
+        "The replication slot exists, and has all of its WAL.",
+        "The connector fails: the slot was dropped or invalidated, so changes are missing.",
+        "Delete the connector's offsets and let it take a snapshot: lakehouse connect offsets reset NAME. "
+        "Silver removes what was deleted meanwhile.",
+    ),
+    Trouble(
+        "slot-active",
+        "The replication slot is active.",
+        "The connector is stopped or has failed; PostgreSQL keeps WAL for it.",
+        "lakehouse connect status; then resume or restart it.",
+    ),
+    Trouble(
+        "wal-growing",
+        "PostgreSQL keeps little WAL for the slot.",
+        "The disk of the database fills. The slot is idle, or the captured tables are quiet while others are busy: "
+        "then only heartbeats move the slot.",
+        "Run the connector; where the tables are quiet set heartbeat.interval.ms and heartbeat.action.query. "
+        "Drop a slot that no connector uses: SELECT pg_drop_replication_slot(NAME).",
+    ),
+    Trouble(
+        "binlog-format",
+        "MySQL has log_bin=ON and binlog_format=ROW.",
+        "The connector does not start, or misses changes that were logged as statements.",
+        "Set log_bin and binlog_format=ROW in my.cnf, and restart the server.",
+    ),
+    Trouble(
+        "binlog-row-image",
+        "MySQL has binlog_row_image=FULL.",
+        "Columns of an event are absent that the change did not touch.",
+        "SET PERSIST binlog_row_image=FULL; open sessions keep the old value.",
+    ),
+    Trouble(
+        "binlog-purged",
+        "The server still has the binlog file of the connector's position.",
+        "The connector fails: the position is no longer available on the server.",
+        "Let it take a snapshot: lakehouse connect offsets reset NAME. Raise binlog_expire_logs_seconds.",
+    ),
+    Trouble(
+        "binlog-retention",
+        "The binlog is kept for a day at least.",
+        "A connector that stood for a weekend cannot go on.",
+        "SET PERSIST binlog_expire_logs_seconds to some days.",
+    ),
+    Trouble(
+        "replica-identity",
+        "Every captured PostgreSQL table has a replica identity.",
+        "Updates and deletes of a table fail in the application, or come without a key.",
+        "ALTER TABLE … REPLICA IDENTITY DEFAULT, with a primary key, or FULL.",
+    ),
+    Trouble(
+        "topics-there",
+        "The broker has every topic that the contracts name.",
+        "Bronze stops: a topic is missing.",
+        "lakehouse connect status; start the connector that writes it, or fix bronze/topics.yaml.",
+    ),
+    Trouble(
+        "topic-policy",
+        "Topics are kept as the connectors need: cleanup.policy, one partition of a schema history.",
+        "Events are compacted away before they are read, or a connector's task fails at a record without a key.",
+        "kafka-configs.sh --alter … --add-config cleanup.policy=delete",
+    ),
+    Trouble(
+        "record-keys",
+        "Records have the key of their row.",
+        "Changes of one row are in several partitions, in no order.",
+        "Give the table a primary key, or the connector message.key.columns.",
+    ),
+    Trouble(
+        "records-kept",
+        "Kafka still has every record that was not read.",
+        "Bronze names a gap of offsets.",
+        "Raise retention.ms. What is gone comes again by a snapshot: docs/connect.md, incremental snapshots.",
+    ),
+    Trouble(
+        "heartbeat",
+        "Every connector sends heartbeats.",
+        "A connector is RUNNING and sends nothing, while the database changes: it hangs, or is hours behind.",
+        "Restart it: lakehouse connect restart NAME. Set heartbeat.interval.ms where there is none.",
+    ),
+    Trouble(
+        "undecodable-events",
+        "Events can be decoded.",
+        "Bronze grows, silver does not; quarantine grows.",
+        "lakehouse quarantine list names the reasons. Mend the contract or the connector, then: "
+        "lakehouse quarantine retry.",
+    ),
+    Trouble(
+        "unified-topic",
+        "The unified topic has orders of every source of gold.",
+        "No events in the unified topic, or of one source alone. A consumer that begins at the end sees only new ones: "
+        "kafka-console-consumer.sh --topic TOPIC --from-beginning --max-messages 10",
+        "lakehouse status: which stage stands? Then lakehouse run, or lakehouse quality report where a gate blocks.",
+    ),
+    Trouble(
+        "outbox-schemas",
+        "The outbox tables of all sources have the same columns.",
+        "Events of one source lack a field, or their type is another.",
+        "Change the one that differs: resources/databases has both.",
+    ),
+    Trouble(
+        "probe",
+        "An order that is written to an outbox arrives in the unified topic.",
+        "Everything seems to be well, and nothing arrives.",
+        "lakehouse status: the first stage that is late is where it stands.",
+    ),
+)
+TROUBLES: Mapping[str, Trouble] = {one.name: one for one in _ALL}
+
+
+def as_page() -> str:
+    """docs/troubleshooting.md."""
+    parts = [
+        "# Troubleshooting",
+        "",
+        "`lakehouse doctor` looks for all of these, and says what it saw. It only reads; `--probe` alone writes.",
+        "",
+        "```",
+        "lakehouse doctor --warehouse ./warehouse --bootstrap-servers HOST:PORT --connect-url http://HOST:8083",
+        "```",
+    ]
+    for one in TROUBLES.values():
+        parts += [
+            *("", f"## {one.name}", "", f"**Expected.** {one.expected}", "", f"**Symptom.** {one.symptom}", ""),
+            f"**What to do.** {one.remedy}",
+        ]
+    return "\n".join(parts) + "\n"
