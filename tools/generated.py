@@ -1,4 +1,4 @@
-"""Files that are made from others: schemas of contracts, expectations, the targets' differences, the command reference.
+"""Files that are made from others: schemas of contracts, expectations, targets' differences, commands, troubles.
 
 python -m tools.generated    writes them; a test holds that they are as the code would write them now
 """
@@ -13,6 +13,7 @@ import yaml
 
 from lakehouse.contracts.files import SCHEMAS
 from lakehouse.quality.table_rules import gallery
+from monitoring.troubles import as_page
 from tools.bundle import ROOT
 from tools.commands import reference
 from tools.targets import PASSED, differences
@@ -46,11 +47,16 @@ def commands() -> Mapping[Path, str]:
     return {ROOT / "docs/commands.md": reference()}
 
 
+def troubles() -> Mapping[Path, str]:
+    """The troubles that `lakehouse doctor` knows."""
+    return {ROOT / "docs/troubleshooting.md": as_page()}
+
+
 def _text(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    for path, text in {**schemas(), **expectations(), **targets(), **commands()}.items():
+    for path, text in {**schemas(), **expectations(), **targets(), **commands(), **troubles()}.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the live stack takes from the system: PostgreSQL, MariaDB, libaio for MySQL, and Chromium.
-# `make setup-live` calls it.
+# Installs what the live stack takes from the system: PostgreSQL, MariaDB, libaio for MySQL, Chromium, and promtool, which
+# checks the alerting rules. `make setup-live` calls it.
 #
 # Only programs: no server of the system's is made or started. MySQL itself, Kafka Connect and Debezium are pinned files.
 set -euo pipefail
@@ -16,6 +16,7 @@ lacks() {
     command -v mariadb-install-db >/dev/null || echo mariadb-client-core
     compgen -G '/usr/lib/*/libaio.so.1' >/dev/null || compgen -G '/lib/*/libaio.so.1' >/dev/null || echo libaio1
     command -v chromium >/dev/null || echo chromium
+    command -v promtool >/dev/null || echo prometheus
 }
 
 mapfile -t missing < <(lacks)
@@ -33,6 +34,10 @@ echo "Installing ${missing[*]}."
 if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
     "${as_root[@]}" mkdir -p /etc/postgresql-common
     echo "create_main_cluster = false" | "${as_root[@]}" tee /etc/postgresql-common/createcluster.conf >/dev/null
+fi
+# The same for a Prometheus: promtool is in its package.
+if [[ " ${missing[*]} " == *" prometheus "* ]] && command -v systemctl >/dev/null; then
+    "${as_root[@]}" systemctl mask --quiet prometheus.service
 fi
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \

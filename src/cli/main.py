@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from uuid import uuid4
 
@@ -28,6 +28,7 @@ from cli.options import (
     AsJson,
     Chosen,
     DryRun,
+    LogFormat,
     MaxOffsets,
     MetricsFile,
     MetricsHost,
@@ -43,7 +44,7 @@ from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.failures import unexpected
 from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.retry import RetryPolicy
-from lakehouse.steps import Steps, wide_console
+from lakehouse.steps import LoggedSteps, Steps, wide_console
 
 if TYPE_CHECKING:
     from lakehouse.spark.lease import Lease
@@ -234,7 +235,7 @@ def _run_jobs(
     # The broker first: that it does not answer is known before Spark has started.
     broker = Broker(chosen.settings, chosen.contracts.topics, names)
     known = broker.known()
-    steps = Steps(wide_console(stderr=True))
+    steps = chosen.steps()
     warehouse = opened(chosen, steps, is_lasting=trigger is Trigger.continuous)
     from cli.jobs import Work, run_jobs
     from cli.settled import run_unless_settled
@@ -250,7 +251,7 @@ def _run_jobs(
         nonlocal turn, memories, consumed
         if lease is not turn:  # between two turns others may have written
             turn, memories, consumed = lease, {}, Consumed()
-        run_id = next(run_ids)
+        steps.run_id = run_id = next(run_ids)
         work = Work(
             warehouse.spark,
             chosen.settings,
@@ -270,7 +271,7 @@ def _run_jobs(
         else:
             outcome = run_jobs(names, work, dry_run=dry_run, before_each=before_each)
         for failure in outcome.failures:
-            say(failure)
+            say(failure, steps)
         if not dry_run:
             metrics.write(chosen, warehouse)
         if chosen.as_json:
@@ -316,10 +317,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _end(error: LakehouseError, given: Sequence[str]) -> NoReturn:
-    say(error)
+    say(error, LoggedSteps(sys.stderr) if _logs_json(given) else None)
     if "--json" in given:
         answer(_command(given), {}, [error])
     sys.exit(error.exit_code)
+
+
+def _logs_json(given: Sequence[str]) -> bool:
+    """Whether the command was to log as JSON. It may have failed before its options were read."""
+    named = [after for option, after in pairwise(given) if option == "--log-format"]
+    asked = [one.removeprefix("--log-format=") for one in given if one.startswith("--log-format=")]
+    return (named or asked or [os.environ.get("LAKEHOUSE_LOG_FORMAT", "")])[-1] == LogFormat.json
 
 
 def _command(given: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,6 +20,7 @@ from lakehouse.contracts.models import Contracts
 from lakehouse.errors import SettingsError
 from lakehouse.spark.session import Cluster, cluster
 from lakehouse.spark.tables import SCHEMAS
+from lakehouse.steps import LoggedSteps, Steps, wide_console
 
 ContractsFolder = Annotated[
     Path | None,
@@ -90,6 +92,13 @@ MetricsHost = Annotated[
     str,
     typer.Option(envvar="LAKEHOUSE_METRICS_HOST", help="The address of that port; 0.0.0.0 lets other machines ask."),
 ]
+
+
+class LogFormat(StrEnum):
+    """`text` for people; `json` for what collects logs."""
+
+    text = "text"
+    json = "json"
 
 
 class Trigger(StrEnum):
@@ -188,6 +197,13 @@ _OF_EVERY_JOB: Options = {
     ),
     "master": (Master, None),
     "spark_conf": (SparkConf, None),
+    "log_format": (
+        Annotated[
+            LogFormat,
+            typer.Option(envvar="LAKEHOUSE_LOG_FORMAT", help="What is written meanwhile: text, or JSON a line."),
+        ],
+        LogFormat.text,
+    ),
     "as_json": (AsJson, False),
 }
 
@@ -203,6 +219,13 @@ class Chosen:
     run_id: str
     cluster: Cluster = field(default_factory=Cluster)
     wait: timedelta = timedelta()
+    log_format: LogFormat = LogFormat.text
+
+    def steps(self) -> Steps:
+        """What shows the progress of the command, on standard error."""
+        steps = LoggedSteps(sys.stderr) if self.log_format is LogFormat.json else Steps(wide_console(stderr=True))
+        steps.run_id = self.run_id
+        return steps
 
 
 def accepted_feeds(chosen: Chosen, given: list[str] | None) -> frozenset[str]:
@@ -221,12 +244,13 @@ def with_job_options(body: Callable[..., None]) -> Callable[..., None]:
     def command(*, context: typer.Context, **given: Any) -> None:
         shared = {name: given.pop(name) for name in _OF_EVERY_JOB}
         as_json, folder, wait = shared.pop("as_json"), shared.pop("contracts"), shared.pop("wait")
+        log_format = shared.pop("log_format")
         where = cluster(master=shared.pop("master"), spark_conf=shared.pop("spark_conf") or ())
         more = {name: given[name] for name in ("max_offsets_per_trigger",) if name in given}
         chosen = settings(**shared, **more)
         name = context.command_path.split(" ", 1)[1]
         run_id, minutes = uuid4().hex, timedelta(minutes=wait)
-        body(Chosen(name, chosen, load_contracts(folder), as_json, run_id, where, minutes), **given)
+        body(Chosen(name, chosen, load_contracts(folder), as_json, run_id, where, minutes, log_format), **given)
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     return declared_as(command, body, [context, *parameters(_OF_EVERY_JOB), *own])

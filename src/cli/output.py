@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lakehouse.errors import ContractError, LakehouseError, SettingsError
-from lakehouse.steps import wide_console
+from lakehouse.steps import Steps, wide_console
 
 
 def answer(
@@ -41,11 +41,9 @@ def as_json(error: LakehouseError) -> dict[str, object]:
     return parts
 
 
-def say(error: LakehouseError) -> None:
-    """The error as a sentence for a person."""
-    console = wide_console(stderr=True)
-    console.print("[red]Error:[/]", end=" ")
-    console.print(str(error), highlight=False, soft_wrap=True, markup=False)
+def say(error: LakehouseError, steps: Steps | None = None) -> None:
+    """The error as a sentence for a person, or as the progress of the command is logged."""
+    (steps or Steps(wide_console(stderr=True))).error(type(error).__name__.removesuffix("Error"), str(error))
 
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]

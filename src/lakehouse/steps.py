@@ -1,11 +1,13 @@
-"""What a person sees while a job works: a line a step, with the time it took."""
+"""What is seen while a job works: a line a step, with the time it took; for people as text, for machines as JSON."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Protocol, TextIO
 
 from rich.console import Console
 
@@ -50,8 +52,16 @@ class Step:
 class Steps:
     """Says what is being done, and what came of it: with a spinner on a terminal, as plain lines elsewhere."""
 
+    run_id: str = ""
+    """Of the run that the lines are about."""
+
     def __init__(self, console: Console) -> None:
         self._console = console
+
+    def error(self, kind: str, text: str) -> None:
+        """Print a failure as a sentence."""
+        self._console.print("[red]Error:[/]", end=" ")
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def say(self, text: str) -> None:
         """Print a line at once, beside the step that is running."""
@@ -85,3 +95,49 @@ class Steps:
 
     def _line(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True)
+
+
+class LoggedSteps(Steps):
+    """The same as JSON, a line an event: `at` (UTC), `level`, `run`, `step`, `event`, `text`, and `seconds` at its end.
+
+    Events: `started`, `progress`, `ended`, `failed`, and `said` beside a step.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(Console(file=stream, quiet=True))
+        self._stream = stream
+
+    def say(self, text: str) -> None:
+        """Write a line at once, beside the step that is running."""
+        self._log("said", text)
+
+    def error(self, kind: str, text: str) -> None:
+        """Write a failure: its kind, and what happened."""
+        self._log("error", text, level="error", kind=kind)
+
+    @contextmanager
+    def step(self, name: str, doing: str) -> Iterator[Step]:
+        """One step. Inside the block, call the yielded object with what came of it. A failed step says so."""
+        started = time.monotonic()
+        last = started
+        self._log("started", doing, step=name)
+
+        def show(text: str, *, urgent: bool = False) -> None:
+            nonlocal last
+            if urgent or time.monotonic() - last >= QUIET_SECONDS:
+                last = time.monotonic()
+                self._log("progress", text, step=name, seconds=last - started)
+
+        step = Step(show)
+        try:
+            yield step
+        except BaseException:
+            self._log("failed", doing, level="error", step=name, seconds=time.monotonic() - started)
+            raise
+        self._log("ended", "; ".join(step.came_of_it) or doing, step=name, seconds=time.monotonic() - started)
+
+    def _log(self, event: str, text: str, *, level: str = "info", **more: str | float) -> None:
+        parts = {name: round(value, 3) if isinstance(value, float) else value for name, value in more.items()}
+        line = {"at": datetime.now(UTC).isoformat(), "level": level, "run": self.run_id, "event": event, **parts}
+        self._stream.write(json.dumps({**line, "text": text}, ensure_ascii=False) + "\n")
+        self._stream.flush()

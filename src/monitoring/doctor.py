@@ -212,7 +212,7 @@ def _heartbeat(scene: Scene) -> Iterator[Result]:
     for source, topics in scene.topics.items():
         beats = {place.topic: sent for place, sent in topics.last.items() if place.topic.startswith(HEARTBEATS)}
         for topic, sent in sorted(beats.items()):
-            age = max(scene.now_ms - max(sent.timestamp_ms, topics.newest_ms or 0), 0) / 1000
+            age = max(scene.now_ms - sent.timestamp_ms, 0) / 1000
             is_fresh = scene.limits.heartbeat_seconds.level(age) == "ok"
             yield Result("heartbeat", f"{source}, {topic}", is_fresh, f"the last one came {age:,.0f} s ago")
         if not beats and topics.last:

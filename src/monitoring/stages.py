@@ -119,11 +119,13 @@ def _of_connect(seen: Seen, source: str) -> Said:
 def _of_records(seen: Seen, topics: SourceTopics, names: str) -> Said:
     """By the newest records: a connector that runs can be hours behind, or send nothing at all."""
     now_ms = int(seen.now.timestamp() * 1000)
-    silent = 0.0 if topics.newest_ms is None else max((now_ms - topics.newest_ms) / 1000, 0.0)
-    if any(place.topic.startswith(HEARTBEATS) for place in topics.last):
+    beats = [sent.timestamp_ms for place, sent in topics.last.items() if place.topic.startswith(HEARTBEATS)]
+    if beats:
+        # Each connector has a topic of its own: the one that is silent counts.
+        silent = max((now_ms - min(beats)) / 1000, 0.0)
         level = seen.limits.heartbeat_seconds.level(silent)
         if level != "ok":
-            what = f"runs, and has sent neither a record nor a heartbeat for {silent:,.0f} s"
+            what = f"runs, and has sent no heartbeat for {silent:,.0f} s"
             return level, silent, what, "Look into the worker's log; lakehouse doctor asks the database."
     delay = connector_seconds(topics.last.values(), now_ms=now_ms)
     level = seen.limits.connector_seconds.level(delay)

@@ -31,7 +31,7 @@ _ALL = (
         "connectors-running",
         "Every connector and every task is RUNNING.",
         "One source gets no new records; the others do. A connector can be RUNNING while its task has FAILED.",
-        "Read the trace: lakehouse connect status. Mend what it names, then: lakehouse connect restart NAME.",
+        "Read the trace: lakehouse connect status. Repair what it names, then: lakehouse connect restart NAME.",
     ),
     Trouble(
         "duplicate-server-id",
@@ -154,7 +154,7 @@ _ALL = (
         "undecodable-events",
         "Events can be decoded.",
         "Bronze grows, silver does not; quarantine grows.",
-        "lakehouse quarantine list names the reasons. Mend the contract or the connector, then: "
+        "lakehouse quarantine list names the reasons. Repair the contract or the connector, then: "
         "lakehouse quarantine retry.",
     ),
     Trouble(

@@ -65,7 +65,7 @@ def doctor(
     Example: lakehouse doctor --warehouse ./warehouse --connect-url http://127.0.0.1:8083
     """
     view = view_of(chosen, connect_url)
-    steps = Steps(wide_console(stderr=True))
+    steps = chosen.steps()
     with steps.step("doctor", "looking at databases, connectors, topics and tables") as note:
         scene = scene_of(view)
         results = results_of(scene)

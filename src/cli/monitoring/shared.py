@@ -11,7 +11,6 @@ import typer
 from cli.opening import opened
 from cli.options import Chosen
 from lakehouse.contracts.models import Contracts
-from lakehouse.steps import Steps, wide_console
 from monitoring.readings.tables import Tables, tables_at
 from monitoring.status import View
 
@@ -38,7 +37,7 @@ def view_of(chosen: Chosen, connect_url: str | None, *, warehouse: Warehouse | N
 
     settings = chosen.settings
     kafka = settings.kafka() if settings.bootstrap_servers or settings.kafka_config else None
-    tables = tables_at(settings.address, lambda: warehouse or opened(chosen, Steps(wide_console(stderr=True))))
+    tables = tables_at(settings.address, lambda: warehouse or opened(chosen, chosen.steps()))
     return View(
         contracts=chosen.contracts,
         tables=tables,

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from cli.proposal.column_guesses import DecimalMode, Guess, from_schemas, from_values, is_integer
 from cli.proposal.sample import Event, NoEvent, events_of
 from lakehouse.contracts.checks import GOLD, GOLD_ADDS, ROW_GATE, TABLE_GATE, TABLES, TOPICS
-from lakehouse.contracts.files import MODELS, SCHEMAS
+from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS
 from lakehouse.contracts.models import SourceKind, TableName
 from lakehouse.errors import SettingsError
 from silver.decode.message import Json, Number, Record
@@ -113,7 +113,7 @@ def propose(topic: str, records: Sequence[Record], *, ignored_topics: Iterable[s
         GOLD: _gold(proposal),
         TABLE_GATE: _table_gate(proposal),
     }
-    return {file: "\n".join([_schema_line(file), *texts[file], ""]) for file in MODELS}
+    return {file: "\n".join([_schema_line(file), *texts[file], ""]) for file in MODELS if file not in OPTIONAL}
 
 
 def _schema_line(file: str) -> str:

@@ -14,7 +14,7 @@ from cli.output import Yes, answer, ask
 from lakehouse.contracts.models import Source
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.broker import partitions
-from lakehouse.steps import Steps, wide_console
+from lakehouse.steps import wide_console
 
 if TYPE_CHECKING:
     from bronze.offsets import SourceOffsets, Step
@@ -37,7 +37,7 @@ def show(chosen: Chosen, source: SourceName) -> None:
     from bronze.offsets import offsets_of_source
 
     contract = _source(chosen, source)
-    steps = Steps(wide_console(stderr=True))
+    steps = chosen.steps()
     known = partitions(chosen.settings.kafka())
     warehouse = opened(chosen, steps)
     with steps.step("offsets", f"looking where {source} stands"):
@@ -129,7 +129,7 @@ def _change(
     from bronze.move import carry_out
 
     contract = _source(chosen, source)
-    progress = Steps(wide_console(stderr=True))
+    progress = chosen.steps()
     known = partitions(chosen.settings.kafka())
     warehouse = opened(chosen, progress)
     with progress.step("offsets", f"looking where {source} stands"):

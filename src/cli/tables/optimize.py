@@ -11,7 +11,7 @@ from cli.opening import at_work, opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import answer
 from lakehouse.spark.materialized import forget_materialized
-from lakehouse.steps import Steps, wide_console
+from lakehouse.steps import wide_console
 
 if TYPE_CHECKING:
     from lakehouse.contracts.models import Contracts
@@ -40,7 +40,7 @@ def optimize(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
 
     Example: lakehouse optimize --dry-run --warehouse ./warehouse
     """
-    steps = Steps(wide_console(stderr=True))
+    steps = chosen.steps()
     warehouse = opened(chosen, steps)
     from lakehouse.spark.lease import forget_old_rows
     from lakehouse.spark.optimize import carried_out, maintainable, planned

@@ -11,7 +11,7 @@ from cli.opening import at_work, opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import answer
 from lakehouse.errors import SettingsError
-from lakehouse.steps import Steps, wide_console
+from lakehouse.steps import wide_console
 
 FeedName = Annotated[
     str | None, typer.Option("--feed", help="Only this silver table. Default: all.", show_default=False)
@@ -44,7 +44,7 @@ def purge(
     feeds = chosen.contracts.feeds
     if feed is not None and feed not in feeds:
         raise SettingsError(f"There is no silver table {feed}.", remedy=f"There are: {', '.join(sorted(feeds))}.")
-    steps = Steps(wide_console(stderr=True))
+    steps = chosen.steps()
     warehouse = opened(chosen, steps)
     with steps.step("purge", "looking for what can go") as note:
         asked = [declared for name, declared in feeds.items() if feed in {None, name}]

@@ -14,7 +14,7 @@ from cli.options import Chosen, with_job_options
 from cli.output import answer
 from lakehouse.errors import SettingsError
 from lakehouse.failures import storage_errors
-from lakehouse.steps import Steps, wide_console
+from lakehouse.steps import wide_console
 
 if TYPE_CHECKING:
     from lakehouse.quality.results import RuleOutcome
@@ -57,7 +57,7 @@ def report(chosen: Chosen, run: Run = LAST, feed: FeedName = None, data_docs: Da
     if feed is not None and feed not in chosen.contracts.feeds:
         known = ", ".join(sorted(chosen.contracts.feeds))
         raise SettingsError(f"There is no silver table {feed}.", remedy=f"There are: {known}.")
-    steps = Steps(wide_console(stderr=True))
+    steps = chosen.steps()
     warehouse = opened(chosen, steps)
     from lakehouse.quality.data_docs import default_folder, write_data_docs
     from lakehouse.quality.results import outcomes_of

@@ -106,7 +106,7 @@ def list_entries(
 
     Example: lakehouse quarantine list --feed postgres_orders --warehouse ./warehouse
     """
-    warehouse = opened(chosen, Steps(wide_console(stderr=True)))
+    warehouse = opened(chosen, chosen.steps())
     entries = _entries(warehouse, chosen, narrowed)
     from pyspark.sql import functions as F
 
@@ -138,7 +138,7 @@ def show(
     Example: lakehouse quarantine show postgres_prod_tables.public.orders/0/17 --warehouse ./warehouse
     """
     _place(entry)
-    warehouse = opened(chosen, Steps(wide_console(stderr=True)))
+    warehouse = opened(chosen, chosen.steps())
     entries = _entries(warehouse, chosen, Filter((entry,), state="all"))
     rows = _with_times_as_text(entries.orderBy("first_seen")).collect()
     if not rows:
@@ -226,7 +226,7 @@ def _decide(chosen: Chosen, decision: Decision, *, every: bool, yes: bool, dry_r
         raise SettingsError(
             "It is not said which records.", remedy="Name them, narrow them (--feed, --rule, --reason), or pass --all."
         )
-    steps = Steps(wide_console(stderr=True))
+    steps = chosen.steps()
     warehouse = opened(chosen, steps)
     with steps.step("look", "judging them by the rules of today") as note:
         plan = _planned(chosen, warehouse, decision)

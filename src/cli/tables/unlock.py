@@ -8,7 +8,7 @@ from cli.opening import opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import Yes, answer, ask
 from lakehouse.errors import WarehouseBusyError
-from lakehouse.steps import Steps, wide_console
+from lakehouse.steps import wide_console
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,7 +29,7 @@ def unlock(chosen: Chosen, yes: Yes = False, dry_run: DryRun = False) -> None:
     from lakehouse.spark.lease import current_lock
     from lakehouse.spark.lease import unlock as set_free
 
-    steps = Steps(wide_console(stderr=True))
+    steps = chosen.steps()
     warehouse = opened(chosen, steps)
     lock = current_lock(warehouse)
     console = wide_console(stderr=chosen.as_json)

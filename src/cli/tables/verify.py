@@ -45,7 +45,7 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
     Example: lakehouse verify --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
     """
     sources = _sources(chosen, source)
-    steps = Steps(wide_console(stderr=True))
+    steps = chosen.steps()
     warehouse = opened(chosen, steps)
     from cli.tables.accounts import account_of
 

@@ -65,11 +65,6 @@ class SourceTopics:
         """The timestamp of the oldest record that was not read."""
         return min((one.timestamp_ms for one in self.unread.values()), default=None)
 
-    @property
-    def newest_ms(self) -> int | None:
-        """The timestamp of the newest record, heartbeats too."""
-        return max((one.timestamp_ms for one in self.last.values()), default=None)
-
     def lost_in_seconds(self, *, now_ms: int) -> float | None:
         """Until retention removes the first record that was not read; None where nothing is unread, or is kept."""
         left = [

@@ -18,7 +18,7 @@ BY_PATH = Path(main.__file__).parents[1] / "orders_lakehouse" / "__main__.py"
 def test_a_job_that_went_well_returns(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Databricks takes every SystemExit of a wheel task for a failure."""
     ran: list[tuple[object, ...]] = []
-    monkeypatch.setattr(main, "_run_jobs", lambda _chosen, names, *, dry_run, **_more: ran.append((*names, dry_run)))
+    monkeypatch.setattr(main, "_run_jobs", lambda _chosen, names, _metrics, *, dry_run, **_more: ran.append((*names, dry_run)))
     options = ["--warehouse=./w", "--bootstrap-servers=127.0.0.1:1", "--kafka-config="]
     monkeypatch.setattr(sys, "argv", ["lakehouse", job, *options])
     main.main()

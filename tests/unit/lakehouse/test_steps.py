@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from rich.console import Console
 
-from lakehouse.steps import Steps
+from lakehouse.steps import LoggedSteps, Steps
 
 
 def test_a_step_says_what_came_of_it() -> None:
@@ -44,3 +45,38 @@ def test_what_cannot_wait_is_said_at_once() -> None:
     with steps.step("bronze", "reading"):
         steps.say("bronze postgres: the broker at [::1]:9092 does not answer; trying again in 4 s (2 of 5)")
         assert "the broker at [::1]:9092 does not answer; trying again in 4 s (2 of 5)\n" in out.getvalue()
+
+
+def lines(out: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_log_is_an_event_a_line_with_its_run() -> None:
+    out = io.StringIO()
+    steps = LoggedSteps(out)
+    steps.run_id = "r1"
+    with steps.step("silver", "merging") as step:
+        step.now("not yet: a moment ago the step began")
+        step.say("look")
+        step("3 records")
+    steps.say("beside")
+    steps.error("Kafka", "No broker.")
+    found = lines(out)
+    assert [(one["event"], one["text"]) for one in found] == [
+        ("started", "merging"),
+        ("progress", "look"),
+        ("ended", "3 records"),
+        ("said", "beside"),
+        ("error", "No broker."),
+    ]
+    assert {one["run"] for one in found} == {"r1"}
+    assert [one["level"] for one in found] == ["info"] * 4 + ["error"]
+    assert (found[0]["step"], found[4]["kind"]) == ("silver", "Kafka")
+    assert isinstance(found[2]["seconds"], float)
+
+
+def test_a_step_that_fails_is_logged_as_failed() -> None:
+    out = io.StringIO()
+    with pytest.raises(ValueError, match="no"), LoggedSteps(out).step("gold", "merging"):
+        raise ValueError("no")
+    assert [(one["event"], one["level"]) for one in lines(out)] == [("started", "info"), ("failed", "error")]
