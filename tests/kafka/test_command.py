@@ -54,10 +54,22 @@ def test_what_must_be_given_is_said() -> None:
 
 
 def test_silver_before_bronze_names_the_missing_table(tmp_path: Path) -> None:
-    done = lakehouse("silver", "--warehouse", str(tmp_path / "w"))
+    """Logged as JSON, an event a line, with the run; and the metrics are written though the run failed."""
+    metrics = tmp_path / "lakehouse.prom"
+    logged = ("--log-format", "json", "--metrics-file", str(metrics))
+    done = lakehouse("silver", "--warehouse", str(tmp_path / "w"), *logged)
     assert done.returncode == 5
-    assert "There is no table bronze.postgres_events" in done.stderr
     assert "Traceback" not in done.stderr
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert [(one["event"], one.get("step")) for one in events[:3]] == [
+        ("started", "session"),
+        ("ended", "session"),
+        ("started", "silver"),
+    ]
+    assert len({one["run"] for one in events}) == 1
+    (error,) = [one for one in events if one["event"] == "error"]
+    assert "There is no table bronze.postgres_events" in error["text"]
+    assert "lakehouse_suspended_tables 0.0" in metrics.read_text(encoding="utf-8")
 
 
 def test_help_lists_every_job_with_an_example() -> None:

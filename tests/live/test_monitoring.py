@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
+import yaml
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -19,6 +27,7 @@ from cli.monitoring.doctor import scene_of
 from cli.monitoring.shared import published_versions
 from connectors.cluster import states
 from connectors.rest import Worker
+from demo.processes import HOST, free_ports
 from demo.stack.database import Database
 from demo.stack.stack import Stack
 from lakehouse.config import Settings, settings
@@ -28,6 +37,7 @@ from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.offsets import Partition, latest
 from lakehouse.steps import Steps, wide_console
 from monitoring.doctor import Result, results_of
+from monitoring.metrics import GAUGES, serve_metrics
 from monitoring.model import Stage, Status
 from monitoring.probe import arrived, ends_of_unified, written
 from monitoring.readings.tables import DeltaFiles
@@ -37,12 +47,14 @@ from tests.support.live.command import Command
 from tests.support.live.connectors import Config
 from tests.support.live.dialects import insert
 from tests.support.live.told import until
+from tools.bundle import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
 
+MONITORING = ROOT / "resources" / "monitoring"
 SECONDS = 90.0
 # A connector sends a heartbeat every ten seconds.
 HEARTBEAT = Limits(warning=25, critical=40)
@@ -182,6 +194,57 @@ def test_an_idle_source_is_not_late(flow: Flow) -> None:
     stages = {(stage.source, stage.stage): stage for stage in flow.status().stages}
     assert {stage.level for stage in stages.values()} == {"ok"}
     assert stages["postgres", "bronze"].what != ""
+
+
+def test_prometheus_scrapes_it_and_the_board_shows_it(flow: Flow, tmp_path: Path) -> None:
+    """Every query of the board is valid; those of metrics that there are have an answer; no alert of ours fires."""
+    port, own = free_ports(2)
+    config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text(encoding="utf-8"))
+    (scrape,) = [one for one in config["scrape_configs"] if one["job_name"] == "lakehouse"]
+    scrape |= {"static_configs": [{"targets": [f"{HOST}:{port}"]}], "scrape_interval": "1s", "scrape_timeout": "1s"}
+    config |= {"scrape_configs": [scrape], "rule_files": [str(MONITORING / "prometheus-rules.yaml")]}
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    stop = serve_metrics(flow.status, host=HOST, port=port)
+    options = [f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={tmp_path}/data"]
+    command = ["prometheus", *options, f"--web.listen-address={HOST}:{own}"]
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: answer(own, "up") == [1.0], SECONDS)
+        there = {name for name in GAUGES if answer(own, name)} | {"lakehouse_records_total"}
+        assert there >= set(GAUGES) - {"lakehouse_headroom_seconds"}, "nothing is unread, so nothing can be lost"
+        for query in board():
+            asked = query.replace("$source", ".*").replace("$__rate_interval", "1m")
+            found = answer(own, asked)
+            names = set(re.findall(r"\b(?:lakehouse|pg|debezium|kafka)_\w+", query))
+            assert found or not names <= there or "rate(" in query or ">" in query, query
+    finally:
+        server.terminate()
+        server.wait()
+        stop()
+
+
+def board() -> list[str]:
+    """The queries of the Grafana board."""
+    found: list[str] = []
+    panels = list(json.loads((MONITORING / "grafana-board.json").read_text(encoding="utf-8"))["panels"])
+    while panels:
+        panel = panels.pop()
+        panels += panel.get("panels", [])
+        found += [target["expr"] for target in panel.get("targets", [])]
+    return found
+
+
+def answer(port: int, query: str) -> list[float]:
+    """The values that Prometheus has for a query; none while it does not answer. Fails where the query is refused."""
+    url = f"http://{HOST}:{port}/api/v1/query?{urlencode({'query': query})}"
+    try:
+        with urlopen(url, timeout=10) as response:
+            said = json.load(response)
+    except HTTPError as error:
+        raise AssertionError(f"{query}: {error.read().decode()}") from None
+    except OSError:
+        return []
+    return [float(one["value"][1]) for one in said["data"]["result"]]
 
 
 def test_a_dropped_slot(flow: Flow) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,11 @@ BY_PATH = Path(main.__file__).parents[1] / "orders_lakehouse" / "__main__.py"
 def test_a_job_that_went_well_returns(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Databricks takes every SystemExit of a wheel task for a failure."""
     ran: list[tuple[object, ...]] = []
-    monkeypatch.setattr(main, "_run_jobs", lambda _chosen, names, _metrics, *, dry_run, **_more: ran.append((*names, dry_run)))
+
+    def run_jobs(_chosen: object, names: Sequence[str], _metrics: object, *, dry_run: bool, **_more: object) -> None:
+        ran.append((*names, dry_run))
+
+    monkeypatch.setattr(main, "_run_jobs", run_jobs)
     options = ["--warehouse=./w", "--bootstrap-servers=127.0.0.1:1", "--kafka-config="]
     monkeypatch.setattr(sys, "argv", ["lakehouse", job, *options])
     main.main()
