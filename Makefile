@@ -29,7 +29,7 @@ $(SET_UP): uv.lock pyproject.toml tools/setup.sh tools/uv.txt
 demo: setup ## Both databases' recorded changes through the whole pipeline, on a broker of its own
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo
 
-setup-live: setup ## PostgreSQL, MySQL, MariaDB, Kafka Connect and Debezium (first time: about a minute)
+setup-live: setup ## PostgreSQL, MySQL, MariaDB, Kafka Connect, Debezium, Prometheus, Chromium (first time: minutes)
 	@tools/setup_live.sh
 	@$(BIN)/python -m lakehouse.spark.jars $(LIVE_MANIFESTS)
 

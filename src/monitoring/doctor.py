@@ -16,7 +16,7 @@ from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.errors import LakehouseError
 from monitoring.readings.databases import Database
-from monitoring.readings.running import Running
+from monitoring.readings.running import Running, heartbeats_of
 from monitoring.readings.topics import HEARTBEATS, SourceTopics
 
 DAY_SECONDS = 86_400
@@ -211,6 +211,9 @@ def _topic_policy(scene: Scene) -> Iterator[Result]:
 def _heartbeat(scene: Scene) -> Iterator[Result]:
     for source, topics in scene.topics.items():
         beats = {place.topic: sent for place, sent in topics.last.items() if place.topic.startswith(HEARTBEATS)}
+        if scene.running:  # a topic of heartbeats may be left of a connector that is gone
+            own = {heartbeats_of(one) for one in scene.connectors}
+            beats = {topic: sent for topic, sent in beats.items() if topic in own} or beats
         for topic, sent in sorted(beats.items()):
             age = max(scene.now_ms - sent.timestamp_ms, 0) / 1000
             is_fresh = scene.limits.heartbeat_seconds.level(age) == "ok"

@@ -8,7 +8,7 @@ key took over from its previous key are not looked for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,11 +17,13 @@ from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.errors import SettingsError, TableError
 from lakehouse.quality.masking import MASK
 from monitoring.readings.tables import Tables
+from monitoring.readings.warehouse import OF_THIS_SILVER
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record
 from silver.order.fold import Folded, PlacedEvent, fold
 from silver.order.history import history
 from silver.order.position import KnownRuns, Position, is_streamed, known_of, repeats, source_position
+from silver.order.runs import TopicPartition
 from silver.order.state import State
 
 # So many of a table's last versions are looked through for changes of the row.
@@ -62,6 +64,7 @@ class Explanation:
 def explain(tables: Tables, contracts: Contracts, composite_key: str) -> Explanation:
     """What is known of the order. Raises SettingsError for a key that no source of gold has, TableError."""
     source, number = _parsed(contracts, composite_key)
+    composite_key = f"{contracts.gold.sources[source].prefix}-{number}"
     feeds = [contracts.feeds[name] for name in contracts.gold.sources[source].feeds]
     key = contracts.gold.key
     events: list[Explained] = []
@@ -89,7 +92,7 @@ def explain(tables: Tables, contracts: Contracts, composite_key: str) -> Explana
 def _parsed(contracts: Contracts, composite_key: str) -> tuple[str, int]:
     prefix, _, number = composite_key.partition("-")
     by_prefix = {one.prefix: name for name, one in contracts.gold.sources.items()}
-    if prefix not in by_prefix or not number.isdigit():
+    if prefix not in by_prefix or not (number.isascii() and number.isdigit()):
         known = ", ".join(f"{one}-<{contracts.gold.key}>" for one in by_prefix)
         raise SettingsError(f"{composite_key!r} is no composite key.", remedy=f"Composite keys are: {known}.")
     return by_prefix[prefix], int(number)
@@ -121,19 +124,25 @@ def _events(tables: Tables, feed: Feed, number: int) -> Iterator[Explained]:
     )
     entries = _entries(tables, feed, own)
     decode = Explaining(feed)
-    known, cutoffs = _known(tables, feed)
+    known, cutoffs, is_pending = _known(tables, feed)
     read: list[tuple[dict[str, Any], Event]] = []
     for record in own:
         headers = [(one["key"], one["value"]) for one in record["headers"] or ()]
-        event = decode.event(Record(record["topic"], record["key"], record["value"], headers))
+        event = decode.own_event(Record(record["topic"], record["key"], record["value"], headers))
+        if event is None:  # of another feed that shares the topic
+            continue
         if _key_of(event, feed) != (number,) and event.row is not None:
             continue
         is_waiting = _at(record) in entries
         read.append((record, event._replace(kind="quarantined") if is_waiting or event.problems else event))
+    # Those that silver has not read state nothing yet.
+    read = sorted(read, key=lambda one: is_pending(one[0]))
     placed = [_placed(record, event, feed, known) for record, event in read]
-    folded = fold(placed, feed, cutoffs)
+    folded = fold([one for one, (record, _) in zip(placed, read, strict=True) if not is_pending(record)], feed, cutoffs)
     for position, (record, event) in enumerate(read):
         outcome = folded.outcomes.get(position, "quarantined" if event.kind == "quarantined" else event.kind)
+        if is_pending(record):
+            outcome = "pending"
         why = _why(outcome, placed[position], folded, entries.get(_at(record)) or event.problems)
         values = dict(zip(feed.columns, event.row or (), strict=False)) if not event.is_delete else {}
         yield Explained(
@@ -168,20 +177,27 @@ def _entries(tables: Tables, feed: Feed, records: Sequence[Mapping[str, Any]]) -
     return {_at(row): list(row["reasons"] or ()) for row in rows}
 
 
-def _known(tables: Tables, feed: Feed) -> tuple[dict[tuple[str, str, int], KnownRuns], Mapping[str, Any]]:
-    """What positions depend on, and the cutoffs, as silver knows them now."""
-    rows = tables.rows(f"""
-        SELECT * FROM (
-            SELECT *, first_value(checkpoint) OVER (PARTITION BY source ORDER BY written_at DESC, sequence DESC) AS now
-            FROM {{ops.batches}} WHERE layer = 'silver' AND source = '{feed.source}'
-        ) AS every WHERE checkpoint = now AND (feed = '{feed.name}' OR feed IS NULL)
-    """)
+def _known(
+    tables: Tables, feed: Feed
+) -> tuple[dict[TopicPartition, KnownRuns], Mapping[str, Any], Callable[[Mapping[str, Any]], bool]]:
+    """What positions depend on, and the cutoffs, as silver knows them now; and whether a record is pending for it."""
+    rows = tables.rows(f"{OF_THIS_SILVER} AND source = '{feed.source}' AND (feed = '{feed.name}' OR feed IS NULL)")
     state = State().after(sorted((row for row in rows), key=lambda row: int(row["sequence"])))
     past = history(feed, [], state)
-    return (
-        {(row["topic"], row["topic_id"], row["partition"]): known_of(row) for row in past.places()},
-        past.cutoff_by_shard(),
-    )
+    taken = tables.rows(f"""
+        SELECT topic, topic_id, partition, max(last_offset) AS last_offset FROM ({OF_THIS_SILVER}) AS audit
+        WHERE source = '{feed.source}' AND last_offset IS NOT NULL GROUP BY topic, topic_id, partition
+    """)
+    read_to = {(row["topic"], row["topic_id"], row["partition"]): row["last_offset"] for row in taken}
+    ranges = state.ranges(feed.name)
+
+    def is_pending(record: Mapping[str, Any]) -> bool:
+        place, offset = (record["topic"], record["topic_id"], record["partition"]), record["offset"]
+        is_suspended = any(one.place == place and one.first <= offset <= one.last for one in ranges)
+        return is_suspended or offset > read_to.get(place, -1)
+
+    places = {(row["topic"], row["topic_id"], row["partition"]): known_of(row) for row in past.places()}
+    return places, past.cutoff_by_shard(), is_pending
 
 
 def _key_of(event: Event, feed: Feed) -> tuple[Any, ...]:
@@ -190,7 +206,7 @@ def _key_of(event: Event, feed: Feed) -> tuple[Any, ...]:
 
 
 def _placed(
-    record: Mapping[str, Any], event: Event, feed: Feed, known: Mapping[tuple[str, str, int], KnownRuns]
+    record: Mapping[str, Any], event: Event, feed: Feed, known: Mapping[TopicPartition, KnownRuns]
 ) -> PlacedEvent:
     of_place = known.get((record["topic"], record["topic_id"], record["partition"]), KnownRuns())
     key = _key_of(event, feed)
@@ -229,22 +245,24 @@ def _placed(
     )
 
 
+_WHY = {
+    "pending": "Silver has not taken it yet, or its table is suspended.",
+    "applied": "It is the last word on its key, or on a column.",
+    "duplicate": "Another record states the same change: it was sent twice.",
+    "tombstone": "It follows the delete of its key, or deletes it.",
+}
+
+
 def _why(outcome: str, event: PlacedEvent, folded: Folded, reasons: Sequence[str]) -> str:
     """What was decided of an event, as a sentence."""
-    row = folded.rows.get(event.row_key or ())
-    last = None if row is None else row.last
     if outcome == "quarantined":
         return " ".join(reasons) or "Its position is ahead of a later one of its key and run."
-    if outcome == "applied":
-        return "It is the last word on its key, or on a column."
-    if outcome == "duplicate":
-        return "It was sent again: an earlier record states the same change."
-    if outcome == "superseded" and last is not None:
-        by = "a cutoff (truncate or completed snapshot)" if last.is_below_cutoff else f"offset {last.event.offset}"
+    row = folded.rows.get(event.row_key or ())
+    if outcome == "superseded" and row is not None:
+        of_cutoff = row.last.is_below_cutoff
+        by = "a cutoff (truncate or completed snapshot)" if of_cutoff else f"offset {row.last.event.offset}"
         return f"A later change of its key has taken its place: {by}."
-    if outcome == "tombstone":
-        return "It follows the delete of its key, or deletes it."
-    return "It changes no row."
+    return _WHY.get(outcome, "It changes no row.")
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:

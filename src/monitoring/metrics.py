@@ -34,6 +34,7 @@ GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
     "lakehouse_drain_records_per_second": (OF_SOURCE, "Records a second that a pass takes."),
     "lakehouse_catch_up_seconds": (OF_SOURCE, "Until nothing is pending, at the present rates."),
     "lakehouse_headroom_seconds": (("source", "lost_by"), "Until records that were not read are lost."),
+    "lakehouse_records": (("source", "outcome"), "Records by outcome: a decision about one moves it to another."),
     "lakehouse_unaccounted_records": (OF_SOURCE, "Records that were read and have no outcome; always 0."),
     "lakehouse_quarantine_open_records": (OF_SOURCE, "Open entries of the quarantine."),
     "lakehouse_quarantine_share": (OF_SOURCE, "Share of the last day's records that went to quarantine."),
@@ -50,7 +51,7 @@ GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
     "lakehouse_last_pass_timestamp_seconds": ((), "When the last pass ended."),
 }
 COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
-    "lakehouse_records": (("source", "outcome"), "Records by outcome, since silver was last rebuilt."),
+    "lakehouse_read_records": (OF_SOURCE, "Records that silver has read, since it was last rebuilt."),
 }
 
 # A metric's name, the values of its labels, and its value.
@@ -76,6 +77,7 @@ def samples(status: Status) -> Iterator[Sample]:
         yield "lakehouse_headroom_seconds", (room.source, room.lost_by), room.lost_in_seconds
     for one in status.records:
         yield "lakehouse_unaccounted_records", (one.source,), one.unaccounted
+        yield "lakehouse_read_records", (one.source,), sum(one.outcomes.values()) + one.unaccounted
         for outcome, count in one.outcomes.items():
             yield "lakehouse_records", (one.source, outcome), count
     for entries in status.quarantine:

@@ -10,27 +10,28 @@ from lakehouse.contracts.thresholds import Level, Limits, Thresholds
 from lakehouse.errors import LakehouseError
 from monitoring.model import Headroom, Stage, StageName, worst
 from monitoring.readings.databases import Slot
-from monitoring.readings.running import Running
-from monitoring.readings.topics import HEARTBEATS, SourceTopics, connector_seconds
+from monitoring.readings.running import Running, heartbeats_of
+from monitoring.readings.topics import SourceTopics, connector_seconds
 from monitoring.readings.warehouse import Behind
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen, by source. `asked_*`: whether somebody said where it is. `troubles`: what did not answer.
+    """What was seen, by source. `asked_connect`: whether somebody said where it is. `troubles`: what did not answer.
 
-    `silver`, `gold`, `topic`: what each has not taken; without a source where the tables do not say it.
+    `silver`, `gold`, `topic`: what each has not taken; without a source where the tables do not say it. `rates`: by
+    source and layer, the records a second of its last pass.
     """
 
     now: datetime
     limits: Thresholds
     asked_connect: bool = False
-    asked_kafka: bool = False
     running: Mapping[str, Sequence[Running]] = field(default_factory=dict)
     topics: Mapping[str, SourceTopics] = field(default_factory=dict)
     silver: Mapping[str, Behind] = field(default_factory=dict)
     gold: Mapping[str, Behind] = field(default_factory=dict)
     topic: Mapping[str, Behind] = field(default_factory=dict)
+    rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
     troubles: Mapping[str, LakehouseError] = field(default_factory=dict)
 
 
@@ -43,8 +44,16 @@ def stages_of(seen: Seen, source: str) -> list[Stage]:
         bronze_stage(seen, source),
         table_stage(seen, source, "silver", seen.silver),
         table_stage(seen, source, "gold", seen.gold),
-        table_stage(seen, source, "topic", seen.topic),
+        _topic_stage(seen, source),
     ]
+
+
+def _topic_stage(seen: Seen, source: str) -> Stage:
+    """How far the unified topic is behind gold."""
+    error = seen.troubles.get("topic")
+    if error is not None and "topics" not in seen.troubles:
+        return Stage(source, "topic", "critical", what=error.what, remedy=error.remedy)
+    return table_stage(seen, source, "topic", seen.topic)
 
 
 def database_stage(seen: Seen, source: str) -> Stage:
@@ -113,13 +122,15 @@ def _of_connect(seen: Seen, source: str) -> Said:
             return "critical", None, f"{name} is {one.state.state or 'unassigned'}", remedy
     names = ", ".join(one.connector.name for one in running)
     topics = seen.topics.get(source)
-    return ("ok", None, f"running: {names}", "") if topics is None else _of_records(seen, topics, names)
+    return ("ok", None, f"running: {names}", "") if topics is None else _of_records(seen, topics, running)
 
 
-def _of_records(seen: Seen, topics: SourceTopics, names: str) -> Said:
+def _of_records(seen: Seen, topics: SourceTopics, running: Sequence[Running]) -> Said:
     """By the newest records: a connector that runs can be hours behind, or send nothing at all."""
     now_ms = int(seen.now.timestamp() * 1000)
-    beats = [sent.timestamp_ms for place, sent in topics.last.items() if place.topic.startswith(HEARTBEATS)]
+    # A topic of heartbeats may be left of a connector that is gone.
+    own = {heartbeats_of(one.connector) for one in running}
+    beats = [sent.timestamp_ms for place, sent in topics.last.items() if place.topic in own]
     if beats:
         # Each connector has a topic of its own: the one that is silent counts.
         silent = max((now_ms - min(beats)) / 1000, 0.0)
@@ -130,7 +141,7 @@ def _of_records(seen: Seen, topics: SourceTopics, names: str) -> Said:
     delay = connector_seconds(topics.last.values(), now_ms=now_ms)
     level = seen.limits.connector_seconds.level(delay)
     if level == "ok":
-        return level, delay, f"running: {names}", ""
+        return level, delay, f"running: {', '.join(one.connector.name for one in running)}", ""
     return level, delay, f"runs {delay:,.0f} s behind the source", "lakehouse doctor: is a snapshot running?"
 
 
@@ -159,7 +170,7 @@ def bronze_stage(seen: Seen, source: str) -> Stage:
         return _unknown(source, "bronze", "not known without the broker")
     oldest = topics.oldest_unread_ms
     seconds = 0.0 if oldest is None else max(seen.now.timestamp() - oldest / 1000, 0.0)
-    return _lagging(source, "bronze", topics.unread_records, seconds, seen.limits.lag_seconds)
+    return _lagging(seen, source, "bronze", topics.unread_records, seconds)
 
 
 def table_stage(seen: Seen, source: str, stage: StageName, behind: Mapping[str, Behind]) -> Stage:
@@ -169,19 +180,20 @@ def table_stage(seen: Seen, source: str, stage: StageName, behind: Mapping[str, 
         why = "without the broker and gold" if stage == "topic" else "before the first run"
         return _unknown(source, stage, f"not known {why}")
     seconds = 0.0 if one.since is None else max((seen.now - one.since).total_seconds(), 0.0)
-    return _lagging(source, stage, one.records, seconds, seen.limits.lag_seconds)
+    return _lagging(seen, source, stage, one.records, seconds)
 
 
 def _unknown(source: str, stage: StageName, what: str) -> Stage:
     return Stage(source, stage, "unknown", what=what)
 
 
-def _lagging(source: str, stage: StageName, records: int, seconds: float, limits: Limits) -> Stage:
-    level: Level = limits.level(seconds) if records else "ok"
+def _lagging(seen: Seen, source: str, stage: StageName, records: int, seconds: float) -> Stage:
+    level: Level = seen.limits.lag_seconds.level(seconds) if records else "ok"
     what = f"{records:,} pending" if records else "caught up"
     command = {"topic": "publish"}.get(stage, stage)
     remedy = "" if level == "ok" else f"Does a run work? If none does: lakehouse {command}"
-    return Stage(source, stage, level, records, seconds if records else 0.0, what=what, remedy=remedy)
+    rate = seen.rates.get((source, stage))
+    return Stage(source, stage, level, records, seconds if records else 0.0, rate=rate, what=what, remedy=remedy)
 
 
 def headroom_of(seen: Seen, source: str, *, drain: float | None) -> Headroom:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -53,7 +53,9 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
             return otherwise
 
     contracts, worker, kafka, published = view.contracts, view.worker, view.kafka, view.published
-    tables = view.tables if view.tables is not None and view.tables.exists(warehouse.BATCHES) else None
+    given = view.tables
+    is_there = given is not None and tried("tables", lambda: given.exists(warehouse.BATCHES), False)
+    tables = given if is_there else None
     none: dict[warehouse.Place, int] = {}
     offsets = tried("tables", lambda: warehouse.bronze_offsets(tables), none) if tables is not None else none
     with ThreadPoolExecutor(3) as threads:
@@ -62,39 +64,52 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
             tried, "topics", lambda: topics_of(kafka, contracts, next_offsets=offsets, now=at) if kafka else {}, {}
         )
         of_publish = threads.submit(tried, "topic", lambda: published() if published else {}, {})
-        parts = Status(at), dict[str, Behind](), dict[str, Behind](), dict[str, float]()
+        of_tables = OfTables(Status(at))
         if tables is not None:
             known = tables
-            parts = tried("tables", lambda: _of_tables(known, contracts, at), parts)
-        status, silver, gold, drains = parts
+            of_tables = tried("tables", lambda: _of_tables(known, contracts, at), of_tables)
         running, topics, versions = of_connect.result(), of_topics.result(), of_publish.result()
+    unpublished: dict[str, Behind] = {}
+    if tables is not None and published and "topic" not in troubles:
+        known = tables
+        unpublished = tried("tables", lambda: _unpublished(known, contracts, versions), unpublished)
     seen = Seen(
         now=at,
         limits=contracts.thresholds,
         asked_connect=worker is not None,
-        asked_kafka=kafka is not None,
         running={
             name: connectors_of(source, running, topics.get(name)) for name, source in contracts.topics.sources.items()
         },
         topics=topics,
-        silver=silver,
-        gold=gold,
-        topic=_unpublished(tables, contracts, versions) if tables is not None and published else {},
+        silver=of_tables.silver,
+        gold=of_tables.gold,
+        topic=unpublished,
+        rates=of_tables.rates,
         troubles=troubles,
     )
     sources = contracts.topics.sources
     status = replace(
-        status,
+        of_tables.status,
         stages=[stage for source in sources for stage in stages_of(seen, source)],
-        headroom=[headroom_of(seen, source, drain=drains.get(source)) for source in sources],
+        headroom=[headroom_of(seen, source, drain=of_tables.drains.get(source)) for source in sources],
     )
     return replace(status, findings=sorted(_findings(status, seen), key=_worst_first))
 
 
-def _of_tables(
-    tables: Tables, contracts: Contracts, now: datetime
-) -> tuple[Status, dict[str, Behind], dict[str, Behind], dict[str, float]]:
-    """What the tables say; by source what silver and gold have not taken, and how fast passes are (records/s)."""
+@dataclass(frozen=True)
+class OfTables:
+    """What the tables say. By source: what silver and gold have not taken; the records a second that a pass takes
+    (`drains`), and each layer of the last one (`rates`).
+    """
+
+    status: Status
+    silver: Mapping[str, Behind] = field(default_factory=dict)
+    gold: Mapping[str, Behind] = field(default_factory=dict)
+    drains: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+def _of_tables(tables: Tables, contracts: Contracts, now: datetime) -> OfTables:
     passes, by_source = warehouse.passes(tables, since=now - LOOKED_BACK)
     lock, began = warehouse.lock(tables, now=now)
     since = passes[-1].ended_at - timedelta(seconds=sum(passes[-1].seconds.values())) if passes else now
@@ -114,7 +129,8 @@ def _of_tables(
     pending = warehouse.pending_for_silver(tables)
     silver = {source: pending.get(source, Behind()) for source in contracts.topics.sources}
     gold = warehouse.by_source(warehouse.behind_of_gold(tables, contracts), contracts) if has_gold else {}
-    return status, silver, gold, warehouse.rates(passes, by_source)
+    drains, rates = warehouse.rates(passes, by_source), warehouse.layer_rates(passes, by_source)
+    return OfTables(status, silver, gold, drains, rates)
 
 
 def _unpublished(tables: Tables, contracts: Contracts, versions: Mapping[str, int]) -> dict[str, Behind]:

@@ -149,7 +149,7 @@ def test_the_five_limits_that_operators_know_by_heart() -> None:
     assert warned["PassSlow"].startswith('lakehouse_pass_seconds{part="all"} > 60 and ')
     assert of_alert("ConnectorNotRunning", "critical")["expr"] == "kafka_connect_connector_status < 1"
     rate = of_alert("EventRateLow", "warning")
-    assert rate["expr"] == 'sum(rate(lakehouse_records_total{outcome="read"}[10m])) < 0.1'
+    assert rate["expr"] == "sum(rate(lakehouse_read_records_total[10m])) < 0.1"
     assert rate["for"] == "15m"
 
 

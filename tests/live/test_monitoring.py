@@ -210,8 +210,9 @@ def test_prometheus_scrapes_it_and_the_board_shows_it(flow: Flow, tmp_path: Path
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         until(lambda: answer(own, "up") == [1.0], SECONDS)
-        there = {name for name in GAUGES if answer(own, name)} | {"lakehouse_records_total"}
-        assert there >= set(GAUGES) - {"lakehouse_headroom_seconds"}, "nothing is unread, so nothing can be lost"
+        there = {name for name in GAUGES if answer(own, name)} | {"lakehouse_read_records_total"}
+        # Nothing is unread, so nothing can be lost, and nothing is in quarantine.
+        assert there >= set(GAUGES) - {"lakehouse_headroom_seconds", "lakehouse_quarantine_oldest_seconds"}
         for query in board():
             asked = query.replace("$source", ".*").replace("$__rate_interval", "1m")
             found = answer(own, asked)
@@ -319,7 +320,8 @@ def test_a_probe_arrives(flow: Flow) -> None:
     """An order in each outbox is in the unified topic after a run."""
     kafka, view = flow.chosen.kafka(), flow.view()
     since = ends_of_unified(kafka, flow.contracts)
-    logins = {"postgresql": ("postgres", flow.stack.postgresql.password), "mysql": ("root", flow.stack.mysql.password)}
+    postgresql, mysql = flow.stack.postgresql, flow.stack.mysql
+    logins = {"postgresql": (postgresql.owner, postgresql.password), "mysql": (mysql.owner, mysql.password)}
     outboxes = [one for one in scene_of(view).connectors if one.routes_outbox]
     probes = [written(one, login=logins[one.database or ""], aggregate="orders") for one in outboxes]
     before = flow.stage("postgres", "bronze").lag_records or 0
@@ -364,7 +366,7 @@ def test_a_stopped_source(flow: Flow) -> None:
         assert flow.stage("mysql", "connect").level == "ok"
     finally:
         postgresql.start()
-        postgresql.wait()
+        until(lambda: executes(postgresql, "SELECT 1"), SECONDS)
         names = ("postgres-tables-connector", "postgres-outbox-connector")
         for name in names:
             flow.worker.restart(name, only_failed=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, TypeVar
@@ -16,8 +16,10 @@ from cli.monitoring.shared import ConnectUrl, view_of
 from cli.options import Chosen, with_job_options
 from cli.output import Yes, answer, ask
 from connectors.connectors import Connector
+from connectors.findings import Finding
 from connectors.together import kept_topics, topic_findings
 from lakehouse.errors import LakehouseError, SettingsError
+from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.steps import Steps, wide_console
 from monitoring.doctor import Result, Scene, results_of
 from monitoring.probe import Probe, arrived, ends_of_unified, written
@@ -94,8 +96,8 @@ def scene_of(view: View) -> Scene:
             return otherwise
 
     now, kafka, worker, contracts = datetime.now(UTC), view.kafka, view.worker, view.contracts
-    none: list[Running] = []
-    running = tried("connect", lambda: running_of(worker), none) if worker is not None else None
+    nobody: list[Running] | None = None
+    running = tried("connect", lambda: running_of(worker), nobody) if worker is not None else None
     tables = view.tables if view.tables is not None and view.tables.exists(warehouse.BATCHES) else None
     offsets = warehouse.bronze_offsets(tables) if tables is not None else {}
     topics: dict[str, SourceTopics] = {}
@@ -105,8 +107,8 @@ def scene_of(view: View) -> Scene:
         topics = tried("topics", lambda: topics_of(kafka, contracts, next_offsets=offsets, now=now), topics)
         if "topics" not in troubles:
             on_unified = tried("unified", lambda: sources_on(kafka, contracts), dict[str, bool]())
-            connectors = [one.connector for one in running or ()]
-            findings = topic_findings(connectors, kept_topics(kafka, connectors), broker=kafka.bootstrap_servers)
+            if running is not None:
+                findings = tried("topics", lambda: _on_topics(kafka, running), None)
     undecodable: dict[str, int] = {}
     if tables is not None and tables.exists(warehouse.QUARANTINE):
         undecodable = {**dict.fromkeys(contracts.topics.sources, 0), **warehouse.undecodable(tables)}
@@ -120,6 +122,11 @@ def scene_of(view: View) -> Scene:
         undecodable=undecodable,
         troubles=troubles,
     )
+
+
+def _on_topics(kafka: KafkaConnection, running: Sequence[Running]) -> tuple[Finding, ...] | None:
+    connectors = [one.connector for one in running]
+    return topic_findings(connectors, kept_topics(kafka, connectors), broker=kafka.bootstrap_servers)
 
 
 def _probed(view: View, scene: Scene, steps: Steps, *, user: str | None, seconds: int, yes: bool) -> list[Result]:

@@ -62,6 +62,6 @@ class Thresholds(Model):
 
     @model_validator(mode="after")
     def _headroom_falls(self) -> Thresholds:
-        if self.headroom_seconds.critical > self.headroom_seconds.warning:
-            raise ValueError("headroom_seconds: critical is above warning, and less time is worse")
+        if self.headroom_seconds.critical >= self.headroom_seconds.warning:
+            raise ValueError("headroom_seconds: critical is not below warning, and less time is worse")
         return self

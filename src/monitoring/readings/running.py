@@ -12,7 +12,7 @@ from connectors.rest import Worker
 from connectors.together import data_topics
 from lakehouse.contracts.models import Source
 from monitoring.readings.databases import Database, database_of
-from monitoring.readings.topics import SourceTopics
+from monitoring.readings.topics import HEARTBEATS, SourceTopics
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,11 @@ def offset_of(worker: Worker, connector: Connector) -> Mapping[str, object] | No
     stored = worker.offsets(connector.name).get("offsets") or []
     offset: Mapping[str, object] | None = stored[0].get("offset") if stored else None
     return offset
+
+
+def heartbeats_of(connector: Connector) -> str:
+    """The topic of its heartbeats."""
+    return f"{connector.get('topic.heartbeat.prefix', HEARTBEATS)}.{connector.get('topic.prefix')}"
 
 
 def connectors_of(source: Source, running: Sequence[Running], topics: SourceTopics | None) -> list[Running]:

@@ -62,7 +62,7 @@ def pending_for_silver(tables: Tables) -> dict[str, Behind]:
         ) AS stored
         LEFT JOIN (
             SELECT source, topic, topic_id, partition, max(last_offset) AS last_offset
-            FROM ({_OF_THIS_SILVER}) AS audit GROUP BY source, topic, topic_id, partition
+            FROM ({OF_THIS_SILVER}) AS audit GROUP BY source, topic, topic_id, partition
         ) AS taken
         ON stored.source = taken.source AND stored.topic = taken.topic AND stored.partition = taken.partition
             AND coalesce(stored.topic_id, '') = coalesce(taken.topic_id, '')
@@ -73,7 +73,7 @@ def pending_for_silver(tables: Tables) -> dict[str, Behind]:
 
 
 # The rows of the checkpoint that wrote last: a silver that was rebuilt has another one.
-_OF_THIS_SILVER = """
+OF_THIS_SILVER = """
     SELECT * FROM (
         SELECT *, first_value(checkpoint) OVER (PARTITION BY source ORDER BY written_at DESC, sequence DESC) AS now
         FROM {ops.batches} WHERE layer = 'silver'
@@ -84,11 +84,11 @@ _OF_THIS_SILVER = """
 def records(tables: Tables) -> list[Records]:
     """What became of every source's records."""
     sums = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in ("read", *OUTCOMES))
-    rows = tables.rows(f"SELECT source, {sums} FROM ({_OF_THIS_SILVER}) AS audit GROUP BY source ORDER BY source")
+    rows = tables.rows(f"SELECT source, {sums} FROM ({OF_THIS_SILVER}) AS audit GROUP BY source ORDER BY source")
     return [
         Records(
             row["source"],
-            {name: row[name] for name in ("read", *OUTCOMES)},
+            {name: row[name] for name in OUTCOMES},
             row["read"] - sum(row[name] for name in OUTCOMES),
         )
         for row in rows
@@ -100,7 +100,7 @@ def suspended_tables(tables: Tables) -> list[str]:
     rows = tables.rows(f"""
         SELECT feed, max(CASE WHEN suspended IS NOT NULL THEN batch END) AS suspended_at,
             max(CASE WHEN resumed THEN batch END) AS resumed_at
-        FROM ({_OF_THIS_SILVER}) AS audit WHERE feed IS NOT NULL GROUP BY feed
+        FROM ({OF_THIS_SILVER}) AS audit WHERE feed IS NOT NULL GROUP BY feed
     """)
     return sorted(
         f"silver.{row['feed']}"
@@ -317,6 +317,16 @@ def rates(passes_: Sequence[Pass], by_source: Mapping[str, Mapping[str, int]]) -
             if seconds and count > found.get(source, (0, 0.0))[0]:
                 found[source] = (count, count / seconds)
     return {source: rate for source, (_count, rate) in found.items()}
+
+
+def layer_rates(passes_: Sequence[Pass], by_source: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, str], float]:
+    """By source and layer, how many records a second the layer took in the last pass that had any of the source."""
+    found: dict[tuple[str, str], float] = {}
+    for one in passes_:
+        for source, count in by_source.get(one.run, {}).items():
+            if count:
+                found |= {(source, layer): count / seconds for layer, seconds in one.seconds.items() if seconds}
+    return found
 
 
 def _moment(at: datetime) -> str:

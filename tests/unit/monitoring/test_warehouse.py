@@ -156,15 +156,22 @@ def test_records_have_outcomes_and_what_is_missing_has_none(tmp_path: Path) -> N
         audit(0, 4, 3, source="postgres", topic="t"),
         {"layer": "silver", "source": "postgres", "checkpoint": "one", "written_at": at(3), "sequence": 31},
     )
-    mysql = {"read": 20, "applied": 12, "superseded": 1, "duplicate": 1, "tombstone": 1, "ignored": 1, "quarantined": 2}
-    postgres = {"read": 5, "applied": 5, **dict.fromkeys(OUTCOMES[1:], 0)}
-    assert warehouse.records(tables_in(tmp_path)) == [Records("mysql", mysql, 2), Records("postgres", postgres, 0)]
+    mysql, postgres = warehouse.records(tables_in(tmp_path))
+    assert (mysql.source, [mysql.outcomes[name] for name in OUTCOMES]) == ("mysql", [12, 1, 1, 1, 1, 2])
+    assert (postgres.source, [postgres.outcomes[name] for name in OUTCOMES]) == ("postgres", [5, 0, 0, 0, 0, 0])
+    assert [mysql.unaccounted, postgres.unaccounted] == [2, 0]
+
+
+def test_the_outcomes_of_a_source_add_up_to_its_records(tmp_path: Path) -> None:
+    write_batches(tmp_path, audit(0, 9, 1, applied=7, ignored=2))
+    expected = {**dict.fromkeys(OUTCOMES, 0), "applied": 7, "ignored": 2}
+    assert warehouse.records(tables_in(tmp_path)) == [Records("mysql", expected, 1)]
 
 
 def test_records_of_an_earlier_silver_are_not_counted(tmp_path: Path) -> None:
     write_batches(tmp_path, audit(0, 9, 1), audit(0, 2, 2, checkpoint="two"))
     (found,) = warehouse.records(tables_in(tmp_path))
-    assert (found.outcomes["read"], found.outcomes["applied"], found.unaccounted) == (3, 3, 0)
+    assert (found.outcomes["applied"], found.unaccounted) == (3, 0)
 
 
 # Tables that are suspended.
