@@ -20,7 +20,7 @@ import typer
 from cli import contracts
 from cli.connect import commands as connect
 from cli.continuous import TURN_SECONDS, Broker, go_on
-from cli.monitoring import doctor, explain, report, status
+from cli.monitoring import commands as monitoring
 from cli.monitoring.metrics import Metrics
 from cli.opening import at_work, opened
 from cli.options import (
@@ -67,10 +67,7 @@ purge.add_to(app)
 optimize.add_to(app)
 app.add_typer(offsets.app)
 app.add_typer(quarantine.app)
-status.add_to(app)
-doctor.add_to(app)
-explain.add_to(app)
-report.add_to(app)
+monitoring.add_to(app)
 verify.add_to(app)
 unlock.add_to(app)
 app.add_typer(quality.app)

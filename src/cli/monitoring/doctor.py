@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from cli.monitoring.shared import ConnectUrl, view_of
-from cli.options import Chosen, with_job_options
-from cli.output import Yes, answer, ask
+from cli.monitoring.commands import PROBE_PASSWORD
+from cli.monitoring.shared import view_of
+from cli.options import Chosen
+from cli.output import answer, ask
 from connectors.connectors import Connector
 from connectors.findings import Finding
 from connectors.together import kept_topics, topic_findings
@@ -29,51 +30,28 @@ from monitoring.readings.topics import SourceTopics, sources_on, topics_of
 from monitoring.status import View
 from monitoring.troubles import TROUBLES
 
-PASSWORD = "LAKEHOUSE_PROBE_PASSWORD"  # noqa: S105 the name of a variable
 _Answer = TypeVar("_Answer")
-_Probe = Annotated[
-    bool, typer.Option("--probe", help="Write an order of 0.00 to each outbox, and wait for it in the unified topic.")
-]
-_User = Annotated[
-    str | None,
-    typer.Option(
-        help=f"The databases' user that may write to the outboxes; its password is in {PASSWORD}. Default: the"
-        " connector's own.",
-        show_default=False,
-    ),
-]
-_Seconds = Annotated[int, typer.Option(min=1, max=3600, help="How long to wait for the probes.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(with_job_options(doctor))
+@dataclass(frozen=True)
+class Probing:
+    """How to probe: as which user of the databases, for how long to wait, and whether to ask first."""
+
+    user: str | None
+    seconds: int
+    yes: bool
 
 
-def doctor(
-    chosen: Chosen,
-    *,
-    connect_url: ConnectUrl = None,
-    probe: _Probe = False,
-    probe_user: _User = None,
-    probe_seconds: _Seconds = 300,
-    yes: Yes = False,
-) -> None:
-    """Check databases, connectors, topics and tables, and name what is wrong. Exits with 1 when something is.
-
-    Every check says what it saw, what should be, and what to do; docs/troubleshooting.md has them all. Only reads, but
-    with --probe, which asks first: an order that is cancelled and of 0.00 is written to each outbox, and stays.
-
-    Example: lakehouse doctor --warehouse ./warehouse --connect-url http://127.0.0.1:8083
-    """
+def run(chosen: Chosen, connect_url: str | None, *, probing: Probing | None) -> None:
+    """Show what every check saw. Ends with 1 when something is wrong."""
     view = view_of(chosen, connect_url)
     steps = chosen.steps()
     with steps.step("doctor", "looking at databases, connectors, topics and tables") as note:
         scene = scene_of(view)
         results = results_of(scene)
         note(f"{len(results)} checks")
-    if probe:
-        results += _probed(view, scene, steps, user=probe_user, seconds=probe_seconds, yes=yes)
+    if probing is not None:
+        results += _probed(view, scene, steps, probing)
     wrong = [one for one in results if not one.ok]
     if chosen.as_json:
         said = [{**asdict(one), **_of_trouble(one)} for one in results]
@@ -129,7 +107,7 @@ def _on_topics(kafka: KafkaConnection, running: Sequence[Running]) -> tuple[Find
     return topic_findings(connectors, kept_topics(kafka, connectors), broker=kafka.bootstrap_servers)
 
 
-def _probed(view: View, scene: Scene, steps: Steps, *, user: str | None, seconds: int, yes: bool) -> list[Result]:
+def _probed(view: View, scene: Scene, steps: Steps, probing: Probing) -> list[Result]:
     kafka = view.kafka
     outboxes = [one for one in scene.connectors if one.routes_outbox]
     if kafka is None or not outboxes:
@@ -142,9 +120,10 @@ def _probed(view: View, scene: Scene, steps: Steps, *, user: str | None, seconds
         f"An order, cancelled and of 0.00, will be written to the outbox of each: {names}. It stays there.",
         soft_wrap=True,
     )
-    if not yes:
+    if not probing.yes:
         ask()
-    login = None if user is None else (user, os.environ.get(PASSWORD, ""))
+    seconds = probing.seconds
+    login = None if probing.user is None else (probing.user, os.environ.get(PROBE_PASSWORD, ""))
     with steps.step("probe", f"waiting up to {seconds} s; a run must be at work") as note:
         since = ends_of_unified(kafka, view.contracts)
         probes = [_written(one, login) for one in outboxes]

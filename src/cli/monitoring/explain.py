@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from cli.monitoring.shared import view_of
-from cli.options import Chosen, with_job_options
+from cli.options import Chosen
 from cli.output import answer
 from lakehouse.steps import wide_console
 from monitoring.explain import Explanation, as_json, explain
 from monitoring.readings.topics import Published, published_of
 
-_Key = Annotated[str, typer.Argument(metavar="COMPOSITE_KEY", help="The order, as gold calls it: PG-1001.")]
 
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(name="explain")(with_job_options(explain_order))
-
-
-def explain_order(chosen: Chosen, composite_key: _Key) -> None:
-    """Show every event of an order, what was decided of it and why, and the rows and records it led to.
-
-    Shows values of the row, sensitive columns masked. Where a broker is given, the records of the unified topic too.
-    Changes nothing; needs no Spark where tables are files.
-
-    Example: lakehouse explain PG-1001 --warehouse ./warehouse
-    """
+def run(chosen: Chosen, composite_key: str) -> None:
+    """Show what is known of the order."""
     view = view_of(chosen, None)
     assert view.tables is not None  # noqa: S101 every command has a warehouse
     found = explain(view.tables, view.contracts, composite_key)

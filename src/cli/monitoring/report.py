@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from cli.monitoring.shared import ConnectUrl, view_of
-from cli.options import Chosen, with_job_options
+from cli.monitoring.shared import view_of
+from cli.options import Chosen
 from cli.output import answer
 from lakehouse.errors import SettingsError
 from lakehouse.steps import wide_console
 from monitoring.page import page
 from monitoring.status import status_of
 
-_Output = Annotated[Path, typer.Option(help="The file to write.")]
 
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(with_job_options(report))
-
-
-def report(chosen: Chosen, connect_url: ConnectUrl = None, output: _Output = Path("report.html")) -> None:
-    """Write the status, the last passes and the quality as one HTML page, which needs no other file.
-
-    Example: lakehouse report --warehouse ./warehouse --output report.html
-    """
+def run(chosen: Chosen, connect_url: str | None, output: Path) -> None:
+    """Write the page. Raises SettingsError where the file cannot be written."""
     seen = status_of(view_of(chosen, connect_url))
     write(page(seen), output)
     if chosen.as_json:

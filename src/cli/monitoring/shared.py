@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from cli.opening import opened
 from cli.options import Chosen
+from connectors.rest import worker_at
 from lakehouse.contracts.models import Contracts
 from monitoring.readings.tables import Tables, tables_at
 from monitoring.status import View
@@ -18,23 +17,12 @@ if TYPE_CHECKING:
     from lakehouse.kafka.connection import KafkaConnection
     from lakehouse.spark.tables import Warehouse
 
-ConnectUrl = Annotated[
-    str | None,
-    typer.Option(
-        envvar="LAKEHOUSE_CONNECT_URL",
-        help="Kafka Connect's REST API, http(s)://HOST:PORT. Its connectors say where the databases are.",
-        show_default=False,
-    ),
-]
-
 
 def view_of(chosen: Chosen, connect_url: str | None, *, warehouse: Warehouse | None = None) -> View:
     """What can be looked at with these options. Without a broker or Kafka Connect, their stages are not known.
 
     `warehouse`: of a command that has a Spark session already, for tables that only Spark can read.
     """
-    from connectors.rest import worker_at
-
     settings = chosen.settings
     kafka = settings.kafka() if settings.bootstrap_servers or settings.kafka_config else None
     tables = tables_at(settings.address, lambda: warehouse or opened(chosen, chosen.steps()))

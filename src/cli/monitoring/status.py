@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -13,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from cli.monitoring.shared import ConnectUrl, view_of
-from cli.options import Chosen, with_job_options
+from cli.monitoring.shared import view_of
+from cli.options import Chosen
 from cli.output import answer
 from lakehouse.steps import wide_console
 from monitoring.model import EXIT_CODES, Status
@@ -22,25 +21,10 @@ from monitoring.page import duration, number, rate, size
 from monitoring.status import status_of
 
 COLORS = {"ok": "green", "warning": "yellow", "critical": "red", "unknown": "dim"}
-_Every = Annotated[
-    float | None, typer.Option(min=1, metavar="SECONDS", help="Look again every so many seconds, until Ctrl-C.")
-]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(with_job_options(status))
-
-
-def status(chosen: Chosen, connect_url: ConnectUrl = None, watch: _Every = None) -> None:
-    """Show how every stage is, how late it is, and what to do. Exits with 1 on a warning, with 2 when it is critical.
-
-    One line a source and stage: database, Kafka Connect, topics, bronze, silver, gold and the unified topic. The broker
-    (--bootstrap-servers) and Kafka Connect with its databases (--connect-url) are looked at where they are given. The
-    limits are in monitoring/thresholds.yaml of the contracts. Changes nothing; needs no Spark where tables are files.
-
-    Example: lakehouse status --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
-    """
+def run(chosen: Chosen, connect_url: str | None, *, watch: float | None) -> None:
+    """Show the status, once or again and again. Ends with its exit code."""
     if watch is None:
         seen = status_of(view_of(chosen, connect_url))
         show(seen, as_json=chosen.as_json)

@@ -84,9 +84,7 @@ def test_critical_above_warning_is_refused_where_less_is_worse() -> None:
     given = load_contracts().thresholds.model_dump()
     lower = Thresholds.model_validate({**given, "headroom_seconds": {"warning": 8, "critical": 7}})
     assert [lower.headroom_seconds.level(seconds) for seconds in (9, 8, 7)] == ["ok", "warning", "critical"]
-    with pytest.raises(
-        ValidationError, match="headroom_seconds: critical is not below warning"
-    ):
+    with pytest.raises(ValidationError, match="headroom_seconds: critical is not below warning"):
         Thresholds.model_validate({**given, "headroom_seconds": {"warning": 7, "critical": 8}})
 
 
