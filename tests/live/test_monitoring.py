@@ -295,25 +295,25 @@ def test_a_failed_task(flow: Flow, packaged_connectors: Mapping[str, Config]) ->
         "transforms.absent.type": "org.apache.kafka.connect.transforms.ExtractField$Value",
         "transforms.absent.field": "absent",
     }
-    with twin(flow, packaged_connectors["mysql-tables-connector"], fails):
-        until(lambda: any(task["state"] == "FAILED" for task in flow.worker.status("twin")["tasks"]), SECONDS)
-        (found,) = [one for one in flow.wrong()["connectors-running"] if one.where == "twin"]
+    with twin(flow, packaged_connectors["mysql-tables-connector"], fails, name="failing"):
+        until(lambda: any(task["state"] == "FAILED" for task in flow.worker.status("failing")["tasks"]), SECONDS)
+        (found,) = [one for one in flow.wrong()["connectors-running"] if one.where == "failing"]
         assert found.seen.startswith("connector RUNNING, tasks FAILED: ")
 
 
 @contextmanager
-def twin(flow: Flow, packaged: Config, own: Config) -> Iterator[None]:
+def twin(flow: Flow, packaged: Config, own: Config, *, name: str = "twin") -> Iterator[None]:
     """Inside the block another connector of MySQL runs, with topics of its own."""
-    names = {"topic.prefix": "twin", "schema.history.internal.kafka.topic": "schema-changes.twin"}
-    flow.worker.put_config("twin", {**packaged, **names, **own})
+    names = {"topic.prefix": name, "schema.history.internal.kafka.topic": f"schema-changes.{name}"}
+    flow.worker.put_config(name, {**packaged, **names, **own})
     try:
-        until(lambda: any(one.connector == "twin" and one.tasks for one in states(flow.worker)), SECONDS)
+        until(lambda: any(one.connector == name and one.tasks for one in states(flow.worker)), SECONDS)
         yield
     finally:
-        flow.worker.delete("twin")
-        for name in ("mysql-tables-connector", "mysql-outbox-connector"):
-            flow.worker.restart(name, only_failed=True)
-            until(partial(flow.runs, name), SECONDS)
+        flow.worker.delete(name)
+        for other in ("mysql-tables-connector", "mysql-outbox-connector"):
+            flow.worker.restart(other, only_failed=True)
+            until(partial(flow.runs, other), SECONDS)
 
 
 def test_a_probe_arrives(flow: Flow) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakehouse.errors import TableError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lakehouse.spark.tables import Address, Warehouse
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TABLE = re.compile(r"\{([a-z_]+\.[a-z0-9_]+)\}")
 # Commits that change no row.
 _UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "ADD COLUMNS")
@@ -86,7 +87,6 @@ class DeltaFiles:
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """The rows of a query. Raises TableError where a table of it is not there or cannot be read."""
-        import pyarrow as pa
         from deltalake import QueryBuilder
 
         names = list(dict.fromkeys(_TABLE.findall(query)))
@@ -95,18 +95,17 @@ class DeltaFiles:
             builder.register(_alias(name), self._table(name))
         text = _TABLE.sub(lambda found: _alias(found[1]), query)
         try:
-            found: pa.Table = pa.table(builder.execute(text).read_all())
+            found = _read(builder.execute(text))
         except Exception as error:  # delta-rs has no error of its own for what a store or a file refuses
             raise _unreadable(", ".join(names), error) from None
         return _plain(found)
 
     def facts(self, name: str) -> Facts:
         """What the table is. Raises TableError."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         table = self._table(name)
-        added = pa.table(table.get_add_actions(flatten=True))
+        added = _read(table.get_add_actions(flatten=True))
         vectors = [column for column in added.column_names if column.startswith("deletion_vector")]
         return Facts(
             version=table.version(),
@@ -123,14 +122,11 @@ class DeltaFiles:
 
     def changes(self, name: str, predicate: str, *, versions: int) -> list[dict[str, Any]]:
         """The rows of the change data feed that the predicate chooses, of the last versions. Raises TableError."""
-        import pyarrow as pa
 
         table = self._table(name)
         first = max(table.version() - versions, 0)
         try:
-            found: pa.Table = pa.table(
-                table.load_cdf(starting_version=first, predicate=predicate, allow_out_of_range=True).read_all()
-            )
+            found = _read(table.load_cdf(starting_version=first, predicate=predicate, allow_out_of_range=True))
         except Exception as error:  # see `rows`
             raise _unreadable(name, error) from None
         return _plain(found)
@@ -195,9 +191,25 @@ def _alias(name: str) -> str:
     return name.replace(".", "__")
 
 
+def _read(stream: Any) -> pa.Table:
+    """What delta-rs has found. `pa.table` would import pandas to look at it, which takes longer than all queries."""
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_stream(stream).read_all()
+
+
 def _plain(table: pa.Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
+    """The rows. Times are in UTC; pyarrow would import pandas to convert them, too."""
+    import pyarrow as pa
+
+    columns = []
+    for column in table.columns:
+        if pa.types.is_timestamp(column.type):
+            micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64()).to_pylist()
+            columns.append([None if one is None else EPOCH + timedelta(microseconds=one) for one in micros])
+        else:
+            columns.append(column.to_pylist())
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _commit(entry: dict[str, Any], *, at_ms: int) -> Commit:
