@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from connectors.rest import Worker
@@ -40,18 +41,20 @@ class View:
     published: Callable[[], Mapping[str, int]] | None = None
 
 
+def answered(troubles: dict[str, LakehouseError], what: str, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+    """What was asked for; where it does not answer `otherwise`, and the error is in `troubles`, by what it is."""
+    try:
+        return ask()
+    except LakehouseError as error:
+        troubles[what] = error
+        return otherwise
+
+
 def status_of(view: View, *, now: datetime | None = None) -> Status:
     """Everything that can be looked at. What does not answer is a finding, and stops nothing else."""
     at = now or datetime.now(UTC)
     troubles: dict[str, LakehouseError] = {}
-
-    def tried(what: str, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
-        try:
-            return ask()
-        except LakehouseError as error:
-            troubles[what] = error
-            return otherwise
-
+    tried = partial(answered, troubles)
     contracts, worker, kafka, published = view.contracts, view.worker, view.kafka, view.published
     given = view.tables
     is_there = given is not None and tried("tables", lambda: given.exists(warehouse.BATCHES), False)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,9 @@ from lakehouse.errors import TopicMissingError
 from lakehouse.kafka.broker import partitions
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps
+from monitoring.explain import Explanation, explain
+from monitoring.readings import warehouse as seen
+from monitoring.readings.tables import DeltaFiles, SparkTables, Tables
 from silver.order.state import OUTCOMES
 from tests.support.recordings import per_partition, read, write
 
@@ -124,6 +128,46 @@ def test_every_record_read_is_accounted_for(flow: Flow) -> None:
     assert audit.where(f"read != {' + '.join(OUTCOMES)}").count() == 0
     read_by_topic = {row["topic"]: row["n"] for row in audit.groupBy("topic").agg(F.sum("read").alias("n")).collect()}
     assert read_by_topic == dict(flow.sent)
+
+
+def test_with_and_without_spark_the_tables_say_the_same(flow: Flow) -> None:
+    """What status, doctor and explain ask of the tables is of the SQL that Spark and delta-rs share."""
+    now, contracts = datetime.now(UTC), flow.contracts
+    since = now - timedelta(days=1)
+    asked: dict[str, Callable[[Tables], object]] = {
+        "bronze_offsets": seen.bronze_offsets,
+        "pending_for_silver": seen.pending_for_silver,
+        "records": seen.records,
+        "suspended_tables": seen.suspended_tables,
+        "passes": lambda tables: seen.passes(tables, since=since),
+        "quarantine": lambda tables: seen.quarantine(tables, now=now),
+        "undecodable": seen.undecodable,
+        "gates": seen.gates,
+        "last_written": seen.last_written,
+        "behind_of_gold": lambda tables: seen.behind_of_gold(tables, contracts),
+        "freshness": lambda tables: seen.freshness(tables, contracts, since=since),
+        "explain": lambda tables: without_commit_times(explain(tables, contracts, composite_key)),
+    }
+    composite_key = flow.warehouse.read("gold.unified_orders").agg(F.min("composite_key")).collect()[0][0]
+    without, with_spark = DeltaFiles(flow.chosen.address), SparkTables(flow.warehouse)
+    for name, ask in asked.items():
+        said = ask(without)
+        assert ask(with_spark) == said, name
+        assert said or name in {"pending_for_silver", "suspended_tables", "undecodable"}, name
+    for table in TABLES:
+        facts, same = without.facts(table), with_spark.facts(table)
+        assert (facts.version, facts.files, facts.bytes) == (same.version, same.files, same.bytes), table
+        commits = [[replace(one, at=now) for one in tables.commits(table, limit=5)] for tables in (without, with_spark)]
+        assert commits[0] == commits[1], table
+
+
+def without_commit_times(found: Explanation) -> Explanation:
+    """delta-rs takes the time of a commit from the log, Spark that of its file."""
+    versions = {
+        feed: [{name: value for name, value in row.items() if name != "_commit_timestamp"} for row in rows]
+        for feed, rows in found.versions.items()
+    }
+    return replace(found, versions=versions)
 
 
 def test_the_topic_is_gold(flow: Flow) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
+from functools import partial
 
 import typer
 from rich.table import Table
@@ -27,10 +27,8 @@ from monitoring.probe import Probe, arrived, ends_of_unified, written
 from monitoring.readings import warehouse
 from monitoring.readings.running import Running, running_of
 from monitoring.readings.topics import SourceTopics, sources_on, topics_of
-from monitoring.status import View
+from monitoring.status import View, answered
 from monitoring.troubles import TROUBLES
-
-_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,7 @@ def run(chosen: Chosen, connect_url: str | None, *, probing: Probing | None) -> 
 def scene_of(view: View) -> Scene:
     """Everything that the checks look at. What does not answer is in `troubles`, and stops nothing else."""
     troubles: dict[str, LakehouseError] = {}
-
-    def tried(what: str, ask_for: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
-        try:
-            return ask_for()
-        except LakehouseError as error:
-            troubles[what] = error
-            return otherwise
-
+    tried = partial(answered, troubles)
     now, kafka, worker, contracts = datetime.now(UTC), view.kafka, view.worker, view.contracts
     nobody: list[Running] | None = None
     running = tried("connect", lambda: running_of(worker), nobody) if worker is not None else None
