@@ -90,6 +90,7 @@ def test_every_parameter_has_the_value_of_its_target(target: str) -> None:
             "--schemas=bronze=bronze,silver=silver,clean=clean,gold=gold,quality=quality,ops=ops",
             f"--checkpoints=/Volumes/orders_{target}/ops/checkpoints",
             f"--target={target}",
+            "--log-format=json",
             "--wait=60",
             "--bootstrap-servers=broker-1:9092,broker-2:9092",
             "--kafka-config=",

@@ -85,7 +85,11 @@ def test_the_check_names_the_key_whose_last_event_was_changed(
 
 @pytest.mark.whole
 def test_the_whole_demo_passes_and_fails_with_one_changed_value(tmp_path: Path) -> None:
-    assert _run_demo(tmp_path, DATA).returncode == 0
+    done = _run_demo(tmp_path, DATA)
+    assert done.returncode == 0
+    report = tmp_path / "warehouse" / "report.html"
+    assert str(report) in done.stdout
+    assert "gold.unified_orders" in report.read_text(encoding="utf-8")
     changed = tmp_path / "data"
     shutil.copytree(DATA, changed)
     recording = changed / "pg_big_20k.jsonl.gz"
