@@ -17,7 +17,7 @@ from tests.support.wheel import build
 from tools.bundle import ROOT
 from tools.targets import BUNDLE
 
-PACKAGES = ("bronze", "silver", "gold", "connectors", "lakehouse", "cli", "orders_lakehouse")
+PACKAGES = ("bronze", "silver", "gold", "connectors", "lakehouse", "monitoring", "cli", "orders_lakehouse")
 CONTRACTS = (
     "bronze/topics.yaml",
     "silver/tables.yaml",
@@ -122,7 +122,8 @@ def test_the_wheel_leaves_spark_to_databricks(distribution: Distribution) -> Non
     requirements = [Requirement(text) for text in distribution.requires or []]
     always = {each.name for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})}
     extra = {each.name for each in requirements if each.marker and each.marker.evaluate({"extra": "local"})} - always
-    assert extra == {"pyspark", "delta-spark"}
+    # What reads Delta without Spark, too: there the session is at hand.
+    assert extra == {"pyspark", "delta-spark", "deltalake"}
     assert "great-expectations" in always
     assert not {name for name in always if "spark" in name or name == "databricks-connect"}
 
