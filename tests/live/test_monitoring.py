@@ -217,7 +217,8 @@ def test_prometheus_scrapes_it_and_the_board_shows_it(flow: Flow, tmp_path: Path
             asked = query.replace("$source", ".*").replace("$__rate_interval", "1m")
             found = answer(own, asked)
             names = set(re.findall(r"\b(?:lakehouse|pg|debezium|kafka)_\w+", query))
-            assert found or not names <= there or "rate(" in query or ">" in query, query
+            # What compares two scrapes, or shows only what is beyond a limit, may have no answer yet.
+            assert found or not names <= there or re.search(r"rate\(|deriv\(|>", query), query
     finally:
         server.terminate()
         server.wait()
