@@ -34,8 +34,12 @@ LEFT = {"after the commit": 7, "between parts": 3}
 def shop(
     empty_silver: Callable[[], Warehouse], contracts: Contracts, bootstrap_servers: str
 ) -> Iterator[PublishedShop]:
-    """One warehouse and one topic, on which one process after the other dies."""
+    """One warehouse and one topic, on which one process after the other dies. Any of them may be the first."""
     with published_shop(empty_silver(), contracts, bootstrap_servers) as published:
+        # What every second one deletes was there.
+        published.write("mysql_orders", {"order_id": 2, "status": "before all"})
+        published.run("before all")
+        published.publish()
         yield published
 
 
