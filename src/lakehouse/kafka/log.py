@@ -1,8 +1,8 @@
-"""The records of a small topic, one after the other."""
+"""The records of a topic, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ class Record:
     headers: Mapping[str, str]
 
 
-def committed_records(connection: KafkaConnection, topic: str) -> Iterator[Record]:
+def committed_records(connection: KafkaConnection, topic: str) -> Generator[Record, None, None]:
     """Every committed record that is on the topic now, each partition in its order; none of a topic that is not there.
 
     Raises KafkaError when the broker refuses, BrokerGoneError when it does not answer.

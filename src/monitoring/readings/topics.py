@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from lakehouse.contracts.models import Contracts, Source
 from lakehouse.kafka.broker import GROUP_PREFIX, TopicPartitions, client_config, partitions, topic_settings
 from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.log import committed_records
 from lakehouse.kafka.offsets import Ends, Partition, ends, offsets_at_time
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ HEARTBEATS = "__debezium-heartbeat"
 # Kafka has no offsets for markers of transactions and what compaction removed: so many before the end are looked at.
 _BEFORE_END = 5
 _MOST_WAIT_SECONDS = 1.5
-# The unified topic is read from its beginning until an order of every source was seen.
-_MOST_SCAN_SECONDS = 10.0
-OFFSET_BEGINNING = -2
 
 
 @dataclass(frozen=True)
@@ -184,23 +182,14 @@ def reader(connection: KafkaConnection) -> dict[str, Any]:
 
 
 def sources_on(connection: KafkaConnection, contracts: Contracts) -> dict[str, bool]:
-    """By source of gold, whether the unified topic has an order of it. Raises KafkaError, also without the topic."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    topic = contracts.gold.publication.topic
+    """By source of gold, whether the unified topic has an order of it; reads until each has one. Raises KafkaError."""
     found = dict.fromkeys(contracts.gold.sources, False)
-    numbers = partitions(connection).get(topic, ())
-    open_places = set(numbers)
-    with closing(Consumer(reader(connection))) as consumer:
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
-        until = time.monotonic() + _MOST_SCAN_SECONDS
-        while open_places and not all(found.values()) and time.monotonic() < until:
-            for message in consumer.consume(num_messages=5000, timeout=0.2):
-                if message.error() is not None:
-                    open_places.discard(message.partition())
-                elif message.value() is not None:
-                    key = bytes(message.key() or b"")
-                    found |= {name: True for name, one in contracts.gold.sources.items() if _is_of(key, one.prefix)}
+    with closing(committed_records(connection, contracts.gold.publication.topic)) as records:
+        for record in records:
+            if record.value is not None:
+                found |= {name: True for name, one in contracts.gold.sources.items() if _is_of(record.key, one.prefix)}
+            if all(found.values()):
+                break
     return found
 
 
@@ -216,35 +205,19 @@ class Published(NamedTuple):
 
 def published_of(connection: KafkaConnection, contracts: Contracts, composite_key: str) -> list[Published]:
     """The records of an order that the topic still has. Reads all of it. Raises KafkaError."""
-    from confluent_kafka import Consumer, TopicPartition
-
     topic = contracts.gold.publication.topic
     wanted = f'"{composite_key}"'.encode()
-    places = [Partition(topic, number) for number in partitions(connection).get(topic, ())]
-    open_places = {place.number for place, of_place in ends(connection, places).items() if of_place.latest > 0}
-    found = []
-    with closing(Consumer(reader(connection))) as consumer:
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in open_places])
-        while open_places:
-            for message in consumer.consume(num_messages=10_000, timeout=1.0):
-                if message.error() is not None:
-                    open_places.discard(message.partition())
-                elif wanted in bytes(message.key() or b""):
-                    found.append(_published(message))
-    return sorted(found)
-
-
-def _published(message: Message) -> Published:
-    value = message.value()
-    headers: dict[str, Any] = dict(cast("list[tuple[str, Any]]", message.headers() or ()))
-    sequence = headers.get("change_sequence")
-    return Published(
-        str(message.topic()),
-        int(message.partition() or 0),
-        int(message.offset() or 0),
-        None if value is None else bytes(value).decode("utf-8", errors="replace"),
-        None if sequence is None else bytes(sequence).decode(),
-    )
+    return [
+        Published(
+            topic,
+            record.partition,
+            record.offset,
+            None if record.value is None else record.value.decode("utf-8", errors="replace"),
+            record.headers.get("change_sequence"),
+        )
+        for record in committed_records(connection, topic)
+        if wanted in record.key
+    ]
 
 
 def _is_of(key: bytes, prefix: str) -> bool:
