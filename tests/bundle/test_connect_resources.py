@@ -25,6 +25,7 @@ from connectors.variables import (
     variables_of,
 )
 from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts
 from tools.bundle import read_bundle
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +61,7 @@ OF_POSTGRESQL = {
 }
 OF_BINLOG = {
     *("database.server.id", "database.ssl.mode", "database.include.list", "include.schema.changes"),
+    "connect.keep.alive.interval.ms",
     *("schema.history.internal.kafka.topic", "schema.history.internal.kafka.bootstrap.servers"),
     *("bigint.unsigned.handling.mode", "gtid.source.includes", "gtid.source.excludes"),
 }
@@ -192,6 +194,13 @@ def test_every_connector_keeps_nulls_beats_and_snapshots_when_it_must(name: str)
         assert config[f"{side}.converter"] == "org.apache.kafka.connect.json.JsonConverter"
         assert config[f"{side}.converter.schemas.enable"] == "false"
         assert config[f"{side}.converter.replace.null.with.default"] == "false"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("postgres")])
+def test_an_idle_binlog_beats_well_within_the_packaged_limit(name: str, contracts: Contracts) -> None:
+    """Of an idle binlog Debezium writes a heartbeat only when the server sends one: after 0.8 of the keep-alive."""
+    seconds = float(connector(name).config["connect.keep.alive.interval.ms"]) * 0.8 / 1000
+    assert seconds < contracts.thresholds.heartbeat_seconds.warning / 2
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("postgres")])

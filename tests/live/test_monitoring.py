@@ -56,8 +56,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.live]
 
 MONITORING = ROOT / "resources" / "monitoring"
 SECONDS = 90.0
-# A connector sends a heartbeat every ten seconds.
-HEARTBEAT = Limits(warning=18, critical=30)
+# Of an idle binlog a heartbeat comes every 24 seconds (0.8 of connect.keep.alive.interval.ms), of PostgreSQL every ten.
+HEARTBEAT = Limits(warning=40, critical=55)
 OUTBOX = "INSERT INTO outbox_events (aggregatetype, aggregateid, type, payload) VALUES"
 OUTBOX_TOPIC = "outbox.event.postgres.orders"
 
