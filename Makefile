@@ -12,7 +12,7 @@ SET_UP := .venv/.set-up
 DBX := tools/dbx
 DATABRICKS := tools/databricks
 FLINK := benchmarks/flink
-LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/servers.yaml
+LIVE_MANIFESTS := demo/stack/connect.yaml demo/stack/converter.yaml demo/stack/servers.yaml
 MANIFESTS := src/lakehouse/spark/jars.yaml demo/jars.yaml tests/jars.yaml
 DELETED := .venv site tools/dbx/.venv tools/databricks/.venv tools/docs_site/.venv benchmarks/flink/.venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage dist build spark-warehouse metastore_db derby.log
 
@@ -29,7 +29,7 @@ $(SET_UP): uv.lock pyproject.toml tools/setup.sh tools/uv.txt
 demo: setup ## Both databases' recorded changes through the whole pipeline, on a broker of its own
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo
 
-setup-live: setup ## PostgreSQL, MySQL, MariaDB, Kafka Connect, Debezium, Prometheus, Chromium (first time: minutes)
+setup-live: setup ## PostgreSQL, MySQL, MariaDB, Kafka Connect, Debezium, a schema registry, Prometheus, Chromium (first time: minutes)
 	@tools/setup_live.sh
 	@$(BIN)/python -m lakehouse.spark.jars $(LIVE_MANIFESTS)
 

@@ -2,7 +2,7 @@
 
 python -m benchmarks.decode [--records 20000] [--turns 5] [--write-docs]
 
-The orders of `benchmarks.load` in six shapes, each through `silver.decode.arrow.decode_batches` in this process, as
+The orders of `benchmarks.load` in seven shapes, each through `silver.decode.arrow.decode_batches` in this process, as
 Spark's Python workers run it: as it is, where the declared shapes go the fast way, and with the definition alone.
 Prints the fastest turn of each; `--write-docs` writes the table into docs/benchmarks.md.
 """
@@ -13,15 +13,19 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from io import BytesIO
 from itertools import islice
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 from rich.table import Table as Result
 
 from benchmarks.load import TOPICS, Table, contracts_of_load
 from benchmarks.report import add_option, write
 from lakehouse.contracts.models import Feed
+from lakehouse.registered import AVRO, RegisteredSchema
 from lakehouse.steps import wide_console
 from silver.decode import arrow
 
@@ -66,6 +70,8 @@ def shapes(records: int) -> Iterator[tuple[str, Feed, pa.RecordBatch]]:
     outbox = next(feed for feed in feeds if feed.envelope == "outbox" and feed.kind == "postgresql")
     yield "envelope, PostgreSQL", table["postgresql"], batch_of("postgresql", records, enveloped)
     yield "envelope, MySQL", table["mysql"], batch_of("mysql", records, enveloped)
+    in_avro = table["postgresql"].model_copy(update={"schemas": REGISTERED})
+    yield "envelope, Avro of the Confluent wire format", in_avro, batch_of("postgresql", records, avro)
     yield "envelope with its schema", table["postgresql"], batch_of("postgresql", records, with_schema)
     yield "flattened", table["postgresql"], batch_of("postgresql", records, flattened)
     yield "outbox, expanded", outbox, batch_of("postgresql", records, expanded, topic=outbox.topics[0])
@@ -96,6 +102,73 @@ def batch_of(kind: str, records: int, shape: Shape, *, topic: str = "") -> pa.Re
 def enveloped(key: bytes, event: Mapping[str, Any]) -> tuple[bytes, bytes]:
     """As it came."""
     return key, _json(event)
+
+
+def _optional(*kinds: Any) -> Any:
+    return {"type": ["null", *kinds], "default": None}
+
+
+_LONG = _optional("long")
+_TEXT = _optional("string")
+_TIME = _optional({"type": "long", "connect.name": "io.debezium.time.MicroTimestamp", "connect.version": 1})
+_AMOUNT = _optional(
+    {
+        "type": "bytes",
+        "logicalType": "decimal",
+        "precision": 10,
+        "scale": 2,
+        "connect.name": "org.apache.kafka.connect.data.Decimal",
+        "connect.parameters": {"scale": "2", "connect.decimal.precision": "10"},
+    }
+)
+# As Debezium's connector and Connect's Avro converters write it.
+_KEY_SCHEMA = {"type": "record", "name": "Key", "fields": [{"name": "order_id", "type": "long"}]}
+_ROW = {"customer_id": _LONG, "product_id": _LONG, "status": _TEXT, "total_amount": _AMOUNT}
+_ROW |= {"created_at": _TIME, "updated_at": _TIME, "note": _TEXT}
+_VALUE = {
+    "type": "record",
+    "name": "Value",
+    "fields": [{"name": "order_id", "type": "long"}, *({"name": name, **one} for name, one in _ROW.items())],
+}
+_BLOCK = {**dict.fromkeys(("version", "connector", "name"), {"type": "string"}), "ts_ms": {"type": "long"}}
+_BLOCK |= {"snapshot": _TEXT, "db": {"type": "string"}, "sequence": _TEXT, "ts_us": _LONG, "ts_ns": _LONG}
+_BLOCK |= {"schema": {"type": "string"}, "table": {"type": "string"}, "txId": _LONG, "lsn": _LONG, "xmin": _LONG}
+_ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "fields": [
+        {"name": "before", **_optional(_VALUE)},
+        {"name": "after", **_optional("Value")},
+        {
+            "name": "source",
+            "type": {
+                "type": "record",
+                "name": "Source",
+                "fields": [{"name": name, **one} for name, one in _BLOCK.items()],
+            },
+        },
+        {"name": "op", "type": "string"},
+        *({"name": name, **_LONG} for name in ("ts_ms", "ts_us", "ts_ns")),
+    ],
+}
+REGISTERED = {1: RegisteredSchema(AVRO, json.dumps(_KEY_SCHEMA)), 2: RegisteredSchema(AVRO, json.dumps(_ENVELOPE))}
+
+
+def avro(key: bytes, event: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """In the Confluent wire format, as Debezium's connector writes it through Connect's Avro converter."""
+    rows = {name: row and {**row, "total_amount": Decimal(row["total_amount"])} for name, row in _rows(event).items()}
+    return _datum(1, _KEY_SCHEMA, json.loads(key)), _datum(2, _ENVELOPE, {**event, **rows})
+
+
+def _rows(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: event.get(name) for name in ("before", "after")}
+
+
+def _datum(number: int, schema: Any, value: Any) -> bytes:
+    datum = BytesIO()
+    datum.write(b"\0" + number.to_bytes(4, "big"))
+    fastavro.schemaless_writer(datum, schema, value)
+    return datum.getvalue()
 
 
 def with_schema(key: bytes, event: Mapping[str, Any]) -> tuple[bytes, bytes]:

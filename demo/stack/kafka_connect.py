@@ -1,4 +1,4 @@
-"""Kafka Connect in distributed mode, one worker, with Debezium's connectors as its plugins."""
+"""Kafka Connect in distributed mode, one worker, with Debezium's connectors and an Avro converter as its plugins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from connectors.rest import Worker, worker_at
 from demo.processes import HOST, Server, free_ports, last_lines, text_of
-from demo.stack.unpacked import plugin_folders
+from demo.stack.unpacked import converter_jars, plugin_folders
 from lakehouse.errors import ConnectError, InstallationError
 from lakehouse.spark.jars import jar_paths, java, load_manifest
 
@@ -88,10 +88,21 @@ class KafkaConnect:
     def _properties(self) -> str:
         topics = [f"{kind}.storage.topic=connect-{kind}s" for kind in INTERNAL_TOPICS]
         replication = [f"{kind}.storage.replication.factor=1" for kind in INTERNAL_TOPICS]
+        plugins = [*plugin_folders(), self._converter()]
         own = [
             f"bootstrap.servers={self._bootstrap_servers}",
             f"listeners={self.url}",
-            f"plugin.path={','.join(str(folder) for folder in plugin_folders())}",
+            f"plugin.path={','.join(str(folder) for folder in plugins)}",
         ]
         fixed = (HERE / "connect.properties").read_text(encoding="utf-8")
         return "\n".join([fixed, *own, *topics, *replication, ""])
+
+    def _converter(self) -> Path:
+        """The folder of the Avro converter as `plugin.path` wants it: one folder in it, with links to its jars."""
+        folder = self._home / "plugins" / "avro-converter"
+        folder.mkdir(parents=True, exist_ok=True)
+        for jar in converter_jars():
+            link = folder / jar.name
+            if not link.exists():
+                link.symlink_to(jar)
+        return folder.parent

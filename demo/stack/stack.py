@@ -1,4 +1,4 @@
-"""The whole stack: three databases, a broker and Kafka Connect, started together and gone together.
+"""The whole stack: three databases, a broker, a schema registry and Kafka Connect, started together and gone together.
 
 with live_stack() as stack:
     stack.postgresql.execute("CREATE TABLE …")
@@ -18,7 +18,8 @@ from demo.stack.database import Database
 from demo.stack.kafka_connect import KafkaConnect
 from demo.stack.mysql import MariaDB, MySQL
 from demo.stack.postgresql import PostgreSQL
-from demo.stack.unpacked import plugin_folders
+from demo.stack.registry import SchemaRegistry
+from demo.stack.unpacked import plugin_folders, registry_folder
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Stack:
     mysql: MySQL
     mariadb: MariaDB
     bootstrap_servers: str
+    registry: SchemaRegistry
     connect: KafkaConnect
 
     @property
@@ -53,7 +55,7 @@ def live_stack() -> Iterator[Stack]:
         )
         databases: tuple[Database, ...] = (postgresql, mysql, mariadb)
         with ThreadPoolExecutor() as threads:
-            unpacked = threads.submit(plugin_folders)
+            unpacked = threads.submit(_unpack)
             prepared = [threads.submit(database.prepare) for database in databases]
             broker = running.enter_context(restartable_broker(home / "kafka"))
             unpacked.result()
@@ -62,11 +64,20 @@ def live_stack() -> Iterator[Stack]:
         for database in databases:
             running.callback(database.stop)
             database.start()
+        registry = SchemaRegistry(home / "registry")
+        running.callback(registry.stop)
+        registry.start()
         secrets = {database.password_variable: database.replication_password for database in databases}
         connect = KafkaConnect(home / "connect", broker.bootstrap_servers, secrets)
         running.callback(connect.stop)
         connect.start()
         for database in databases:
             database.wait()
+        registry.wait()
         connect.wait()
-        yield Stack(postgresql, mysql, mariadb, broker.bootstrap_servers, connect)
+        yield Stack(postgresql, mysql, mariadb, broker.bootstrap_servers, registry, connect)
+
+
+def _unpack() -> None:
+    plugin_folders()
+    registry_folder()

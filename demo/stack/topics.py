@@ -16,8 +16,24 @@ from lakehouse.kafka.connection import KafkaConnection
 PATIENCE_SECONDS = 120.0
 
 
-def wait_for(bootstrap_servers: str, topic: str, is_it: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Wait until the topic has a change event of which this is true. Raises KafkaError after two minutes."""
+def json_event(value: bytes) -> Mapping[str, Any]:
+    """The change event, with or without a schema around it."""
+    event: Mapping[str, Any] = json.loads(value)
+    payload = event.get("payload")
+    return payload if "schema" in event and isinstance(payload, dict) else event
+
+
+def wait_for(
+    bootstrap_servers: str,
+    topic: str,
+    is_it: Callable[[Mapping[str, Any]], bool],
+    *,
+    event_of: Callable[[bytes], Mapping[str, Any]] = json_event,
+) -> None:
+    """Wait until the topic has a change event of which this is true. `event_of` reads one: JSON, when left out.
+
+    Raises KafkaError after two minutes.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
     config = {**client_config(connection), "group.id": "nobody", "auto.offset.reset": "earliest"}
@@ -37,10 +53,3 @@ def wait_for(bootstrap_servers: str, topic: str, is_it: Callable[[Mapping[str, A
         f"{topic} has not told it within {PATIENCE_SECONDS:.0f} s.",
         remedy="lakehouse connect status says why.",
     )
-
-
-def event_of(value: bytes) -> Mapping[str, Any]:
-    """The change event, with or without a schema around it."""
-    event: Mapping[str, Any] = json.loads(value)
-    payload = event.get("payload")
-    return payload if "schema" in event and isinstance(payload, dict) else event

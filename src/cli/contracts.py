@@ -13,8 +13,6 @@ from rich.table import Table
 
 from cli.options import AsJson, BootstrapServers, ContractsFolder, DryRun, KafkaConfig
 from cli.output import answer
-from cli.proposal.propose import propose
-from cli.proposal.sample import sample
 from lakehouse.config import connection
 from lakehouse.contracts.files import MODELS, SCHEMAS, load_contracts, packaged_text
 from lakehouse.errors import SettingsError
@@ -92,6 +90,8 @@ def init(
 
 
 def _proposed(topic: str, kafka: KafkaConnection) -> Mapping[str, str]:
+    from cli.proposal.propose import propose
+    from cli.proposal.sample import sample
     from lakehouse.kafka.broker import partitions
 
     with Steps(wide_console(stderr=True)).step("sample", f"reading some records of {topic}") as note:

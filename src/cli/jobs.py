@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -11,7 +11,7 @@ from rich import filesize
 
 from bronze import ingest
 from cli.tables.accounts import audit_now
-from gold import build, publish
+from gold import build, publish, upsert
 from gold.unify import UNIFIED
 from lakehouse.batches import batches
 from lakehouse.config import Settings
@@ -123,6 +123,7 @@ def _silver(work: Work) -> Results:
             accepted=work.accepted,
             progress=note.now,
             memories=work.memories,
+            retry_policy=RetryPolicy("silver", note.say),
         )
         audit = batches(work.warehouse, "silver").where(F.col("run") == work.run_id)
         sums = audit.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in COUNTED]).collect()[0].asDict()
@@ -164,7 +165,10 @@ def _gold(work: Work) -> Results:
 
 
 def _publish(work: Work) -> Results:
-    """Gold to the unified topic. Raises GateHeldError at the end when gate 2 blocks a source, from gold or from it."""
+    """Gold to the unified topic, and tables to their upsert topics.
+
+    Raises GateHeldError at the end when gate 2 blocks a source, from gold or from the unified topic.
+    """
     topic = work.contracts.gold.publication.topic
     doing = f"sending {'every order again' if work.republish else 'what changed'} to {topic}"
     with work.steps.step("publish", doing) as note:
@@ -179,13 +183,22 @@ def _publish(work: Work) -> Results:
         note(f"{outcome.sent:,} records sent")
         for source, why in outcome.whole.items():
             note(f"{source} was compared with the topic: {why}")
+        for name, upserted in outcome.upserted.items():
+            note(f"{upserted.sent:,} records sent to {work.contracts.gold.upsert_topics[name].topic}")
+            if upserted.why is not None:
+                note(f"its table was compared with the topic: {upserted.why}")
     if outcome.blocked:
         said = [f"{', '.join(sources)} back from {_BLOCKED_FROM[gate]}" for gate, sources in outcome.blocked.items()]
         raise GateHeldError(
             f"Gate 2 holds {' and '.join(said)}; everything else was published.",
             remedy="See the failed rules: lakehouse quality report. Fix the data or the rule, and run again.",
         )
-    return {"topic": topic, "sent_records": outcome.sent, "compared_whole": outcome.whole}
+    return {
+        "topic": topic,
+        "sent_records": outcome.sent,
+        "compared_whole": outcome.whole,
+        "upsert_topics": {name: asdict(upserted) for name, upserted in outcome.upserted.items()},
+    }
 
 
 # What a gate blocks a source from.
@@ -226,12 +239,16 @@ def _plan_gold(work: Work) -> Results:
 def _plan_publish(work: Work) -> Results:
     topic = work.contracts.gold.publication.topic
     with work.steps.step("publish", "looking for what is new in gold") as note:
-        if not work.warehouse.exists(UNIFIED):
+        pending = None
+        if work.warehouse.exists(UNIFIED):
+            pending = publish.pending(work.warehouse, work.settings, work.contracts, republish=work.republish)
+            note(f"{pending:,} records would go to {topic}; nothing was sent")
+        else:
             note(f"{UNIFIED} is not there yet; nothing was sent")
-            return {"topic": topic, "pending_records": None}
-        pending = publish.pending(work.warehouse, work.settings, work.contracts, republish=work.republish)
-        note(f"{pending:,} records would go to {topic}; nothing was sent")
-    return {"topic": topic, "pending_records": pending}
+        more = upsert.pending(work.warehouse, work.settings, work.contracts, republish=work.republish)
+        for name, count in more.items():
+            note(f"{count:,} records would go to {work.contracts.gold.upsert_topics[name].topic}; nothing was sent")
+    return {"topic": topic, "pending_records": pending, "pending_in_upsert_topics": more}
 
 
 def _bronze_rows(work: Work) -> dict[str, int]:

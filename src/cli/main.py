@@ -155,7 +155,9 @@ def publish(
 ) -> None:
     """Send every change of gold since the last publication to the unified topic.
 
-    With --republish every order is sent once more, and a delete for every key that the topic has and gold has not: for
+    Then every upsert topic of gold/tables.yaml is brought up to its table.
+
+    With --republish every row is sent once more, and a delete for every key that a topic has and its table has not: for
     readers that have lost something. The topic is not deleted, and what it has stays readable meanwhile.
 
     Exits with 3, after publishing, when gate 2 blocks a source, from gold or from the topic.

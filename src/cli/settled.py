@@ -79,8 +79,8 @@ def ends_of_bronze(settings: Settings, contracts: Contracts, *, known: TopicPart
 
 def ends_of_publish(settings: Settings, contracts: Contracts, *, known: TopicPartitions) -> dict[str, int]:
     """Those that publish writes to: nobody else does, so only that they are the same topics matters."""
-    publication = contracts.gold.publication
-    written = [topic for topic in (publication.topic, publication.progress_topic) if topic in known]
+    topics = (contracts.gold.publication, *contracts.gold.upsert_topics.values())
+    written = [name for topic in topics for name in (topic.topic, topic.progress_topic) if name in known]
     return {f"{topic}//{topic_id}": 0 for topic, topic_id in topic_ids(settings.kafka(), written).items()}
 
 

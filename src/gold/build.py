@@ -45,7 +45,6 @@ from gold.unify import (
     highest_feed_that_knows,
     order_columns,
     orders_of_feed,
-    unified,
     with_fulfillment,
     with_source,
 )
@@ -53,6 +52,7 @@ from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.consumed import Consumed, ConsumedVersions, Version, current
 from lakehouse.contracts.models import Contracts, GoldSource, GoldTables
+from lakehouse.contracts.published import unified_columns
 from lakehouse.quality.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
 from lakehouse.spark.materialized import materialized, materialized_or_fetched, merge_source
 from lakehouse.spark.sizing import prepared_for, rows_in, rows_to_search
@@ -352,7 +352,7 @@ def sources_with_news(
 
 def unified_table(tables: GoldTables) -> TableSpec:
     """`gold.unified_orders`, with the columns of the contract and those that gold adds."""
-    declared = ", ".join(f"{name} {type_name}" for name, type_name in unified(tables).items())
+    declared = ", ".join(f"{name} {type_name}" for name, type_name in unified_columns(tables).items())
     return TableSpec(name=UNIFIED, columns=declared, properties=UPSERTED)
 
 

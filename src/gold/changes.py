@@ -7,7 +7,7 @@ set of columns end it. Then it has to be known before anything is built on it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from gold.formats import AT_VERSION, IS_GONE
 from lakehouse.consumed import Version
 from lakehouse.spark.materialized import fetched, materialized, materialized_or_fetched
 from lakehouse.spark.sizing import MOST_FETCHED, broadcast
@@ -181,24 +182,27 @@ def together(parts: Collection[Keys | None]) -> Keys | None:
     return Keys(broadcast(rows, count), count, (min(ends), max(ends)) if is_range else None)
 
 
-def net_changes(feed: DataFrame, *, columns: Collection[str]) -> DataFrame:
-    """Each key whose row is another one after the feed than before it: gold's `columns`, `is_deleted` and `version`.
+def net_changes(
+    feed: DataFrame, *, keys: Sequence[str], columns: Collection[str], is_deleted: Column | None = None
+) -> DataFrame:
+    """Each key whose row is another one after the feed than before it: the `columns`, IS_GONE and AT_VERSION.
 
-    `version` is that of its last commit. A key that is at the end as it was in the beginning is left out. A commit can
-    have a key twice, as its row before and after: when it rewrote the whole table, as "delete" and "insert".
+    AT_VERSION is the version of its last commit. A key that is at the end as it was in the beginning is left out. A
+    commit can have a key twice, as its row before and after: when it rewrote the whole table, as "delete" and "insert".
+    `columns` have the `keys`. `is_deleted`: of a table that keeps deleted rows, whether a row is one.
     """
     is_after = F.col("_change_type").isin("insert", "update_postimage")
-    told = feed.withColumn("is_after", is_after)
-    in_order = F.struct("_commit_version", F.col("is_after").cast("int"))
-    row = F.struct(*columns, "is_after", "_commit_version")
-    ends = told.groupBy("composite_key").agg(
-        F.min_by(row, in_order).alias("first"), F.max_by(row, in_order).alias("last")
-    )
-    was_there, is_there = ~F.col("first.is_after"), F.col("last.is_after")
-    same = reduce(and_, [F.col(f"first.{name}").eqNullSafe(F.col(f"last.{name}")) for name in columns])
+    is_live = F.lit(True) if is_deleted is None else ~is_deleted
+    marked = feed.withColumns({"_is_after": is_after, "_is_live": is_live})
+    in_order = F.struct("_commit_version", F.col("_is_after").cast("int"))
+    row = F.struct(*columns, "_is_after", "_is_live", "_commit_version")
+    ends = marked.groupBy(*keys).agg(F.min_by(row, in_order).alias("_first"), F.max_by(row, in_order).alias("_last"))
+    was_there = ~F.col("_first._is_after") & F.col("_first._is_live")
+    is_there = F.col("_last._is_after") & F.col("_last._is_live")
+    same = reduce(and_, [F.col(f"_first.{name}").eqNullSafe(F.col(f"_last.{name}")) for name in columns])
     is_changed = F.when(was_there & is_there, ~same).otherwise(was_there | is_there)
     return ends.where(is_changed).select(
-        *[f"last.{name}" for name in columns],
-        (~is_there).alias("is_deleted"),
-        F.col("last._commit_version").alias("version"),
+        *[f"_last.{name}" for name in columns],
+        (~is_there).alias(IS_GONE),
+        F.col("_last._commit_version").alias(AT_VERSION),
     )

@@ -1,4 +1,4 @@
-"""The topic compared with gold: is the last value of every key what its readers should have?"""
+"""A topic compared with its table: is the last value of every key what its readers should have?"""
 
 from __future__ import annotations
 
@@ -11,35 +11,33 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from gold.changes import kept_changes
+from gold.differences import beside, last_values
+from gold.formats import shown_key
 from gold.gate import OTHERS
+from gold.position import SourcePosition, position_and_id
 from gold.unify import UNIFIED
-from gold.unpublished import (
-    SourcePosition,
-    beside,
-    composite_key_of,
-    of_sources,
-    publish_position,
-    records_of,
-    topic_of_sources,
-)
+from gold.unpublished import composite_key_of, orders_at, publish_position, topic_of_sources
+from gold.upsert import rows_at, upsert_of
 from lakehouse.config import Settings
+from lakehouse.consumed import last_version
 from lakehouse.contracts.models import Contracts
 from lakehouse.kafka.spark import source_errors
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 MOST_KEYS_NAMED = 20
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many orders the topic should have, and how many keys are not as they should be: the first are named.
+    """How many rows the topic should have, and how many keys are not as they should be: the first are named.
 
-    None is named where the key is sensitive. `unpublished`: the sources that were not compared, and why.
-    `behind`: by how many commits of gold the publication is behind.
+    None is named where the key is sensitive. `unpublished`: the sources that were not compared, and why; of an upsert
+    topic its table. `behind`: by how many commits of the table the publication is behind. `table`: what sentences call
+    it.
     """
 
     topic: str
@@ -48,6 +46,7 @@ class Comparison:
     keys: tuple[str, ...]
     unpublished: Mapping[str, str]
     behind: int
+    table: str = "gold"
 
 
 def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> Comparison:
@@ -61,7 +60,7 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
     unpublished, by_version = {}, dict[int, list[str]]()
     for name in (*contracts.gold.sources, OTHERS):
         place = position.places.get(name)
-        why = _unpublished(place, shape=shape, created_ms=created_ms)
+        why = _unpublished(place, shape=shape, created_ms=created_ms, table="gold")
         if place is None or why is not None:
             unpublished[name] = why or ""
         else:
@@ -69,7 +68,7 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
     with ExitStack() as stack, source_errors(connection, job="verify"):
         orders: list[DataFrame] = []
         for version, names in list(by_version.items()):
-            kept = stack.enter_context(kept_changes(partial(_orders, warehouse, contracts, version, names)))
+            kept = stack.enter_context(kept_changes(partial(_orders, warehouse, contracts, names, version)))
             if kept is None:
                 gone = f"version {version} of gold, which the topic has, is not kept any more"
                 unpublished.update(dict.fromkeys(names, gone))
@@ -77,36 +76,63 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
             else:
                 orders.append(kept.rows)
         sources = [name for names in by_version.values() for name in names]
-        found = _differing(warehouse, settings, contracts, orders, sources) if sources else (0, 0, ())
+        found = _compared_orders(warehouse, settings, contracts, orders, sources) if sources else (0, 0, ())
     unpublished.pop(OTHERS, None)
     behind = max((now - version for version in by_version), default=0)
     return Comparison(contracts.gold.publication.topic, *found, unpublished, behind)
 
 
-def _unpublished(place: SourcePosition | None, *, shape: str, created_ms: int) -> str | None:
+def compare_upsert(warehouse: Warehouse, settings: Settings, contracts: Contracts, name: str) -> Comparison:
+    """Compare the upsert topic of this name with its table as it was when it was last published. Changes nothing.
+
+    Raises TableError when there is no such table, KafkaError when the broker refuses.
+    """
+    connection, upsert = settings.kafka(), upsert_of(contracts, name)
+    topic, table = upsert.topic.topic, upsert.table.name
+    now = last_version(warehouse, table)
+    position, topic_id = position_and_id(connection, upsert.topic)
+    place = position.places.get(table)
+    why = _unpublished(place, shape=upsert.shape(topic_id), created_ms=now.created_ms, table=table)
+    if place is None or why is not None:
+        return Comparison(topic, 0, 0, (), {table: why or ""}, 0, table)
+    rows = partial(rows_at, warehouse, upsert, place.version)
+    with kept_changes(lambda: rows().select("key", "value")) as kept, source_errors(connection, job="verify"):
+        if kept is None:
+            gone = f"its version {place.version}, which the topic has, is not kept any more"
+            return Comparison(topic, 0, 0, (), {table: gone}, now.number - place.version, table)
+        there = last_values(warehouse, connection, topic)
+        shown = None if upsert.table.has_sensitive_key else shown_key(F.col("key"))
+        found = _differing(kept.rows, there, shown=shown)
+    return Comparison(topic, *found, {}, now.number - place.version, table)
+
+
+def _unpublished(place: SourcePosition | None, *, shape: str, created_ms: int, table: str) -> str | None:
     if place is None:
         return "it was not published yet"
     if place.shape != shape:
         return "the topic was created again since it was published, or its format or columns are others"
-    return "gold was rebuilt since it was published" if place.created_ms != created_ms else None
+    return f"{table} was rebuilt since it was published" if place.created_ms != created_ms else None
 
 
-def _orders(warehouse: Warehouse, contracts: Contracts, version: int, sources: list[str]) -> DataFrame:
+def _orders(warehouse: Warehouse, contracts: Contracts, sources: list[str], version: int) -> DataFrame:
     """The records that the topic should have of these sources at a version of gold: `key`, `value`."""
-    gold = warehouse.read(UNIFIED, version=version).where(of_sources(contracts, sources))
-    states = gold.withColumns({"is_deleted": F.lit(False), "version": F.lit(version)})
-    return records_of(states, contracts, generation=0).select("key", "value")
+    return orders_at(warehouse, contracts, sources, version).select("key", "value")
 
 
-def _differing(
+def _compared_orders(
     warehouse: Warehouse, settings: Settings, contracts: Contracts, orders: list[DataFrame], sources: list[str]
 ) -> tuple[int, int, tuple[str, ...]]:
-    """How many orders there should be, how many keys are not so, and the first of those."""
     expected = reduce(lambda left, right: left.unionByName(right), orders)
     there = topic_of_sources(warehouse, settings.kafka(), contracts, sources)
+    named = F.coalesce(composite_key_of(F.col("key")), F.lit("(not a key of ours)"))
+    return _differing(expected, there, shown=None if "composite_key" in contracts.sensitive_in_gold else named)
+
+
+def _differing(expected: DataFrame, there: DataFrame, *, shown: Column | None) -> tuple[int, int, tuple[str, ...]]:
+    """How many rows there should be, how many keys are not so, and the first of those as they are `shown`."""
     with materialized(beside(expected, there).select("key", "is_expected", "is_same")) as both:
         wrong = both.where(~F.col("is_same"))
-        names = wrong.select(F.coalesce(composite_key_of(F.col("key")), F.lit("(not a key of ours)")).alias("key"))
-        is_sensitive = "composite_key" in contracts.sensitive_in_gold
-        shown = [] if is_sensitive else names.orderBy("key").limit(MOST_KEYS_NAMED).collect()
-        return both.where("is_expected").count(), wrong.count(), tuple(row["key"] for row in shown)
+        first = (
+            [] if shown is None else wrong.select(shown.alias("key")).orderBy("key").limit(MOST_KEYS_NAMED).collect()
+        )
+        return both.where("is_expected").count(), wrong.count(), tuple(row["key"] for row in first)

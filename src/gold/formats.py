@@ -1,22 +1,27 @@
-"""The records of the BigQuery-bound topic, in the format that the contract says: flat JSON, or JSON with its schema.
+"""The records of a compacted topic, in the format that the contract says: flat JSON, or JSON with its schema.
 
-Key `composite_key`; value the order, null for a deleted order; headers `change_type` and `change_sequence`. The
-sequence is BigQuery's `_CHANGE_SEQUENCE_NUMBER`: 1 to 4 sections of 1 to 16 hex digits, compared section by section
-(BigQuery documentation, "Stream table updates with change data capture"). `connect-json` is what Kafka Connect's
-JsonConverter reads with `schemas.enable`: key and value are structs, every field of the value is optional, and the
-schema is the same text in every record.
+The key is that of the row, the value the row, null for one that is deleted or gone; headers `change_type` and
+`change_sequence`. The sequence is BigQuery's `_CHANGE_SEQUENCE_NUMBER`: 1 to 4 sections of 1 to 16 hex digits, compared
+section by section (BigQuery documentation, "Stream table updates with change data capture"). `connect-json` is what
+Kafka Connect's JsonConverter reads with `schemas.enable`: key and value are structs, every field of the value is
+optional, and the schema is the same text in every record.
+
+A format is a function for the key and one for the value, in `_KEYS` and `_VALUES`: of fields, each with its column, it
+makes one column of text or bytes. Keys that are equal have the same bytes, every time.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import PublicationFormat
+from lakehouse.contracts.published import Field
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,14 +31,27 @@ if TYPE_CHECKING:
 JSON_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC", "ignoreNullFields": "false"}
 
 
-def flat_key() -> Column:
-    """`{"composite_key":"PG-1001"}`."""
-    return F.to_json(F.struct("composite_key"))
+# What `records` adds to rows of a table, whose own columns may have any name.
+IS_GONE, AT_VERSION = "_is_gone", "_at_version"
 
 
-def flat_value(columns: Mapping[str, str]) -> Column:
-    """The columns as one JSON object, in their order."""
-    return F.to_json(F.struct(*columns), JSON_OPTIONS)
+@dataclass(frozen=True)
+class RecordShape:
+    """What the records of a topic are: their format, and the fields of key and value."""
+
+    record_format: PublicationFormat
+    keys: tuple[Field, ...]
+    values: tuple[Field, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that key and value are made of, each once."""
+        return tuple(dict.fromkeys(field.column for field in (*self.keys, *self.values)))
+
+
+def flat(fields: Sequence[Field]) -> Column:
+    """The fields as one JSON object, in their order: `{"composite_key":"PG-1001"}`."""
+    return F.to_json(F.struct(*[F.col(field.column).alias(field.name) for field in fields]), JSON_OPTIONS)
 
 
 # A TIMESTAMP is an instant, so it is a text with a zone. As a number, MicroTimestamp, it would be a time without one,
@@ -54,18 +72,11 @@ _TYPES: Mapping[str, Mapping[str, Any]] = {
 _DIGITS_OF_BIGINT = 18
 
 
-def connect_key() -> Column:
-    """A struct with the one field `composite_key`, which is required."""
-    schema = {"type": "string", "optional": False, "field": "composite_key"}
-    return _with_schema([schema], F.struct("composite_key"))
-
-
-def connect_value(columns: Mapping[str, str]) -> Column:
-    """A struct with the columns (name, Spark SQL type) in their order. Raises ValueError for a type it cannot carry."""
-    schemas = [{**_type(sql_type), "optional": True, "field": name} for name, sql_type in columns.items()]
-    return _with_schema(
-        schemas, F.struct(*[_payload(name, sql_type).alias(name) for name, sql_type in columns.items()])
-    )
+def connect(fields: Sequence[Field]) -> Column:
+    """A struct with the fields in their order, and its schema. Raises ValueError for a type it cannot carry."""
+    schemas = [{**_type(field.sql_type), "optional": field.optional, "field": field.name} for field in fields]
+    payload = F.struct(*[_payload(field.column, field.sql_type).alias(field.name) for field in fields])
+    return _with_schema(schemas, payload)
 
 
 def _with_schema(fields: list[dict[str, Any]], payload: Column) -> Column:
@@ -133,30 +144,35 @@ def _hex(whole: Column, *, bits: int) -> Column:
     return F.lpad(F.hex(whole), bits // 4, "0")
 
 
-_KEYS: Mapping[PublicationFormat, Callable[[], Column]] = {
-    "json": flat_key,
-    "connect-json": connect_key,
+_KEYS: Mapping[PublicationFormat, Callable[[Sequence[Field]], Column]] = {
+    "json": flat,
+    "connect-json": connect,
 }
-_VALUES: Mapping[PublicationFormat, Callable[[Mapping[str, str]], Column]] = {
-    "json": flat_value,
-    "connect-json": connect_value,
+_VALUES: Mapping[PublicationFormat, Callable[[Sequence[Field]], Column]] = {
+    "json": flat,
+    "connect-json": connect,
 }
 
 
-def records(
-    states: DataFrame, *, columns: Mapping[str, str], generation: int, record_format: PublicationFormat
-) -> DataFrame:
-    """`key`, `value` (NULL: deleted), `change_type`, `change_sequence`: one record a key.
+def records(states: DataFrame, *, shape: RecordShape, generation: int) -> DataFrame:
+    """`key`, `value` (NULL: deleted) as bytes, `change_type`, `change_sequence`: one record for each of the `states`.
 
-    `columns` are the fields of the value with their Spark types. `generation` grows with every rebuilt gold table, so a
+    These have the columns of the shape, IS_GONE and AT_VERSION. `generation` grows with every rebuilt table, so a
     sequence never goes back.
     """
+    is_gone = F.col(IS_GONE)
     return states.select(
-        _KEYS[record_format]().alias("key"),
-        F.when(~F.col("is_deleted"), _VALUES[record_format](columns)).alias("value"),
-        F.when(F.col("is_deleted"), "DELETE").otherwise("UPSERT").alias("change_type"),
-        change_sequence(F.lit(generation), F.col("version")).alias("change_sequence"),
+        _KEYS[shape.record_format](shape.keys).cast("binary").alias("key"),
+        F.when(~is_gone, _VALUES[shape.record_format](shape.values)).cast("binary").alias("value"),
+        F.when(is_gone, "DELETE").otherwise("UPSERT").alias("change_type"),
+        change_sequence(F.lit(generation), F.col(AT_VERSION)).alias("change_sequence"),
     )
+
+
+def shown_key(key: Column) -> Column:
+    """The key of a record as text for people: JSON, without its schema."""
+    text = key.cast("string")
+    return F.coalesce(F.get_json_object(text, "$.payload"), text)
 
 
 def change_sequence(generation: Column, version: Column) -> Column:

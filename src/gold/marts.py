@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from gold.changes import Kept, kept_changes
-from gold.unify import UNIFIED, unified
+from gold.unify import UNIFIED
 from lakehouse.consumed import ConsumedVersions, Version
-from lakehouse.contracts.column_types import DecimalType
 from lakehouse.contracts.models import Contracts, GoldTables, Mart
+from lakehouse.contracts.published import group_columns, mart_columns
 from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-MOST_DIGITS = 38
-# A sum of so many more digits than its numbers holds ten billion of them (Spark's own rule for DECIMAL).
-MORE_DIGITS = 10
 
 
 def refresh(
@@ -86,22 +82,8 @@ def _refresh(
 
 def mart_table(tables: GoldTables, name: str, mart: Mart) -> TableSpec:
     """The mart's table `gold.<name>`: its group columns, then the count and the sums."""
-    types = {**unified(tables), "day": "DATE"}
-    columns = {column: types[column] for column in group_columns(mart)}
-    columns[mart.count] = "BIGINT"
-    for column, summed in mart.sums.items():
-        declared = tables.columns[summed]
-        if isinstance(declared, DecimalType):
-            columns[column] = f"DECIMAL({min(declared.precision + MORE_DIGITS, MOST_DIGITS)},{declared.scale})"
-        else:
-            columns[column] = "BIGINT"
-    declared_columns = ", ".join(f"{column} {type_name}" for column, type_name in columns.items())
+    declared_columns = ", ".join(f"{column} {type_name}" for column, type_name in mart_columns(tables, mart).items())
     return TableSpec(name=f"gold.{name}", columns=declared_columns, properties=UPSERTED)
-
-
-def group_columns(mart: Mart) -> tuple[str, ...]:
-    """The columns that identify a group; NULL is a value of them."""
-    return (*(("day",) if mart.day else ()), *mart.by)
 
 
 def groups(orders: DataFrame, *, mart: Mart) -> DataFrame:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold.unify import UNIFIED, compared, unified
+from gold.unify import UNIFIED, compared
 from lakehouse.contracts.models import GoldTables
+from lakehouse.contracts.published import unified_columns
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import TableSpec, Warehouse
 
@@ -28,7 +29,7 @@ def merge_orders(table: DeltaTable, orders: DataFrame, *, tables: GoldTables, de
     `delete_beyond`: which of gold's other rows (`target`) have to go; none of them when it is None.
     """
     differs = " OR ".join(f"NOT (target.{column} <=> orders.{column})" for column in compared(tables))
-    values: dict[str, str | Column] = {column: f"orders.{column}" for column in unified(tables)}
+    values: dict[str, str | Column] = {column: f"orders.{column}" for column in unified_columns(tables)}
     values["processed_at"] = "current_timestamp()"
     merge = (
         table.alias("target")

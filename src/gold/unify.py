@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Fulfillment, GoldSource, GoldTables
+from lakehouse.contracts.published import unified_columns
 from lakehouse.spark.sizing import broadcast
 
 if TYPE_CHECKING:
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
 
 
 UNIFIED = "gold.unified_orders"
-_ADDED = {
-    "source_database": "STRING",
-    "fulfillment_status": "STRING",
-    "composite_key": "STRING",
-    "processed_at": "TIMESTAMP",
-}
 
 
 def order_columns(tables: GoldTables) -> Mapping[str, str]:
@@ -29,14 +24,9 @@ def order_columns(tables: GoldTables) -> Mapping[str, str]:
     return {name: declared.ddl for name, declared in tables.columns.items()}
 
 
-def unified(tables: GoldTables) -> Mapping[str, str]:
-    """Every column of gold with its Spark type, in the table's order."""
-    return {**order_columns(tables), **_ADDED}
-
-
 def compared(tables: GoldTables) -> tuple[str, ...]:
     """What a change of an order is: any of these, not the time of the refresh; the keys never change."""
-    return tuple(name for name in unified(tables) if name not in {tables.key, "composite_key", "processed_at"})
+    return tuple(name for name in unified_columns(tables) if name not in {tables.key, "composite_key", "processed_at"})
 
 
 def with_fulfillment(orders: DataFrame, rule: Fulfillment | None) -> DataFrame:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.connection import KafkaConnection, load_connection
+from lakehouse.kafka.registry import SchemaRegistry
 from lakehouse.spark.tables import SCHEMAS, Address
 
 TARGETS = ("local", "dev", "staging", "prod")
@@ -41,6 +42,10 @@ class Settings:
         return connection(
             bootstrap_servers=self.bootstrap_servers, kafka_config=self.kafka_config, secret_scope=self.secret_scope
         )
+
+    def schema_registry(self) -> SchemaRegistry | None:
+        """How the schema registry is reached; None where the file names none. Raises SettingsError for mistakes."""
+        return None if self.kafka_config is None else self.kafka().schema_registry
 
 
 def connection(

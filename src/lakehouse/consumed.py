@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -37,6 +39,18 @@ def current(warehouse: Warehouse, table: str) -> Version:
     """The table's last commit."""
     created_ms, size_in_bytes = warehouse.created_and_size(table)
     return Version(table, created_ms, warehouse.version(table), size_in_bytes)
+
+
+def last_version(warehouse: Warehouse, table: str) -> Version:
+    """The table's last commit, without its size: by Delta's log alone, without a job, where Delta's Java is here."""
+    spark = warehouse.spark
+    if warehouse.in_catalog or not hasattr(spark, "_jsparkSession") or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return current(warehouse, table)
+    jvm: Any = spark._jvm
+    nothing = jvm.scala.Option.empty()
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, warehouse.path(table))
+    snapshot = log.update(False, nothing, nothing)
+    return Version(table, int(snapshot.metadata().createdTime().get()), int(snapshot.version()))
 
 
 class Consumed:

@@ -94,6 +94,18 @@ class RetentionGapError(KafkaError):
     """Records between the last one read and the first one still kept are gone from the broker."""
 
 
+class RegistryError(KafkaError):
+    """The schema registry refuses, or what answers is none."""
+
+
+class RegistryGoneError(RegistryError):
+    """The schema registry at `servers` does not answer: it may be back soon, and to try again is of use."""
+
+    def __init__(self, what: str, *, servers: str, remedy: str) -> None:
+        super().__init__(what, remedy=remedy)
+        self.servers = servers
+
+
 class ConnectError(LakehouseError):
     """Kafka Connect refuses, or one of its connectors has failed."""
 

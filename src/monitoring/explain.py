@@ -16,8 +16,10 @@ from typing import Any
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.errors import SettingsError, TableError
 from lakehouse.quality.masking import MASK
+from lakehouse.registered import RegisteredSchema
 from monitoring.readings.tables import Tables
 from monitoring.readings.warehouse import OF_THIS_SILVER
+from silver.decode.avro import keys_of
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record
 from silver.order.fold import Folded, PlacedEvent, fold
@@ -112,18 +114,20 @@ def _events(tables: Tables, feed: Feed, number: int) -> Iterator[Explained]:
     bronze = f"bronze.{feed.source}_events"
     if not tables.exists(bronze):
         raise TableError(f"There is no {bronze} yet.", remedy="Run `lakehouse run` first.")
+    registered = _schemas(tables)
+    in_avro = "".join(f" OR b.key = X'{key.hex()}'" for key in keys_of(number, registered or {}))
     # A key is JSON, with or without a schema, or text: the number stands in it by itself.
     records = tables.rows(f"""
         SELECT b.topic, coalesce(b._topic_id, '') AS topic_id, b.partition, b.offset, b.timestamp, b.key, b.value,
             b.headers
         FROM {{{bronze}}} AS b
-        WHERE regexp_like(try_cast(b.key AS STRING), '(^|[^0-9]){number}([^0-9]|$)')
+        WHERE regexp_like(try_cast(b.key AS STRING), '(^|[^0-9]){number}([^0-9]|$)'){in_avro}
     """)
     own = sorted(
         (one for one in records if feed.has_topic(one["topic"])), key=lambda one: (one["timestamp"], one["offset"])
     )
     entries = _entries(tables, feed, own)
-    decode = Explaining(feed)
+    decode = Explaining(feed.model_copy(update={"schemas": registered}))
     known, cutoffs, is_pending = _known(tables, feed)
     read: list[tuple[dict[str, Any], Event]] = []
     for record in own:
@@ -159,6 +163,14 @@ def _events(tables: Tables, feed: Feed, number: int) -> Iterator[Explained]:
             why,
             {**_shown(values, feed.sensitive_columns)},
         )
+
+
+def _schemas(tables: Tables) -> dict[int, RegisteredSchema] | None:
+    """The schemas of the registry that silver has needed."""
+    if not tables.exists("ops.schemas"):
+        return None
+    rows = tables.rows("SELECT s.id, s.kind, s.schema FROM {ops.schemas} AS s")
+    return {row["id"]: RegisteredSchema(row["kind"], row["schema"]) for row in rows}
 
 
 def _at(record: Mapping[str, Any]) -> tuple[Any, ...]:

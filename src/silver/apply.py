@@ -23,6 +23,7 @@ from lakehouse.failures import (
     storage_errors,
     stream_stopped,
 )
+from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.quality.results import RESULTS, Result, result_rows
 from lakehouse.spark.materialized import MATERIALIZED_ROWS, in_batch
 from lakehouse.spark.session import let_java_forget
@@ -35,6 +36,7 @@ from silver.batch.merge import silver_table
 from silver.gate import require_rules
 from silver.micro_batch import SilverJob, apply_batch, resume
 from silver.quarantine import QUARANTINE
+from silver.schemas import schemas
 from silver.views import ensure_views
 
 if TYPE_CHECKING:
@@ -52,25 +54,28 @@ def run(
     accepted: Collection[str] = (),
     progress: Note | None = None,
     memories: dict[str, Memory] | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> None:
     """Bring silver up to date with bronze, and end.
 
-    A source that fails does not keep the others from being applied; its error is raised at the end. `accepted`: tables
+    A source that fails does not keep the others from being applied; its error is raised at the end. A schema registry
+    that does not answer is waited for as `retry_policy` says. `accepted`: tables
     whose rejects go to quarantine, however many they are. `memories`: of each source, for a process that runs again
     under the same lease. Raises TableError when a source has no bronze table yet, ContractError when a rule cannot be
-    compiled, FeedSuspendedError when tables are suspended.
+    compiled, FeedSuspendedError when tables are suspended, RegistryError when a schema that is needed is not to be had.
     """
     warehouse = settings.address.opened(spark)
     known = {source: Memory() for source in contracts.topics.sources} if memories is None else memories
     require_rules(spark, contracts)
     ensure_tables(warehouse, contracts)
     join_files(warehouse)
+    of_registry = schemas(warehouse, settings.schema_registry())
 
     places = (warehouse.location, warehouse.checkpoints)
 
     def start(source: str) -> StreamingQuery:
         memory = known.setdefault(source, Memory())
-        job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory)
+        job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory, of_registry)
         with storage_errors(job=f"silver: {source}", places=places):
             _catch_up(warehouse, job)
             return _start(warehouse, job)
@@ -82,7 +87,9 @@ def run(
         return known or stream_stopped(error, job=name, remedy=_RUN_AGAIN)
 
     try:
-        run_until_done(contracts.topics.sources, start=start, explain=explain, progress=progress)
+        run_until_done(
+            contracts.topics.sources, start=start, explain=explain, retry_policy=retry_policy, progress=progress
+        )
     finally:
         _store_rule_results(warehouse, contracts, run_id)
     _raise_if_stopped(warehouse, contracts, known)

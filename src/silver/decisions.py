@@ -34,6 +34,7 @@ from silver.micro_batch import SilverJob
 from silver.order.runs import TopicPartition
 from silver.order.state import OUTCOMES, moved_row, segment_rows, writer_of
 from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_pending
+from silver.schemas import Schemas, learn_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -81,11 +82,14 @@ def ask(warehouse: Warehouse, request: Request, *, chosen: Column) -> None:
     )
 
 
-def judged_again(warehouse: Warehouse, contracts: Contracts, chosen: DataFrame, state: str) -> dict[str, Counter[str]]:
+def judged_again(
+    warehouse: Warehouse, contracts: Contracts, chosen: DataFrame, state: str, *, known: Schemas
+) -> dict[str, Counter[str]]:
     """Of every table, how many of the chosen entries would `pass` gate 1 now, and how many would `fail`."""
     found: dict[str, Counter[str]] = {}
+    learn_of(warehouse, as_bronze(chosen), known)
     for row in chosen.select("feed").distinct().collect():
-        feed = contracts.feeds[row["feed"]]
+        feed = contracts.feeds[row["feed"]].model_copy(update={"schemas": known.known})
         of_feed = chosen.where(F.col("feed") == feed.name)
         decisions = of_feed.select(*OF_RECORD, F.lit(state).alias("decision"))
         told = judged_of_feed(as_bronze(of_feed), feed, contracts.silver_gate.rules(feed.name), decisions=decisions)
@@ -140,6 +144,7 @@ def _read_again(
     known = read_state(warehouse, job.source, checkpoint=asked.checkpoint, writer=_writer(feed, asked))
     bronze = warehouse.read(f"bronze.{job.source}_events").withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
     rows = bronze.join(F.broadcast(wanted), on=OF_RECORD, how="left_semi").drop("topic_id")
+    learn_of(warehouse, rows, job.schemas)
     decisions = decided_or_pending(warehouse.read(QUARANTINE.name), feed, asked=asked.request)
     records = stack.enter_context(materialized(judged_of_feed(rows, feed, rules, decisions=decisions)))
     batch = FeedBatch(

@@ -40,6 +40,7 @@ from silver.gate import require_fields
 from silver.order.runs import TopicPartition
 from silver.order.state import Extent, OfFeed, State, audit_rows, extents, feed_row, job_name, segment_rows, writer_of
 from silver.quarantine import QuarantineState
+from silver.schemas import Schemas, ids_in
 from silver.suspended import Reach, Suspension, pending_records, suspension_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class SilverJob:
     """What every batch of one source needs to know. Plain data: it travels with the stream.
 
     `accepted`: the tables whose rejects go to quarantine, however many they are. `memory`: of the source's state.
+    `schemas`: of the registry, as far as they are known.
     """
 
     source: str
@@ -59,6 +61,7 @@ class SilverJob:
     run: str
     accepted: frozenset[str] = frozenset()
     memory: Memory = field(default_factory=Memory)
+    schemas: Schemas = field(default_factory=Schemas)
 
     @property
     def checkpoint(self) -> str:
@@ -67,8 +70,14 @@ class SilverJob:
 
     @cached_property
     def feeds(self) -> Mapping[str, Feed]:
-        """The feeds of the source, by name."""
-        return self.contracts.of_source(self.source)
+        """The feeds of the source, by name, with the schemas that there are."""
+        known = {"schemas": self.schemas.known}
+        return {name: feed.model_copy(update=known) for name, feed in self.contracts.of_source(self.source).items()}
+
+    def learn(self, warehouse: Warehouse, reaches: Sequence[Reach]) -> None:
+        """Know the schemas of what is there of the feeds' topics."""
+        of_feeds = [reach for reach in reaches if any(feed.has_topic(reach.place[0]) for feed in self.feeds.values())]
+        self.schemas.learn(warehouse, {number for reach in of_feeds for number in reach.schema_ids})
 
     def rules(self, feed: str) -> Sequence[Expectation]:
         """The row rules of gate 1 for a feed."""
@@ -138,10 +147,11 @@ class JudgedBatch:
 def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
     """Apply one micro-batch of bronze rows of one source to its silver tables."""
     warehouse = job.address.opened(batch.sparkSession)
-    reaches = _reaches(batch)
+    reaches = _reaches(batch, job.schemas)
     topics = sorted({reach.place[0] for reach in reaches})
     if not reaches:  # a commit of bronze without rows
         return
+    job.learn(warehouse, reaches)
     checkpoint = job.memory.checkpoint or warehouse.checkpoint_id(job.checkpoint) or ""
     number = Numbered(job, batch_id, checkpoint)
     # What a batch costs follows the feeds that have news in it, not those that are declared.
@@ -168,7 +178,8 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
     number = Numbered(job, max(one.batch for one in pending), checkpoint, part=f"resumed {feed.name}")
     ranges = covering((one.place, one.first, one.last) for one in pending)
     records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
-    reaches = _reaches(records)
+    reaches = _reaches(records, job.schemas)
+    job.learn(warehouse, reaches)
     topics = sorted({reach.place[0] for reach in reaches})
     arrived = Arrived(warehouse, records, topics, reaches, job)
     sizes = _table_sizes(warehouse, [feed])
@@ -205,14 +216,15 @@ def _rows(reaches: Sequence[Reach], sizes: Mapping[str, int]) -> int:
     return sum(reach.records for reach in reaches) + rows_to_search(sum(sizes.values()))
 
 
-def _reaches(batch: DataFrame) -> Sequence[Reach]:
-    """What the batch has of every topic-partition."""
+def _reaches(batch: DataFrame, schemas: Schemas) -> Sequence[Reach]:
+    """What the batch has of every topic-partition; the ids of its schemas where there are any."""
+    uses_schemas = schemas.known is not None
+    ids = [f"{ids_in(name)} AS schemas_of_{name}" for name in ("key", "value")] if uses_schemas else []
+    columns = ["octet_length(value) AS bytes", *(("key", "value") if uses_schemas else ())]
     rows = (
-        batch.selectExpr(
-            "topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", "octet_length(value) AS bytes"
-        )
+        batch.selectExpr("topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", *columns)
         .groupBy("topic", "topic_id", "partition")
-        .agg(*map(F.expr, _OF_REACH))
+        .agg(*map(F.expr, [*_OF_REACH, *ids]))
         .collect()
     )
     return [
@@ -222,6 +234,7 @@ def _reaches(batch: DataFrame) -> Sequence[Reach]:
             row["last"],
             row["records"],
             row["value_bytes"],
+            frozenset((*row["schemas_of_key"], *row["schemas_of_value"]) if uses_schemas else ()),
         )
         for row in rows
     ]

@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
 BUDGET = "max_reject_ratio"
+PARSE_ERRORS = "parse_errors"
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a batch has of a topic-partition."""
+    """What a batch has of a topic-partition. `schema_ids`: of the registry's schemas that its records name."""
 
     place: TopicPartition
     first: int
     last: int
     records: int
     value_bytes: int = 0
+    schema_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Suspension:
 
 
 def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row]) -> Suspension | None:
-    """What suspends the table: a rule with `on_failure: fail` that is not met, or rejects beyond `max_reject_ratio`.
+    """What suspends the table: a rule with `on_failure: fail` that is not met, a record that cannot be read where the
+    contract says `parse_errors: fail`, or rejects beyond `max_reject_ratio`.
 
     `rows`: the counts (COUNTS) of its records.
     """
@@ -59,6 +62,10 @@ def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row])
         if rule.on_failure == "fail" and not rule.is_met(failed=failures[rule.name], evaluated=judged):
             why = f"{failures[rule.name]:,} of {judged:,} changes fail {rule.name} ({rule.description})"
             return Suspension(rule.name, rule.description, why, failures[rule.name], judged)
+    unread = sum(row["unread"] for row in counted) if feed.parse_errors == "fail" else 0
+    if unread:
+        why = f"{unread:,} records cannot be read, or have a value that does not fit (parse_errors: fail)"
+        return Suspension(PARSE_ERRORS, "Every record can be read, and its values fit.", why, unread, unread)
     rejected = sum(row["quarantined"] for row in counted)
     read = rejected + sum(row["changes"] + row["truncates"] for row in counted)
     budget = feed.max_reject_ratio

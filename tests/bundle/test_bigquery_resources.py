@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gold.unify import unified
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.published import unified_columns
 
 ROOT = Path(__file__).parents[2]
 SINK = json.loads((ROOT / "resources/connect/bigquery-sink.json").read_text())
@@ -72,7 +72,7 @@ def columns_of(file: str) -> dict[str, str]:
 
 
 def of_gold(contracts: Contracts) -> dict[str, str]:
-    return {name: bigquery_type(spark_type) for name, spark_type in unified(contracts.gold).items()}
+    return {name: bigquery_type(spark_type) for name, spark_type in unified_columns(contracts.gold).items()}
 
 
 def test_the_table_of_change_data_capture_has_the_columns_of_gold(contracts: Contracts) -> None:

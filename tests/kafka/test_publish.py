@@ -26,8 +26,8 @@ from confluent_kafka.admin import (
 from benchmarks.tables import jobs
 from cli.tables import verify
 from gold.compare import Comparison, compare
+from gold.position import read_publish_position
 from gold.unify import UNIFIED
-from gold.unpublished import read_publish_position
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
 from lakehouse.errors import KafkaError

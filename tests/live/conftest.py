@@ -19,7 +19,7 @@ PACKAGED = tuple(
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
-    """The three databases, set up as the documentation says, the broker and Kafka Connect."""
+    """The three databases, set up as the documentation says, the broker, the registry and Kafka Connect."""
     with live_stack() as running:
         set_up(running)
         yield running

@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from gold.changes import net_changes
-from gold.formats import records
+from gold.formats import AT_VERSION, RecordShape, records
 from lakehouse.contracts.models import PublicationFormat
+from lakehouse.contracts.published import Field
 from lakehouse.kafka.log import Record
 from lakehouse.spark.tables import small_table
 from tests.support.loaders import change_data_capture, sink
@@ -56,9 +57,15 @@ def feed(spark: SparkSession, *changes: tuple[str, int, dict[str, Any]]) -> Data
     )
 
 
+def shape(record_format: PublicationFormat) -> RecordShape:
+    key = Field("composite_key", "composite_key", "STRING", optional=False)
+    return RecordShape(record_format, (key,), tuple(Field(name, name, kind) for name, kind in COLUMNS.items()))
+
+
 def sent(changes: DataFrame, *, record_format: PublicationFormat = "json") -> dict[str, dict[str, Any]]:
-    states = net_changes(changes, columns=COLUMNS)
-    rows = records(states, columns=COLUMNS, generation=0x19ABC, record_format=record_format).collect()
+    states = net_changes(changes, keys=["composite_key"], columns=COLUMNS)
+    made = records(states, shape=shape(record_format), generation=0x19ABC)
+    rows = made.withColumns({name: F.col(name).cast("string") for name in ("key", "value")}).collect()
     keys = [json.loads(row["key"]) for row in rows]
     found = {key.get("payload", key)["composite_key"]: row.asDict() for key, row in zip(keys, rows, strict=True)}
     assert len(found) == len(rows), "at most one record a key"
@@ -203,14 +210,13 @@ def test_a_key_that_ends_as_it_began_is_not_told(spark: SparkSession) -> None:
 def test_sequences_grow_with_the_version_and_the_generation(spark: SparkSession) -> None:
     states = net_changes(
         feed(spark, *[("insert", version, {"composite_key": f"PG-{version}"}) for version in (9, 10, 255, 256)]),
+        keys=["composite_key"],
         columns=COLUMNS,
     )
     sequences = [
         row["change_sequence"]
         for generation in (9, 10)
-        for row in records(
-            states.orderBy("version"), columns=COLUMNS, generation=generation, record_format="json"
-        ).collect()
+        for row in records(states.orderBy(AT_VERSION), shape=shape("json"), generation=generation).collect()
     ]
     assert sequences == sorted(sequences)
     assert len(set(sequences)) == 8

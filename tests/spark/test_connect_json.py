@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gold.formats import connect_key, connect_value
-from lakehouse.contracts.checks import CONNECT_TYPES
+from gold.formats import connect
 from lakehouse.contracts.column_types import SIMPLE_NAMES
+from lakehouse.contracts.published import CONNECT_TYPES
+from lakehouse.contracts.published import Field as RecordField
 from tests.support.connect import Field, JsonConverter
 
 if TYPE_CHECKING:
@@ -47,12 +48,16 @@ def of_values(spark: SparkSession) -> JsonConverter:
     return JsonConverter(spark, is_key=False)
 
 
+def fields(columns: Mapping[str, str]) -> list[RecordField]:
+    return [RecordField(name, name, sql_type) for name, sql_type in columns.items()]
+
+
 def written(spark: SparkSession, rows: Sequence[Row]) -> list[str]:
     """The value of every row, in their order."""
     names = ", ".join(f"{name} {sql_type}" for name, sql_type in COLUMNS.items())
     cells = [(number, *(row.get(name) for name in COLUMNS)) for number, row in enumerate(rows)]
     table = spark.createDataFrame(cells, f"number_of_row INT, {names}")
-    return [row[0] for row in table.orderBy("number_of_row").select(connect_value(COLUMNS)).collect()]
+    return [row[0] for row in table.orderBy("number_of_row").select(connect(fields(COLUMNS))).collect()]
 
 
 def expected(row: Row) -> dict[str, Any]:
@@ -153,7 +158,9 @@ def test_every_field_of_the_value_is_optional_and_has_its_type(spark: SparkSessi
 
 
 def test_the_key_is_a_struct_with_one_required_field(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([('PG-"1"',)], "composite_key STRING").select(connect_key())
+    rows = spark.createDataFrame([('PG-"1"',)], "composite_key STRING").select(
+        connect([RecordField("composite_key", "composite_key", "STRING", optional=False)])
+    )
     record, converter = rows.collect()[0][0], JsonConverter(spark, is_key=True)
     assert converter.fields(record) == {"composite_key": Field("string", False, None, {})}
     assert converter.read(record) == {"composite_key": 'PG-"1"'}
@@ -167,7 +174,7 @@ def test_the_time_zone_of_the_session_changes_nothing(spark: SparkSession) -> No
     moment = datetime(2026, 3, 29, 2, 30, 0, 1)  # is skipped in Berlin
     table = spark.createDataFrame(
         [(moment.replace(tzinfo=UTC), moment)], "instant TIMESTAMP, local TIMESTAMP_NTZ"
-    ).select(connect_value({"instant": "TIMESTAMP", "local": "TIMESTAMP_NTZ"}))
+    ).select(connect(fields({"instant": "TIMESTAMP", "local": "TIMESTAMP_NTZ"})))
     in_utc = table.collect()
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
@@ -179,7 +186,7 @@ def test_the_time_zone_of_the_session_changes_nothing(spark: SparkSession) -> No
 def test_what_the_contract_lets_pass_can_be_written(spark: SparkSession) -> None:
     assert set(CONNECT_TYPES) < set(SIMPLE_NAMES)
     for sql_type in CONNECT_TYPES:
-        connect_value({"column": sql_type})
+        connect(fields({"column": sql_type}))
     for sql_type in set(SIMPLE_NAMES) - set(CONNECT_TYPES):
         with pytest.raises(ValueError, match=f"cannot carry {sql_type}"):
-            connect_value({"column": sql_type})
+            connect(fields({"column": sql_type}))

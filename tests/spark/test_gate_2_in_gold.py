@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from gold import gate, unpublished
+from gold.position import PublishPosition, SourcePosition
 from gold.unify import UNIFIED
-from gold.unpublished import PublishPosition, SourcePosition
 from lakehouse.config import settings
 from lakehouse.consumed import Consumed, current
 from lakehouse.contracts.models import Contracts, OnFailure, TableExpectation

@@ -15,10 +15,11 @@ from bronze.batches import planned_of
 from bronze.events import COLUMNS, events, not_yet_stored
 from bronze.offsets import steps_in
 from gold.changes import net_changes
-from gold.formats import records
-from gold.unify import highest_feed_that_knows, order_columns, orders_of_feed, unified, with_fulfillment, with_source
+from gold.formats import RecordShape, records
+from gold.unify import highest_feed_that_knows, order_columns, orders_of_feed, with_fulfillment, with_source
 from lakehouse.batches import BATCHES
 from lakehouse.contracts.models import Contracts, PublicationFormat
+from lakehouse.contracts.published import Field, unified_columns
 from lakehouse.kafka.ranges import overlaid
 from lakehouse.spark.tables import small_table
 from silver import conservation as silver_accounts
@@ -106,11 +107,13 @@ def of_gold(spark: SparkSession, contracts: Contracts) -> DataFrame:
 
 
 def of_the_topic(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
-    columns = unified(contracts.gold)
+    columns = unified_columns(contracts.gold)
     types = {**columns, "_change_type": "STRING", "_commit_version": "BIGINT"}
     feed = small_table(spark, [{"order_id": 1}], ", ".join(f"{name} {type_name}" for name, type_name in types.items()))
-    states = net_changes(feed, columns=columns)
-    return [records(states, columns=columns, generation=1, record_format=name) for name in get_args(PublicationFormat)]
+    states = net_changes(feed, keys=["composite_key"], columns=columns)
+    fields = tuple(Field(name, name, kind) for name, kind in columns.items())
+    shapes = [RecordShape(name, fields[:1], fields) for name in get_args(PublicationFormat)]
+    return [records(states, shape=shape, generation=1) for shape in shapes]
 
 
 def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from pytest import MonkeyPatch
 
-from gold import build, publish
+from gold import build, publish, sending
 from lakehouse.config import settings
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.files import load_contracts
@@ -57,7 +57,7 @@ def before_the_marker() -> None:
         producer._wait(until=0)
         die()
 
-    PATCH.setattr(publish, "_commit", commit)
+    PATCH.setattr(sending, "commit", commit)
 
 
 def before_the_commit() -> None:

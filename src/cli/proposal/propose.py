@@ -18,9 +18,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from cli.proposal.column_guesses import DecimalMode, Guess, from_schemas, from_values, is_integer
 from cli.proposal.sample import Event, NoEvent, events_of
-from lakehouse.contracts.checks import GOLD, GOLD_ADDS, ROW_GATE, TABLE_GATE, TABLES, TOPICS
+from lakehouse.contracts.checks import GOLD, ROW_GATE, TABLE_GATE, TABLES, TOPICS
 from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS
 from lakehouse.contracts.models import SourceKind, TableName
+from lakehouse.contracts.published import GOLD_ADDS
 from lakehouse.errors import SettingsError
 from silver.decode.message import Json, Number, Record
 from silver.decode.table import table_name

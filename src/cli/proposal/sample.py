@@ -21,20 +21,20 @@ from lakehouse.errors import KafkaError, TopicMissingError
 from lakehouse.kafka.broker import client_config, partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Ends, Partition, ends
+from silver.decode.avro import is_confluent
 from silver.decode.message import (
-    AVRO,
-    NOT_TEXT,
     FieldSchema,
     Key,
     Object,
     Record,
     Source,
     Statement,
-    Unwrapping,
+    decoded_text,
     text_of,
 )
 from silver.decode.outbox import outbox_statement
 from silver.decode.table import Fields, fields_of, is_heartbeat, is_schema_change, is_transaction, table_statement
+from silver.decode.wrapper import Unwrapping
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -238,13 +238,17 @@ _NO_FIELD = _declaring("topic", Column(type=_STRING, from_topic="(.*)"))
 _PAYLOAD = _declaring("payload", Column(type=_STRING))
 
 
+def _is_binary(value: bytes) -> bool:
+    return is_confluent(value) or decoded_text(value) is None
+
+
 def _event(record: Record, unwrapped: Unwrapping) -> Event | NoEvent:
     statement = table_statement(record, _NO_FIELD, unwrapped)
     if statement.kind == "tombstone":
         return NoEvent.TOMBSTONE
     body = statement.body
     if body is None:
-        return NoEvent.BINARY if statement.problem in (AVRO, NOT_TEXT) else NoEvent.NOT_JSON
+        return NoEvent.BINARY if _is_binary(record.value or b"") else NoEvent.NOT_JSON
     if not isinstance(body, dict):
         return _outbox(record, statement, unwrapped)
     source = body.get("source")

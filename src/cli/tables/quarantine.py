@@ -249,12 +249,14 @@ def _decide(chosen: Chosen, decision: Decision, *, every: bool, yes: bool, dry_r
 def _planned(chosen: Chosen, warehouse: Warehouse, decision: Decision) -> dict[str, Counter[str]]:
     """Of every table, how many `records` are meant, and how many of them would `pass` or `fail`."""
     from silver.decisions import judged_again, may_become
+    from silver.schemas import schemas
 
     meant = _entries(warehouse, chosen, decision.narrowed).where(may_become(decision.state))
     known = {row["feed"]: row["count"] for row in meant.groupBy("feed").count().collect()}
     again: Mapping[str, Counter[str]] = {}
     if decision.state != "discarded":
-        again = judged_again(warehouse, chosen.contracts, meant, decision.state)
+        of_registry = schemas(warehouse, chosen.settings.schema_registry())
+        again = judged_again(warehouse, chosen.contracts, meant, decision.state, known=of_registry)
     return {feed: Counter({"records": number, **again.get(feed, {})}) for feed, number in known.items()}
 
 
@@ -263,14 +265,16 @@ def _carry_out(chosen: Chosen, warehouse: Warehouse, steps: Steps, decision: Dec
     from silver.decisions import Request, carry_out
     from silver.decisions import ask as write_down
     from silver.micro_batch import SilverJob
+    from silver.schemas import schemas
 
     by = this_process(run_id=chosen.run_id, command=chosen.command).user
     request = Request(decision.state, by, decision.why, chosen.run_id)
     came_to: dict[str, Counter[str]] = {}
     with at_work(chosen, warehouse, steps), steps.step(chosen.command.split(" ")[-1], "carrying it out") as note:
         write_down(warehouse, request, chosen=_condition(chosen, decision.narrowed))
+        of_registry = schemas(warehouse, chosen.settings.schema_registry())
         for source in chosen.contracts.topics.sources if decision.state != "discarded" else ():
-            job = SilverJob(source, chosen.contracts, warehouse.address, chosen.run_id)
+            job = SilverJob(source, chosen.contracts, warehouse.address, chosen.run_id, schemas=of_registry)
             came_to |= carry_out(warehouse, job)
         note(_outcomes(came_to) or "written down")
     return came_to

@@ -40,7 +40,8 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
     table, and what was skipped by command, is shown and is no error. That much needs no broker.
 
     Where a broker is given and no `--source`, the last value of every key on the unified topic is compared with gold as
-    it was published; keys that differ are named, and are an error too.
+    it was published; keys that differ are named, and are an error too. Every upsert topic is
+    compared with its table in the same way.
 
     Example: lakehouse verify --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
     """
@@ -58,18 +59,22 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
             with prepared_for(warehouse.spark, _rows(warehouse, f"bronze.{name}_events")):
                 accounts.append(account_of(warehouse, name))
             note(f"{name}: {summary(accounts[-1])}")
-    comparison = None
+    comparison, of_upserts = None, list[Comparison]()
     if source is None and (chosen.settings.bootstrap_servers or chosen.settings.kafka_config):
         comparison = _compared(chosen, warehouse, steps)
+        of_upserts = _compared_upserts(chosen, warehouse, steps)
     failures: list[LakehouseError] = [error for account in accounts if (error := _failure(account))]
-    if comparison is not None and comparison.differing:
-        failures.append(topic_differs(comparison))
+    compared = [*([] if comparison is None else [comparison]), *of_upserts]
+    failures += [topic_differs(one) for one in compared if one.differing]
     if chosen.as_json:
         results = {account.source: _as_json(account) for account in accounts}
-        answer(chosen.command, {"sources": results, "topic": comparison and vars(comparison)}, failures)
+        topics = {"topic": comparison and vars(comparison), "upsert_topics": [vars(one) for one in of_upserts]}
+        answer(chosen.command, {"sources": results, **topics}, failures)
     else:
         _show(accounts)
         _show_topic(comparison)
+        for one in of_upserts:
+            _show_topic(one)
     for failure in failures:
         say(failure)
     if failures:
@@ -95,6 +100,25 @@ def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison 
     return comparison
 
 
+def _compared_upserts(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> list[Comparison]:
+    """The upsert topics whose tables are there, each compared with its table."""
+    from gold.compare import compare_upsert
+
+    found = []
+    for name, topic in chosen.contracts.gold.upsert_topics.items():
+        with (
+            storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
+            steps.step("verify", f"comparing {topic.topic} with {topic.table}") as note,
+        ):
+            if not warehouse.exists(topic.table):
+                note(f"{topic.table} is not there yet")
+                continue
+            with prepared_for(warehouse.spark, _rows(warehouse, topic.table)):
+                found.append(compare_upsert(warehouse, chosen.settings, chosen.contracts, name))
+            note(f"{_number(found[-1].orders, 'row')} compared, {found[-1].differing:,} differ")
+    return found
+
+
 def _rows(warehouse: Warehouse, table: str) -> int:
     """About how many rows the table has; none where there is no table."""
     return rows_in(warehouse.created_and_size(table)[1]) if warehouse.exists(table) else 0
@@ -106,10 +130,10 @@ def topic_differs(comparison: Comparison) -> ConservationError:
     more = comparison.differing - len(comparison.keys)
     also = f" and {more:,} more" if comparison.keys and more else ""
     return ConservationError(
-        f"Topic {comparison.topic} is not what was published of gold, in {_number(comparison.differing, 'key')}{named}"
-        f"{also}.",
+        f"Topic {comparison.topic} is not what was published of {comparison.table}, in "
+        f"{_number(comparison.differing, 'key')}{named}{also}.",
         remedy="Find out who else writes to it or deletes from it; then `lakehouse publish --republish` sends all of "
-        "gold again.",
+        f"{comparison.table} again.",
     )
 
 
@@ -117,15 +141,19 @@ def topic_sentences(comparison: Comparison | None) -> list[str]:
     """What there is to say of the topic, other than that it differs."""
     if comparison is None:
         return ["The unified topic was not compared with gold. Next: pass --bootstrap-servers, and no --source"]
-    said = [f"Source {name} was not compared with the topic: {why}." for name, why in comparison.unpublished.items()]
+    is_unified = comparison.table == "gold"
+    what = "Source" if is_unified else "Table"
+    said = [f"{what} {name} was not compared with the topic: {why}." for name, why in comparison.unpublished.items()]
     if said:
         said.append("  Next: lakehouse publish")
     if comparison.behind:
         said.append(
-            f"{_number(comparison.behind, 'commit')} of gold are pending for publication. Next: lakehouse publish"
+            f"{_number(comparison.behind, 'commit')} of {comparison.table} are pending for publication. "
+            "Next: lakehouse publish"
         )
     if comparison.orders and not comparison.differing:
-        said.append(f"Topic {comparison.topic} has the {_number(comparison.orders, 'order')} of gold, and no other.")
+        rows = _number(comparison.orders, "order" if is_unified else "row")
+        said.append(f"Topic {comparison.topic} has the {rows} of {comparison.table}, and no other.")
     return said
 
 

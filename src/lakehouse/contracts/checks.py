@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 
 from lakehouse.contracts.column_types import DIGITS_OF_DOUBLE, HOLDERS, STRING, ColumnType, DecimalType
+from lakehouse.contracts.mistakes import Mistake, Path, unknown
 from lakehouse.contracts.models import (
     Column,
     Contracts,
@@ -15,12 +14,15 @@ from lakehouse.contracts.models import (
     FeedTopics,
     Gate,
     GoldTables,
+    Metadata,
     Publication,
     SilverTable,
     Source,
     StartAtOffsets,
     TableExpectation,
 )
+from lakehouse.contracts.published import GOLD_ADDS, UNIFIED_ORDERS, why_not_carried
+from lakehouse.contracts.upsert_checks import ROW_OVERHEAD, upsert_mistakes
 from lakehouse.errors import ContractError, ContractProblem
 from lakehouse.quality.arguments import (
     ROW_RULES,
@@ -33,29 +35,17 @@ from lakehouse.quality.arguments import (
 
 TOPICS, TABLES, ROW_GATE = "bronze/topics.yaml", "silver/tables.yaml", "silver/gate.yaml"
 GOLD, TABLE_GATE = "gold/tables.yaml", "gold/gate.yaml"
-UNIFIED_ORDERS = "unified_orders"
-# What gold adds to the columns of the contract.
-GOLD_ADDS = ("source_database", "fulfillment_status", "composite_key", "processed_at")
-# A published row may be larger than its record by so much: the schema of connect-json, times as text, the headers.
-ROW_OVERHEAD = 65_536
-# What connect-json writes besides decimals.
-CONNECT_TYPES = ("BIGINT", "BINARY", "BOOLEAN", "DATE", "INT", "SMALLINT", "STRING", "TIMESTAMP")
-
-
-Path = tuple[str | int, ...]
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """What is wrong, in which of the contract's files, and at which of its keys."""
-
-    file: str
-    path: Path
-    what: str
 
 
 def mistakes(contracts: Contracts) -> Iterator[Mistake]:
-    """Every mistake between the contracts, in the order of the flow."""
+    """Every mistake between the contracts, in the order of the flow; those of upsert topics when there is no other."""
+    found = list(_mistakes(contracts))
+    yield from found
+    if not found:  # what the tables are is known
+        yield from (Mistake(GOLD, path, what) for path, what in upsert_mistakes(contracts))
+
+
+def _mistakes(contracts: Contracts) -> Iterator[Mistake]:
     yield from _topics(contracts)
     for name, table in contracts.silver.tables.items():
         yield from _table(contracts, name, table)
@@ -78,7 +68,7 @@ def _topics(contracts: Contracts) -> Iterator[Mistake]:
                 yield Mistake(TOPICS, here, what)
             owner_of_feed[name] = source_name
             if name not in contracts.silver.tables:
-                yield Mistake(TOPICS, here, _unknown("table", name, contracts.silver.tables, where=TABLES))
+                yield Mistake(TOPICS, here, unknown("table", name, contracts.silver.tables, where=TABLES))
             owners |= dict.fromkeys(feed.topics, name)
         yield from _start(source_name, source)
     yield from _shared_topics(sources)
@@ -162,24 +152,29 @@ def _start(name: str, source: Source) -> Iterator[Mistake]:
         for topic in source.start.offsets:
             if topic not in named and not any(feed.has_topic(topic) for feed in source.feeds.values()):
                 here = ("sources", name, "start", "offsets", topic)
-                yield Mistake(TOPICS, here, _unknown("topic", topic, named, where=f"source {name}"))
+                yield Mistake(TOPICS, here, unknown("topic", topic, named, where=f"source {name}"))
 
 
 def _table(contracts: Contracts, name: str, table: SilverTable) -> Iterator[Mistake]:
     here = ("tables", name)
     feeds = {feed: told for (_source, feed), told in _feeds(contracts.topics.sources).items()}
     if name not in feeds:
-        yield Mistake(TABLES, here, _unknown("feed", name, feeds, where=TOPICS))
+        yield Mistake(TABLES, here, unknown("feed", name, feeds, where=TOPICS))
         return
     for key in table.keys:
         if key not in table.columns:
-            yield Mistake(TABLES, (*here, "keys"), _unknown("column", key, table.columns, where="columns"))
+            yield Mistake(TABLES, (*here, "keys"), unknown("column", key, table.columns, where="columns"))
+        elif table.columns[key].metadata is not None:
+            what = "what says of a record where it comes from is no key: from_topic may be one"
+            yield Mistake(TABLES, (*here, "columns", key, "metadata"), what)
         elif table.columns[key].optional:
             yield Mistake(TABLES, (*here, "columns", key, "optional"), "a column of the key cannot be optional")
     for column, declared in table.columns.items():
         path = (*here, "columns", column)
         if declared.from_topic is not None:
             yield from _from_topic(path, declared)
+        if declared.metadata is not None:
+            yield from _metadata(path, declared)
         yield from _source_type(path, declared)
         if feeds[name].envelope == "table":
             yield from _cut_digits(path, declared, feeds[name])
@@ -196,6 +191,25 @@ def _from_topic(here: tuple[str, ...], declared: Column) -> Iterator[Mistake]:
         yield Mistake(TABLES, (*here, "type"), f"what stands in a topic's name is STRING, not {declared.type.ddl}")
     if declared.fields:
         yield Mistake(TABLES, (*here, "fields"), "the value stands in the topic's name, not in a field: leave it out")
+
+
+# The type of each, as Spark has it: what Flink has as a map is its JSON.
+_TYPES_OF_METADATA: Mapping[Metadata, str] = {
+    **dict.fromkeys(("ingestion-timestamp", "source.timestamp", "timestamp"), "TIMESTAMP"),
+    "partition": "INT",
+    "offset": "BIGINT",
+}
+
+
+def _metadata(here: tuple[str, ...], declared: Column) -> Iterator[Mistake]:
+    if declared.metadata is None:
+        return
+    wanted = _TYPES_OF_METADATA.get(declared.metadata, "STRING")
+    if declared.type.ddl != wanted:
+        yield Mistake(TABLES, (*here, "type"), f"{declared.metadata} is {wanted}, not {declared.type.ddl}")
+    for other in ("fields", "from_topic", "source_type", "epoch_unit"):
+        if getattr(declared, other):
+            yield Mistake(TABLES, (*here, other), "the value is not of the row: leave it out")
 
 
 def _source_type(here: tuple[str, ...], column: Column) -> Iterator[Mistake]:
@@ -267,13 +281,13 @@ def _gate(contracts: Contracts, gate: Gate, file: str) -> Iterator[Mistake]:
     tables = contracts.silver.tables
     for feed in gate.feeds:
         if feed not in tables:
-            yield Mistake(file, ("feeds",), _unknown("feed", feed, tables, where=TABLES))
+            yield Mistake(file, ("feeds",), unknown("feed", feed, tables, where=TABLES))
     yield from _expectations(file, "expectations", gate.expectations)
     for number, rule in enumerate(gate.expectations):
         here = ("expectations", number)
         for feed in rule.feeds:
             if feed not in gate.feeds:
-                yield Mistake(file, (*here, "feeds"), _unknown("feed", feed, gate.feeds, where="this gate"))
+                yield Mistake(file, (*here, "feeds"), unknown("feed", feed, gate.feeds, where="this gate"))
         for feed in rule.feeds or gate.feeds:
             if feed in tables:
                 yield from _columns(file, here, rule, tables[feed].columns, where=f"table {feed}")
@@ -316,7 +330,7 @@ def _columns(file: str, here: Path, rule: Expectation, columns: Collection[str],
         value = rule.kwargs.get(argument, ())
         for column in (value,) if isinstance(value, str) else value:
             if column not in columns:
-                yield Mistake(file, (*here, "kwargs", argument), _unknown("column", str(column), columns, where=where))
+                yield Mistake(file, (*here, "kwargs", argument), unknown("column", str(column), columns, where=where))
 
 
 def _scope(file: str, here: Path, rule: Expectation, keys: Sequence[str]) -> Iterator[Mistake]:
@@ -329,11 +343,11 @@ def _scope(file: str, here: Path, rule: Expectation, keys: Sequence[str]) -> Ite
 
 def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
     if gold.key not in gold.columns:
-        yield Mistake(GOLD, ("key",), _unknown("column", gold.key, gold.columns, where="columns"))
+        yield Mistake(GOLD, ("key",), unknown("column", gold.key, gold.columns, where="columns"))
     if gold.fulfillment is not None:
         column, here = gold.fulfillment.column, ("fulfillment", "column")
         if column not in gold.columns:
-            yield Mistake(GOLD, here, _unknown("column", column, gold.columns, where="columns"))
+            yield Mistake(GOLD, here, unknown("column", column, gold.columns, where="columns"))
         elif gold.columns[column] != STRING:
             yield Mistake(GOLD, here, f"{column} is {gold.columns[column].ddl}, and only text can be looked up")
     for attribute in ("name", "prefix"):
@@ -348,20 +362,19 @@ def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
     yield from _gold_columns(contracts, gold)
     yield from _marts(gold)
     yield from _sizes(contracts, gold.publication)
-    if gold.publication.format == "connect-json":
-        yield from _connect_json(gold)
+    yield from _connect_json(gold)
 
 
 def _gold_feeds(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
     for name, source in gold.sources.items():
         here = ("sources", name)
         if name not in contracts.topics.sources:
-            yield Mistake(GOLD, here, _unknown("source", name, contracts.topics.sources, where=TOPICS))
+            yield Mistake(GOLD, here, unknown("source", name, contracts.topics.sources, where=TOPICS))
             continue
         own = contracts.topics.sources[name].feeds
         for feed in source.feeds:
             if feed not in own or feed not in contracts.silver.tables:
-                yield Mistake(GOLD, (*here, "feeds"), _unknown("feed", feed, own, where=f"source {name}"))
+                yield Mistake(GOLD, (*here, "feeds"), unknown("feed", feed, own, where=f"source {name}"))
             elif contracts.silver.tables[feed].keys != (gold.key,):
                 keys = ", ".join(contracts.silver.tables[feed].keys)
                 what = f"the key of {feed} is {keys}, and gold goes by {gold.key} alone"
@@ -378,7 +391,7 @@ def _gold_columns(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
         if column in GOLD_ADDS:
             yield Mistake(GOLD, here, "gold adds a column of this name by itself")
         elif feeds and column not in every_column:
-            yield Mistake(GOLD, here, _unknown("column", column, every_column, where="the feeds of gold"))
+            yield Mistake(GOLD, here, unknown("column", column, every_column, where="the feeds of gold"))
         for feed in feeds:
             told = contracts.silver.tables[feed].columns.get(column)
             if told is not None and told.type != declared:
@@ -395,16 +408,16 @@ def _marts(gold: GoldTables) -> Iterator[Mistake]:
         if mart.day is None and not mart.by:
             yield Mistake(GOLD, here, "a mart needs groups: give `day`, or `by`, or both")
         elif mart.day is not None and mart.day not in gold.columns:
-            yield Mistake(GOLD, (*here, "day"), _unknown("column", mart.day, gold.columns, where="columns"))
+            yield Mistake(GOLD, (*here, "day"), unknown("column", mart.day, gold.columns, where="columns"))
         elif mart.day is not None and gold.columns[mart.day].ddl not in {"TIMESTAMP", "DATE"}:
             what = f"{mart.day} is {gold.columns[mart.day].ddl}, and only a TIMESTAMP or a DATE has a day"
             yield Mistake(GOLD, (*here, "day"), what)
         for column in mart.by:
             if column not in every:
-                yield Mistake(GOLD, (*here, "by"), _unknown("column", column, every, where="gold.unified_orders"))
+                yield Mistake(GOLD, (*here, "by"), unknown("column", column, every, where="gold.unified_orders"))
         for column, summed in mart.sums.items():
             if summed not in gold.columns:
-                yield Mistake(GOLD, (*here, "sums", column), _unknown("column", summed, gold.columns, where="columns"))
+                yield Mistake(GOLD, (*here, "sums", column), unknown("column", summed, gold.columns, where="columns"))
             elif not _is_exact(gold.columns[summed]):
                 what = f"{summed} is {gold.columns[summed].ddl}: only whole numbers and DECIMAL have an exact sum"
                 yield Mistake(GOLD, (*here, "sums", column), what)
@@ -431,16 +444,7 @@ def _sizes(contracts: Contracts, publication: Publication) -> Iterator[Mistake]:
 
 def _connect_json(gold: GoldTables) -> Iterator[Mistake]:
     for column, declared in gold.columns.items():
-        if isinstance(declared, DecimalType) or declared.ddl in CONNECT_TYPES:
-            continue
-        # Where a number is due, Kafka's JsonConverter reads a text as 0.0.
-        why = "JSON has no NaN" if declared.ddl in ("DOUBLE", "FLOAT") else "it writes no arrays"
-        what = f"connect-json cannot carry {declared.ddl}, {why}: leave the column out, or write format: json"
-        yield Mistake(GOLD, ("columns", column), what)
-
-
-def _unknown(what: str, name: str, valid: Iterable[str], *, where: str) -> str:
-    known = sorted(set(valid))
-    close = get_close_matches(name, known, n=1)
-    hint = f" did you mean {close[0]!r}?" if close else ""
-    return f"no {what} {name!r} in {where};{hint} There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}"
+        why = why_not_carried(gold.publication.format, declared.ddl)
+        if why is not None:
+            what = f"connect-json cannot carry {declared.ddl}, {why}: leave the column out, or write format: json"
+            yield Mistake(GOLD, ("columns", column), what)

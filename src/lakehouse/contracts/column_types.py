@@ -110,6 +110,7 @@ HOLDERS: Mapping[str, tuple[str, ...]] = {
     "enum": ("STRING",),
     "interval": ("STRING",),
     "json": ("STRING",),
+    "map": ("STRING",),
     "numeric": ("DECIMAL", "STRING"),
     "set": ("STRING",),
     "time": ("STRING",),

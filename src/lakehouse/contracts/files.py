@@ -17,7 +17,8 @@ import yaml
 from pydantic import ValidationError
 
 from lakehouse.contracts.base import Model
-from lakehouse.contracts.checks import Mistake, mistakes
+from lakehouse.contracts.checks import mistakes
+from lakehouse.contracts.mistakes import Mistake
 from lakehouse.contracts.models import Contracts, Gate, GoldTables, SilverTables, TableGate, Topics
 from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.errors import ContractError, ContractProblem, SettingsError

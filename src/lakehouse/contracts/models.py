@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     GetJsonSchemaHandler,
     StringConstraints,
@@ -23,6 +24,7 @@ from pydantic_core import CoreSchema
 from lakehouse.contracts.base import Model
 from lakehouse.contracts.column_types import ArrayType, ColumnSource, ColumnType, DecimalType, SimpleType
 from lakehouse.contracts.thresholds import Thresholds
+from lakehouse.registered import RegisteredSchema
 
 
 def _compiles(pattern: str) -> str:
@@ -38,6 +40,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 Pattern = Annotated[str, AfterValidator(_compiles)]
 TableName = Annotated[str, StringConstraints(pattern=r"^[^.\x00-\x1f]+\..+$")]
+PublishedColumn = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$")]
+FieldPrefix = Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")]
 SourceKind = Literal["postgresql", "mysql", "mariadb"]
 
 
@@ -52,6 +56,14 @@ class StartAtOffsets(Model):
     """Start at these offsets: topic, partition, offset. Partitions that are not named start at the earliest record."""
 
     offsets: dict[TopicName, dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]] = Field(min_length=1)
+
+
+def _not_by_field(value: Any) -> Any:
+    if value == "skip-field":
+        raise ValueError(
+            "skip-field would make a NULL of what is not NULL, and nobody would see it: write skip-record or fail"
+        )
+    return value
 
 
 Start = Literal["earliest", "latest"] | StartAtTimestamp | StartAtOffsets
@@ -96,6 +108,16 @@ class FeedTopics(Model):
     """The connector's `binary.handling.mode`."""
     interval_handling_mode: Literal["numeric", "string"] = "numeric"
     """The connector's `interval.handling.mode`."""
+    parse_errors: Annotated[Literal["skip-record", "fail"], BeforeValidator(_not_by_field)] = "skip-record"
+    """What becomes of a record that cannot be read, or has a value that does not fit. skip-record: it goes to
+    quarantine, and the others go on. fail: the table is suspended."""
+    timestamp_format: Literal["any", "sql", "iso-8601"] = "any"
+    """How times are written as text: sql `2024-01-31 10:00:00`, iso-8601 `2024-01-31T10:00:00`; any: as it comes."""
+    map_null_key: Literal["fail", "drop", "literal"] = "fail"
+    """What becomes of a key that is NULL in a column of `source_type: map`. fail: the value does not fit. drop: the
+    entry is left out. literal: `map_null_key_literal` stands for the key."""
+    map_null_key_literal: str = "null"
+    """The key in place of NULL."""
 
     @model_validator(mode="after")
     def _check(self) -> FeedTopics:
@@ -148,6 +170,20 @@ class Topics(Model):
 
 
 EpochUnit = Literal["millis", "micros", "nanos"]
+Metadata = Literal[
+    "schema",
+    "ingestion-timestamp",
+    "source.timestamp",
+    "source.database",
+    "source.schema",
+    "source.table",
+    "source.properties",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "headers",
+]
 
 
 class Column(Model):
@@ -158,6 +194,9 @@ class Column(Model):
     """The fields of the event that may hold the value: the first that is present counts. Default: the column's name."""
     from_topic: Pattern | None = None
     """The value is what the one group of this regular expression matches in the topic's name: which shard it is."""
+    metadata: Metadata | None = None
+    """The value is not of the row: it is what the envelope or Kafka says of the record, by Flink's name for it
+    (docs/from-flink.md)."""
     source_type: ColumnSource | None = None
     """What the column is in its database, where the type alone does not say: `time`, `numeric(65,30)`, `bit(8)` …"""
     epoch_unit: EpochUnit | None = None
@@ -174,6 +213,11 @@ class Column(Model):
     @classmethod
     def _from_type(cls, value: Any) -> Any:
         return value if isinstance(value, Mapping | Column) else {"type": value}
+
+    @property
+    def is_of_row(self) -> bool:
+        """Whether its value stands in a field of the event's row."""
+        return self.from_topic is None and self.metadata is None
 
     @property
     def element_type(self) -> DecimalType | SimpleType:
@@ -261,6 +305,8 @@ class Feed(FeedTopics, SilverTable):
     kind: SourceKind
     siblings: tuple[Sibling, ...] = ()
     """The feeds with which it may share topics."""
+    schemas: dict[int, RegisteredSchema] | None = None
+    """The schemas of the registry that are known, by id; None where no registry is named."""
 
     @property
     def key_fields(self) -> tuple[tuple[str, ...], ...]:
@@ -275,7 +321,7 @@ class Feed(FeedTopics, SilverTable):
 
 def key_fields(table: SilverTable) -> tuple[tuple[str, ...], ...]:
     """Of each column of the key that stands in the records, the fields that may hold it."""
-    return tuple(table.fields_of(key) for key in table.keys if table.columns[key].from_topic is None)
+    return tuple(table.fields_of(key) for key in table.keys if table.columns[key].is_of_row)
 
 
 OnFailure = Literal["warn", "quarantine", "fail"]
@@ -356,23 +402,45 @@ class Fulfillment(Model):
 PublicationFormat = Literal["json", "connect-json"]
 
 
-class Publication(Model):
-    """The topic that gold is published to, as it is created when it is absent."""
+class CompactedTopic(Model):
+    """A topic that keeps the last record of every key, as it is created when it is absent."""
 
     topic: TopicName
     format: PublicationFormat = "json"
     """json: flat, for every reader. connect-json: with its schema, for Kafka Connect's BigQuery sink. After a change of
-    the format every order is sent again, and the keys of the old format are deleted."""
+    the format every row is sent again, and the keys of the old format are deleted."""
     partitions: int = Field(ge=1)
     replication_factor: int = Field(ge=1)
     max_message_bytes: int = Field(default=8_388_608, ge=1_000, le=1_000_000_000)
     """The topic's `max.message.bytes`: with less, a topic that is there is refused. Higher than the `max_record_bytes`
-    of every feed that gold takes, by 65,536 at least. A change of it sends nothing again."""
+    of every feed whose rows it gets, by 65,536 at least. A change of it sends nothing again."""
 
     @property
     def progress_topic(self) -> str:
         """The topic with the publish positions, which are written in the same transactions."""
         return f"{self.topic}.progress"
+
+
+class Publication(CompactedTopic):
+    """The topic that gold is published to."""
+
+
+class UpsertTopic(CompactedTopic):
+    """A topic with the rows of one table as they are: of every key its row, or a null value once there is none."""
+
+    table: Annotated[str, StringConstraints(pattern=r"^(silver|gold)\.[a-z][a-z0-9_]*$")]
+    """`silver.<feed>`, `gold.unified_orders` or `gold.<mart>`. Its key is the record's key: of a feed its `keys`, of
+    the unified orders `composite_key`, of a mart its groups."""
+    key_prefix: FieldPrefix = ""
+    """Before the name of each field of the record's key."""
+    value_prefix: FieldPrefix = ""
+    """Before the name of each field of the record's value."""
+    value_fields: Literal["all", "except_key"] = "all"
+    """except_key: the columns of the key stand in the record's key alone."""
+    columns: tuple[PublishedColumn, ...] = Field(default=(), strict=False)
+    """The columns of the value, and of silver's own `_op`, `_source_ts`, `_topic`, `_partition`, `_offset` and
+    `_applied_at`. Default: all of the contract that are not sensitive. A sensitive one has to be named, also when it is
+    in the key."""
 
 
 class Mart(Model):
@@ -401,6 +469,8 @@ class GoldTables(Model):
     marts: dict[Name, Mart] = Field(default_factory=dict)
     """Tables `gold.<name>`, kept up with `gold.unified_orders`."""
     publication: Publication
+    upsert_topics: dict[Name, UpsertTopic] = Field(default_factory=dict)
+    """More compacted topics, each with the rows of one table."""
 
 
 class Contracts(Model):

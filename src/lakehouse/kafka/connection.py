@@ -20,6 +20,8 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from lakehouse.contracts.base import Model
 from lakehouse.contracts.files import place_and_reason
 from lakehouse.errors import SettingsError
+from lakehouse.kafka.registry import SECRETS as REGISTRY_SECRETS
+from lakehouse.kafka.registry import SchemaRegistry
 from lakehouse.secrets import REFERENCE_FORMS, FromDatabricks, FromEnvironment, FromFile, SecretReference, Text, resolve
 
 Reference = FromEnvironment | FromFile | FromDatabricks
@@ -57,6 +59,8 @@ class KafkaConnection(Model):
     # How long a broker may be silent before it counts as gone.
     timeout_seconds: int = Field(default=30, ge=2, le=300)
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    # Where the schemas of records are that carry only a schema's id. None: there is no registry.
+    schema_registry: SchemaRegistry | None = None
 
     @field_validator("properties")
     @classmethod
@@ -141,17 +145,22 @@ def load_connection(
         connection = KafkaConnection.model_validate(raw)
     except ValidationError as error:
         problems = {_problem(problem["type"], problem["loc"], problem["msg"]): None for problem in error.errors()}
-        sentences = [f"{file}:{_line_of(root, key)}: {f'{key}: ' if key else ''}{what}" for key, what in problems]
+        sentences = [
+            f"{file}:{_line_of(root, path)}: {': '.join(['.'.join(path), what] if path else [what])}"
+            for path, what in problems
+        ]
         raise SettingsError("\n".join(sentences), remedy="Fix it and run the command again.") from None
     _check_pem_files(connection, file)
     return connection
 
 
 def _in_scope(value: object, scope: str) -> object:
-    """A reference to a secret of the workspace with a scope, if it has none; everything else as it is."""
+    """References to secrets of the workspace with a scope, those that have none; everything else as it is."""
     match value:
         case {"databricks_secret": {"key": _} as named} if "scope" not in named:
             return {"databricks_secret": {**named, "scope": scope}}
+        case dict():  # the schema registry
+            return {key: _in_scope(part, scope) for key, part in value.items()}
     return value
 
 
@@ -246,25 +255,56 @@ def _fields() -> list[str]:
     return list(KafkaConnection.model_fields)
 
 
-def _problem(kind: str, location: tuple[int | str, ...], message: str) -> tuple[str, str]:
-    """The key at the top of the file, and what is wrong with it. What is below one may be a secret."""
-    key = str(location[0]) if location else ""
+def _problem(kind: str, location: tuple[int | str, ...], message: str) -> tuple[tuple[str, ...], str]:
+    """The key at the top of the file, or in its map `schema_registry`, and what is wrong with it.
+
+    What is below one may be a secret.
+    """
+    keys = tuple(map(str, location))
+    if keys[:1] == ("schema_registry",):
+        return keys[:2], _problem_of_registry(kind, keys[1:2], message)
+    key = keys[0] if keys else ""
     if key in _SECRETS:
-        forms = f"by reference: {REFERENCE_FORMS}"
-        return key, f"is given as plain text or {forms}." if key == "username" else f"is given {forms}."
+        return keys[:1], _by_reference(key)
     if kind == "extra_forbidden":
-        return key, f"this key is not known here. Known are: {', '.join(_fields())}."
+        return keys[:1], f"this key is not known here. Known are: {', '.join(_fields())}."
     if kind == "missing" and key == "bootstrap_servers":
-        return key, "no Kafka broker was given, neither here nor by --bootstrap-servers."
-    return key, f"{message.removeprefix('Value error, ')}."
+        return keys[:1], "no Kafka broker was given, neither here nor by --bootstrap-servers."
+    return keys[:1], _sentence(message)
 
 
-def _line_of(root: yaml.Node | None, key: str) -> int:
-    if isinstance(root, yaml.MappingNode):
-        for node, _value_node in root.value:
-            if node.value == key:
-                return int(node.start_mark.line) + 1
-    return 1
+def _problem_of_registry(kind: str, keys: tuple[str, ...], message: str) -> str:
+    key, fields = "".join(keys), ", ".join(SchemaRegistry.model_fields)
+    if key in REGISTRY_SECRETS:
+        return _by_reference(key)
+    if kind == "extra_forbidden":
+        return f"this key is not known here. Known are: {fields}."
+    if kind == "missing":
+        return "no address of the schema registry was given."
+    if kind == "model_type":
+        return f"is a map. It may have: {fields}."
+    return _sentence(message)
+
+
+def _by_reference(key: str) -> str:
+    forms = f"by reference: {REFERENCE_FORMS}"
+    return f"is given as plain text or {forms}." if key == "username" else f"is given {forms}."
+
+
+def _sentence(message: str) -> str:
+    return f"{message.removeprefix('Value error, ')}."
+
+
+def _line_of(root: yaml.Node | None, path: tuple[str, ...]) -> int:
+    """The line of the key, or of the last one on the way to it that is there."""
+    line = 1
+    for key in path:
+        pairs = root.value if isinstance(root, yaml.MappingNode) else []
+        found = next((pair for pair in pairs if pair[0].value == key), None)
+        if found is None:
+            break
+        line, root = int(found[0].start_mark.line) + 1, found[1]
+    return line
 
 
 def _check_pem_files(connection: KafkaConnection, file: Path) -> None:
@@ -280,6 +320,26 @@ def _check_pem_files(connection: KafkaConnection, file: Path) -> None:
         else:
             _require(path, "-----BEGIN ENCRYPTED PRIVATE KEY-----", "a PKCS#8 key with a password", where=where)
             _require_older_encryption(path, where=where)
+    if connection.schema_registry is not None:
+        _check_pem_files_of_registry(connection.schema_registry, f"{file}: schema_registry")
+
+
+def _check_pem_files_of_registry(registry: SchemaRegistry, where: str) -> None:
+    """OpenSSL reads them, keys of every form; for one with a password it would ask at the terminal."""
+    if registry.ca_file is not None:
+        _require(registry.ca_file, "-----BEGIN CERTIFICATE-----", "a certificate", where=f"{where}.ca_file")
+    path = registry.client_certificate_file
+    if path is not None:
+        where = f"{where}.client_certificate_file"
+        _require(path, "-----BEGIN CERTIFICATE-----", "a certificate", where=where)
+        _require(path, "PRIVATE KEY-----", "a key", where=where)
+        text = Path(path).read_text(encoding="ascii", errors="replace")
+        if re.search(r"BEGIN ENCRYPTED PRIVATE KEY|^Proc-Type: 4,ENCRYPTED", text, re.MULTILINE):
+            raise SettingsError(
+                f"{where}: the key in {path} has a password.",
+                remedy="Write it without: openssl pkcs8 -topk8 -nocrypt -in KEY; in a file that only the job's user "
+                "may read.",
+            )
 
 
 def _require_older_encryption(path: str, *, where: str) -> None:

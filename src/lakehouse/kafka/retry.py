@@ -1,4 +1,4 @@
-"""What a job does while a broker is gone: it waits, tries again, and says so each time."""
+"""What a job does while a broker or a schema registry is gone: it waits, tries again, and says so each time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class RetryPolicy:
     note: Note
     waits: Sequence[float] = (2, 4, 8, 16, 30)
 
-    def announce(self, servers: str, attempt: int, *, of: str = "") -> None:
+    def announce(self, servers: str, attempt: int, *, of: str = "", what: str = "broker") -> None:
         """Say what is waited for. `attempt` counts from 0; `of`: the source, where the job has several."""
         self.note(
-            f"{f'{self.job} {of}'.strip()}: the broker at {servers} does not answer; "
+            f"{f'{self.job} {of}'.strip()}: the {what} at {servers} does not answer; "
             f"trying again in {self.waits[attempt]:g} s ({attempt + 1} of {len(self.waits)})"
         )

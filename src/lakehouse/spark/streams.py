@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
-from lakehouse.errors import BrokerGoneError, LakehouseError
+from lakehouse.errors import BrokerGoneError, LakehouseError, RegistryGoneError
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.steps import Note
 
@@ -21,6 +21,8 @@ Explain = Callable[[str, StreamingQueryException], LakehouseError]
 
 
 POLL_SECONDS = 2
+# What may be back soon.
+GONE = (BrokerGoneError, RegistryGoneError)
 
 
 def run_until_done(
@@ -33,16 +35,16 @@ def run_until_done(
 ) -> None:
     """Start the stream of every source and wait until each has processed its backlog; `progress` gets how far it is.
 
-    A source whose broker does not answer is started again as often as `retry_policy` says; whenever one of them
-    took something, the count begins again. At the end, raises the first failure: what `start` raised, or
-    what `explain` makes of a stream that stopped.
+    A source whose broker or schema registry does not answer is started again as often as `retry_policy` says;
+    whenever one of them took something, the count begins again. At the end, raises the first failure: what `start`
+    raised, or what `explain` makes of a stream that stopped.
     """
     pending = list(sources)
     failures: list[LakehouseError] = []
     attempt = 0
     while pending:
         round_ = _run_once(pending, start=start, explain=explain, progress=progress)
-        gone = {source: error for source, error in round_.failed.items() if isinstance(error, BrokerGoneError)}
+        gone = {source: error for source, error in round_.failed.items() if isinstance(error, GONE)}
         failures += [error for source, error in round_.failed.items() if source not in gone]
         if not round_.took_some.isdisjoint(gone):
             attempt = 0
@@ -50,7 +52,8 @@ def run_until_done(
             failures += gone.values()
             break
         for source, error in gone.items():
-            retry_policy.announce(error.servers, attempt, of=source)
+            what = "schema registry" if isinstance(error, RegistryGoneError) else "broker"
+            retry_policy.announce(error.servers, attempt, of=source, what=what)
         if gone:
             time.sleep(retry_policy.waits[attempt])
         attempt += 1

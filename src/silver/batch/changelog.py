@@ -44,7 +44,8 @@ def judged(
     row: str = "row",
     is_own: str = "true",
 ) -> DataFrame:
-    """The same records with `is_judged`, `failed_rules` (names) and the final `kind`.
+    """The same records with `is_judged`, `failed_rules` (names), `is_unread` (it, or a value of it, cannot be read) and
+    the final `kind`.
 
     A change becomes `quarantined` when a value did not fit, when it has no position, or when it fails a rule with
     another `on_failure` than `warn`, unless a person has released it; and when its `decision` is that it was discarded,
@@ -57,7 +58,8 @@ def judged(
     pass.
     """
     if "is_judged" not in changes.columns:
-        changes = changes.withColumns({"is_judged": F.expr("false"), "failed_rules": F.expr(_NONE)})
+        none = {"is_judged": F.expr("false"), "failed_rules": F.expr(_NONE), "is_unread": F.expr("false")}
+        changes = changes.withColumns(none)
     # Conditions in SQL name the columns of the row, whatever else a record has under the same names.
     apart = changes.selectExpr("struct(*) AS _record", f"{is_own} AS _is_own", f"{row}.*")
     asked = "_is_own AND _record.kind = 'change' AND NOT _record.is_delete"
@@ -83,11 +85,14 @@ def judged(
         *[(f"{name} AND NOT ({is_released})", _text(reason(rule))) for rule, name in holds_back],
     ]
     failed = _present([(name, _text(rule.name)) for rule, name in rules])
+    # What nobody has decided about.
+    is_unread = f"decision IS NULL AND (kind = 'unreadable' OR ({is_applied} AND size(problems) > 0))"
     must_wait = f"kind = 'unreadable' OR ({is_applied} AND size(problems) > 0)"
     return (
         with_rules.withColumns(
             {
                 "is_judged": F.expr("is_judged OR _is_asked"),
+                "is_unread": F.expr(f"IF(_is_own, {is_unread}, is_unread)"),
                 "failed_rules": F.expr(f"IF(_is_own, {failed}, failed_rules)"),
                 "problems": F.expr(f"IF(_is_own, concat(problems, {_present(reasons)}), problems)"),
             }

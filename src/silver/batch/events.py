@@ -19,6 +19,7 @@ from lakehouse.batches import COORDINATES
 from lakehouse.contracts.models import Feed
 from silver.batch.position import IS_FULL_SNAPSHOT, STREAMED, coordinates
 from silver.decode.arrow import RECORD, ddl, decode_batches, name_batches, row_of
+from silver.decode.avro import HEAD
 from silver.order.position import END_OF_SNAPSHOT
 from silver.order.runs import SEGMENT_KEY
 
@@ -47,6 +48,11 @@ def fields_of_events(records: DataFrame, feed: Feed) -> DataFrame:
     return _of_bronze(records).mapInArrow(partial(name_batches, feed=feed), "field STRING").distinct()
 
 
+def is_confluent(column: str) -> str:
+    """SQL: whether the bytes are in the Confluent wire format (silver.decode.avro.is_confluent)."""
+    return f"coalesce(octet_length({column}) > {HEAD} AND substring({column}, 1, 1) = X'00', false)"
+
+
 def _of_bronze(records: DataFrame) -> DataFrame:
     topic_id = F.coalesce("_topic_id", F.lit("")).alias("topic_id")
     return records.select(*[topic_id if name == "topic_id" else name for name in RECORD])
@@ -57,7 +63,7 @@ COUNTS = f"""
     feed STRING, topic STRING, topic_id STRING, partition INT, run_id STRING, snapshot_at {COORDINATES},
     first_offset BIGINT, last_offset BIGINT, read BIGINT, changes BIGINT, deletes BIGINT, truncates BIGINT,
     tombstones BIGINT, lone_tombstones BIGINT, ignored BIGINT, quarantined BIGINT, leaving_out BIGINT,
-    judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
+    judged BIGINT, unread BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
     lowest {COORDINATES}, highest {COORDINATES}, has_end BOOLEAN, first_ms BIGINT, read_from_ms BIGINT,
     read_to_ms BIGINT, source_names ARRAY<STRING>, highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN,
     key_ranges MAP<STRING, {_RANGE}>
@@ -91,6 +97,7 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
         "quarantined": "count_if(kind = 'quarantined')",
         "leaving_out": "count_if(size(left_out) > 0)",
         "judged": "count_if(is_judged)",
+        "unread": "count_if(is_unread)",
         "failed_rules": _map({rule: _times(rule, "failed_rules") for rule in rules}, "BIGINT"),
         "absent_columns": _some({name: _times(name, "absent") for name in feed.columns if name not in feed.keys}),
         "lowest": f"min(IF({is_streamed}, at, NULL))",
@@ -151,7 +158,7 @@ def ignored_counts(records: DataFrame) -> DataFrame:
     no_numbers = F.create_map().cast("map<string,bigint>")
     given = {"ignored": F.col("read"), "run_id": F.lit(""), "failed_rules": no_numbers, "absent_columns": no_numbers}
     zeros: tuple[str, ...] = ("changes", "deletes", "truncates", "tombstones", "lone_tombstones", "quarantined")
-    zeros += ("leaving_out", "judged")
+    zeros += ("leaving_out", "judged", "unread")
     filled = read.withColumns({**dict.fromkeys(zeros, zero), **given})
     others = {
         name: none.cast(kind) for name, kind in _fields(COUNTS).items() if name not in (*filled.columns, "has_end")

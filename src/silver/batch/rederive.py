@@ -16,16 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
 from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
+from lakehouse.registered import RegisteredSchema
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import small_table
 from silver.batch.earlier_records import highest_timestamps, in_ranges
+from silver.batch.events import is_confluent
 from silver.batch.merge import merge_latest, replace_rows, row_type
 from silver.batch.outcome import FeedBatch, entries, from_bronze, read_ranges
 from silver.batch.position import PLACES, STREAMED, with_position
+from silver.decode.arrow import key_texts
 from silver.decode.explain import large_columns
 from silver.order.fold import PlacedEvent, Row, RowKey, fold, versioned_columns
 from silver.order.history import History
@@ -83,10 +87,23 @@ def rederive(batch: FeedBatch, keys: DataFrame, past: History, own: DataFrame, s
 
 def with_key(records: DataFrame, feed: Feed) -> DataFrame:
     """The records with their KEY. The text of a key is as headers of changed keys have it: JSON without its schema."""
-    text = F.col("key").cast("string")
+    is_avro = F.expr(is_confluent("key"))
+    text = F.when(~is_avro, F.col("key").cast("string"))
     is_wrapped = F.coalesce(F.substring("key", 1, 40).cast("string").rlike(_WRAPPED), F.lit(False))
     key_text = F.when(is_wrapped, F.get_json_object(text, "$.payload")).otherwise(text)
+    if feed.schemas:
+        key_text = F.when(is_avro, _of_avro(feed.schemas)).otherwise(key_text)
     return records.withColumns({"shard": _shard(feed), "key_text": key_text})
+
+
+def _of_avro(schemas: Mapping[int, RegisteredSchema]) -> Column:
+    """The text of a key in Avro."""
+
+    def texts(keys: pa.Array) -> pa.Array:
+        return key_texts(keys, schemas)
+
+    found: Column = arrow_udf(texts, "string")(F.col("key"))  # type: ignore[call-overload]
+    return found
 
 
 def is_unusual_where(feed: Feed, *, has_unchanged: bool) -> str:

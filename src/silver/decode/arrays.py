@@ -128,7 +128,7 @@ def _unscaled(cells: Sequence[Any], held: DecimalType) -> pa.Array | None:
     for cell in cells:
         number = 0
         if cell is not None:
-            found = from_base64(cell)
+            found = cell if isinstance(cell, bytes) else from_base64(cell)
             if not found:
                 return None
             number = int.from_bytes(found, "big", signed=True)

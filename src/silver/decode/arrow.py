@@ -8,10 +8,11 @@ null. Records of topics without a feed are left out.
 from __future__ import annotations
 
 import gc
+import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,15 @@ import pyarrow.compute as pc
 
 from lakehouse.contracts.column_types import STRING
 from lakehouse.contracts.models import Feed
+from lakehouse.registered import RegisteredSchema
 from silver.decode.arrays import TEXTS, UTC, array_of, empty_lists, in_bulk, sequences, type_of
-from silver.decode.explain import RUN_ID, Event, Explaining, of_topic
-from silver.decode.message import MOST_KNOWN, NUMBERS_OF_SOURCE, WRAPPED, Record, Source
-from silver.decode.typed import Typed, TypedRows, typed
+from silver.decode.avro import HEAD, is_confluent, schema_id
+from silver.decode.explain import OF_DEFINITION, RUN_ID, Event, Explaining, of_topic
+from silver.decode.message import NUMBERS_OF_SOURCE, MalformedError, Record, Source, compact
+from silver.decode.typed import IN_MILLIS, Typed, TypedRows, typed
+from silver.decode.typed_avro import TypedAvro, typed_avro
 from silver.decode.values import CONVERSION_ERROR
+from silver.decode.wrapper import MOST_KNOWN, WRAPPED, Unwrapping
 
 # What is decoded at a time: one record may be as large as Kafka lets it be.
 MOST_RECORDS, MOST_BYTES = 10_000, 32 * 1024 * 1024
@@ -122,6 +127,18 @@ def name_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[p
         yield pa.RecordBatch.from_arrays([pa.array(sorted(found), pa.string())], names=["field"])
 
 
+def key_texts(keys: pa.Array, schemas: Mapping[int, RegisteredSchema]) -> pa.Array:
+    """The text of each key in Avro as JSON without spaces; null of any other, and of one that cannot be read."""
+    unwrapped, found = Unwrapping(schemas), []
+    for key in keys.to_pylist():
+        text = None
+        if key and is_confluent(key):
+            with suppress(MalformedError):
+                text = compact(unwrapped.message(key, name="")[0].payload)
+        found.append(text)
+    return pa.array(found, pa.string())
+
+
 @contextmanager
 def _no_collections() -> Iterator[None]:
     """Let Python look for no cycles in between: there are none, and to look takes a third of the time."""
@@ -166,6 +183,8 @@ class _Decoder:
         self._typed = typed(feed) if self._is_quick else None
         # By the schema that messages begin with.
         self._wrapped: dict[bytes, Typed | None] = {}
+        # By the ids of the schemas of value and key; of a key that is JSON none.
+        self._avro: dict[tuple[int, int | None], TypedAvro | None] = {}
 
     def events(self, topic: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The events of records of one topic."""
@@ -198,15 +217,19 @@ class _Decoder:
 
     def _as_declared(
         self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], plain: Sequence[bool]
-    ) -> Mapping[Typed, tuple[list[int], list[bytes], list[bytes]]]:
+    ) -> Mapping[Typed | TypedAvro, tuple[list[int], list[bytes], list[bytes]]]:
         """The records that may be as declared, by the reader of their form: their numbers, keys and values."""
-        found: dict[Typed, tuple[list[int], list[bytes], list[bytes]]] = {}
-        if self._typed is None:
+        found: dict[Typed | TypedAvro, tuple[list[int], list[bytes], list[bytes]]] = {}
+        if not any(plain):
             return found
         for number, (key, value) in enumerate(zip(keys, values, strict=True)):
             if not key or not value or not plain[number]:
                 continue
-            of_key, of_value, reads = self._without_schemas(key, value)
+            reads: Typed | TypedAvro | None
+            if is_confluent(value):
+                of_key, of_value, reads = key, value, self._of_avro(key, value)
+            else:
+                of_key, of_value, reads = self._without_schemas(key, value)
             if not (of_key and of_value) and len(self._wrapped) < MOST_KNOWN:
                 # The first with its schema: the definition reads it, and then it is known.
                 self._explaining.event(Record(topic, key, value))
@@ -218,6 +241,21 @@ class _Decoder:
                 of_keys.append(of_key)
                 of_values.append(of_value)
         return found
+
+    def _of_avro(self, key: bytes, value: bytes) -> TypedAvro | None:
+        """The reader of records with the schemas of these."""
+        ids = schema_id(value), schema_id(key) if is_confluent(key) else None
+        if ids not in self._avro:
+            self._avro[ids] = self._new_of_avro(key, value)
+        return self._avro[ids]
+
+    def _new_of_avro(self, key: bytes, value: bytes) -> TypedAvro | None:
+        try:
+            of_value = self._explaining.registered.of(value, name="")
+            of_key = self._explaining.registered.of(key, name="") if is_confluent(key) else None
+        except MalformedError:
+            return None
+        return typed_avro(self.feed, of_value, of_key)
 
     def _without_schemas(self, key: bytes, value: bytes) -> tuple[bytes, bytes, Typed | None]:
         """Key and value without the schemas around them, and the reader of the value; no bytes where one is new."""
@@ -246,6 +284,7 @@ class _Decoder:
         follows_delete: pa.Array | None = None,
     ) -> pa.RecordBatch:
         feed, number = self.feed, records.num_rows
+        rows = [rows[0], *_with_metadata(rows[1:], feed, records, dict(zip(_STATED, stated, strict=True)))]
         marks = pa.repeat(pa.scalar(False), number) if follows_delete is None else follows_delete
         of_feeds = [
             _struct(rows[1:], rows[0], feed) if one.name == feed.name else pa.nulls(number, _struct_type(one))
@@ -324,13 +363,21 @@ def _plain(batch: pa.RecordBatch, headers: _Headers, *, most: int) -> list[bool]
     """Of each record whether `Typed.read` may look at it. `most`: so many bytes it may have."""
     sizes = (pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value"))
     found = sum(np.asarray(size, dtype=np.int64) for size in sizes) <= most
-    for name in ("key", "value"):
-        found &= _is_text(batch.column(name))
-    has_two = pc.match_substring_regex(batch.column("value"), _TWO_OPS)
+    texts = {name: _without_avro(batch.column(name)) for name in ("key", "value")}
+    for column in texts.values():
+        found &= _is_text(column)
+    has_two = pc.match_substring_regex(texts["value"], _TWO_OPS)
     found &= ~np.asarray(pc.fill_null(has_two, fill_value=False), dtype=bool)
     for row in headers.of_changed_keys():
         found[row] = False
     return [bool(one) for one in found]
+
+
+def _without_avro(column: pa.Array) -> pa.Array:
+    """The values, null in place of those in the Confluent wire format (`is_confluent`): they are no text."""
+    begins = pc.equal(pc.binary_slice(column, 0, 1), b"\0")
+    is_avro = pc.and_(begins, pc.greater(pc.binary_length(column), HEAD))
+    return pc.if_else(is_avro, pa.scalar(None, column.type), column) if pc.any(is_avro).as_py() else column
 
 
 def _is_text(column: pa.Array) -> Any:
@@ -376,12 +423,15 @@ def _at(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
     return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int32()))
 
 
-def _columns(reads: Typed, rows: TypedRows, topic: str) -> tuple[TypedRows, list[pa.Array]]:
+def _columns(reads: Typed | TypedAvro, rows: TypedRows, topic: str) -> tuple[TypedRows, list[pa.Array]]:
     """The rows that are as declared after all, the `sequence` of their sources, and the arrays of their columns."""
     arrays: list[pa.Array] = []
     of_sources, errors = sequences([block[_SEQUENCE] for block in rows.source])
     cells = list(zip(*rows.rows, strict=True)) or [()] * len(reads.columns)
     for column, of_column in zip(reads.columns, cells, strict=True):
+        if column.declared.metadata is not None:
+            arrays.append(pa.nulls(len(rows.at), type_of(column.declared.type)))
+            continue
         if column.from_topic is not None:
             arrays.append(pa.array([of_topic(column.from_topic, topic)] * len(rows.at), pa.string()))
             continue
@@ -457,6 +507,53 @@ def _rows(events: Sequence[Event], feed: Feed) -> list[pa.Array]:
             for number, declared in enumerate(feed.columns.values())
         ),
     ]
+
+
+def _with_metadata(
+    columns: Sequence[pa.Array], feed: Feed, records: pa.RecordBatch, stated: Mapping[str, pa.Array]
+) -> list[pa.Array]:
+    """The columns of the rows, with those that say what the envelope or Kafka says of the record."""
+    found = list(columns)
+    for number, column in enumerate(feed.columns.values()):
+        if column.metadata is not None and column.metadata not in OF_DEFINITION:
+            found[number] = _METADATA[column.metadata](records, stated)
+    return found
+
+
+def _of_block(name: str) -> Callable[[pa.RecordBatch, Mapping[str, pa.Array]], pa.Array]:
+    return lambda _records, stated: stated["source"].field(name)
+
+
+def _of_record_itself(name: str, records: pa.RecordBatch, _stated: Mapping[str, pa.Array]) -> pa.Array:
+    return records.column(name)
+
+
+def _read_at(_records: pa.RecordBatch, stated: Mapping[str, pa.Array]) -> pa.Array:
+    """When the connector read the change; null of a number outside of years 1 to 9999."""
+    ms = stated["read_ms"]
+    is_time = pc.and_(pc.greater_equal(ms, IN_MILLIS[0]), pc.less(ms, IN_MILLIS[1]))
+    return pc.multiply(pc.if_else(is_time, ms, None), 1000).cast(UTC)
+
+
+def _headers_as_json(records: pa.RecordBatch, _stated: Mapping[str, pa.Array]) -> pa.Array:
+    """The headers as an object of texts: of two of one name the last; what is no UTF-8 with U+FFFD."""
+    found = []
+    for headers in records.column("headers").to_pylist():
+        texts = {one["key"]: one["value"] and one["value"].decode(errors="replace") for one in headers or ()}
+        found.append(json.dumps(texts, ensure_ascii=False))
+    return pa.array(found, pa.string())
+
+
+# What a record's metadata is, from the record and what it states.
+_METADATA: Mapping[str, Callable[[pa.RecordBatch, Mapping[str, pa.Array]], pa.Array]] = {
+    "ingestion-timestamp": _read_at,
+    "source.timestamp": lambda _records, stated: stated["source_ts"],
+    "source.database": _of_block("db"),
+    "source.schema": _of_block("schema"),
+    "source.table": _of_block("table"),
+    "headers": _headers_as_json,
+    **{name: partial(_of_record_itself, name) for name in ("topic", "partition", "offset", "timestamp")},
+}
 
 
 def _struct(columns: Sequence[pa.Array], has_row: pa.Array, feed: Feed) -> pa.Array:

@@ -23,7 +23,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from lakehouse.contracts.column_types import ArrayType, DecimalType
-from lakehouse.contracts.models import Column, Feed
+from lakehouse.contracts.models import Column, Feed, Metadata
+from silver.decode.avro import Schemas
 from silver.decode.message import (
     FieldSchema,
     Json,
@@ -32,7 +33,6 @@ from silver.decode.message import (
     Record,
     Source,
     Statement,
-    Unwrapping,
     text_of,
 )
 from silver.decode.numbers import NUMBER, digits_of, from_base64, is_decimal
@@ -46,10 +46,14 @@ from silver.decode.values import (
     carries_precise_decimals,
     epoch_unit,
     is_known,
+    is_of_other_format,
     meaning,
     reader,
 )
+from silver.decode.wrapper import Unwrapping
 
+# Of the metadata what must be looked for in the message.
+OF_DEFINITION: tuple[Metadata, ...] = ("schema", "source.properties")
 # The changes that state every column, unless the key was changed: then a create may leave a large value unchanged too.
 WHOLE_ROWS = ("r", "c")
 # The header that names the run of the connector (Debezium's context headers).
@@ -111,9 +115,7 @@ def large_columns(feed: Feed) -> tuple[str, ...]:
     return tuple(
         name
         for name, declared in feed.columns.items()
-        if name not in feed.keys
-        and declared.from_topic is None
-        and declared.type.ddl.startswith(("STRING", "BINARY", "ARRAY"))
+        if name not in feed.keys and declared.is_of_row and declared.type.ddl.startswith(("STRING", "BINARY", "ARRAY"))
     )
 
 
@@ -189,12 +191,17 @@ class Explaining:
         ]
         self._fields = fields_of(feed)
         self._placeholders = frozenset(placeholders(feed.unavailable_value_placeholder))
-        self._unwrapped = Unwrapping()
+        self._unwrapped = Unwrapping(feed.schemas)
         self._read = table_statement if feed.envelope == "table" else outbox_statement
 
     def schemas(self) -> Mapping[str, MessageSchema | None]:
         """The schemas that messages came with, by the text before the payload."""
         return self._unwrapped.known
+
+    @property
+    def registered(self) -> Schemas:
+        """The schemas of the registry, ready to read with."""
+        return self._unwrapped.schemas
 
     def fields(self, record: Record) -> Collection[str]:
         """The names of the fields of the record's row."""
@@ -222,6 +229,9 @@ class Explaining:
         left_out: list[str] = []
         problems = [statement.problem] if statement.problem is not None else _too_large(record, statement, feed)
         for column in self._columns if has_key else ():
+            if column.declared.metadata is not None:
+                row.append(self._metadata(statement, column.declared.metadata))
+                continue
             field = self._field(statement, column, record) if has_row or column.is_key or column.from_topic else None
             if field is None or column.from_topic is not None:
                 row.append(field)
@@ -261,6 +271,12 @@ class Explaining:
             untold=left_out if absent_is_null(feed) else [*left_out, *absent],
             problems=problems,
         )
+
+    def _metadata(self, statement: Statement, name: Metadata) -> str | None:
+        """What only the definition reads; the others follow from the rest of the event (silver.decode.arrow)."""
+        if name == "schema":
+            return text_of(statement.schema)
+        return text_of(statement.block) if name == "source.properties" else None
 
     def _is_absent(self, statement: Statement, column: _Column) -> bool:
         """Whether the row has no field for a column that it would have one for."""
@@ -336,6 +352,8 @@ def _kind(field: Json, declared: Column, feed: Feed) -> str:
         return "NaN or infinity"
     if isinstance(held, DecimalType) and is_of_decimals:
         return _kind_of_decimal(field, text, held, feed)
+    if means == "map":
+        return "a map with a key that is NULL (map_null_key)" if isinstance(field, list) else "no map"
     if text.startswith(("{", "[")):
         return "an object" if text.startswith("{") else "an array"
     if text in ("true", "false"):
@@ -355,6 +373,8 @@ def _kind(field: Json, declared: Column, feed: Feed) -> str:
 def _kind_of_timestamp(text: str, declared: Column, feed: Feed) -> str:
     if text in ("infinity", "-infinity"):
         return "infinity"
+    if is_of_other_format(text, feed):
+        return f"a time that is not written as timestamp_format says ({feed.timestamp_format})"
     if _FINER_THAN_MICROS.match(text):
         return "a time finer than microseconds"
     if not NUMBER.fullmatch(text):

@@ -1,8 +1,7 @@
-"""A Kafka message as JSON: its bytes, its headers, its key, and the schema that JsonConverter may put around it.
+"""A Kafka message as JSON, and what it states before its values are read.
 
 JSON is RFC 8259's: UTF-8, no comments, no NaN. Numbers stay as they are written (`Number`). Of a field that an object
-has twice the last one counts, as for Debezium's own consumers. With `schemas.enable` a value or key is
-`{"schema": …, "payload": …}` (Kafka Connect, JsonConverter).
+has twice the last one counts, as for Debezium's own consumers.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple, NoReturn
@@ -18,20 +16,11 @@ from typing import Any, NamedTuple, NoReturn
 # Deeper than any row: JSON columns of MySQL end at 100. Parsers go down by recursion, and Python ends at 1,000.
 MOST_LEVELS = 500
 
-# So many schemas are remembered: a topic has one, and another after a change of its table.
-MOST_KNOWN = 16
-
-AVRO = "The value is in the Confluent wire format (Avro or Protobuf): Connect's JsonConverter writes what is read here."
-NOT_TEXT = "The value is not UTF-8 text."
-
 Json = Any
 Object = Mapping[str, Json]
 
-# How a wrapped message begins, as JsonConverter writes it.
-WRAPPED = '{"schema":'
-
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_SPACE = " \t\n\r"
+SPACE = " \t\n\r"
 
 
 class Number(str):
@@ -102,10 +91,11 @@ NUMBERS_OF_SOURCE = ("ts_ms", "ts_us", "lsn", "pos", "row")
 
 
 class Wrapped(NamedTuple):
-    """A message without what may be around it."""
+    """A message without what may be around it. `whole`: the schema as JSON, or the text of it."""
 
     payload: Json
     schema: MessageSchema | None = None
+    whole: Json = None
 
 
 class Key(NamedTuple):
@@ -125,6 +115,7 @@ class Statement:
     `row`: the fields of the row, or of an outbox's payload; of a delete those of the row before, where it alone has
     the key. Times: `source_ts` in microseconds, `read_ms` (when the connector read it) in milliseconds. `body`: of a
     table's topic, the value without what may be around it, whatever it is. `table`: as contracts name it.
+    `schema`: of the message, as JSON or the text of it. `block`: the source block as it is.
     """
 
     kind: str
@@ -142,13 +133,15 @@ class Statement:
     old_key: str | None = None
     new_key: str | None = None
     body: Json = None
+    schema: Json = None
+    block: Json = None
 
 
 def _refuse(_constant: str) -> NoReturn:
     raise ValueError
 
 
-_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_refuse)
+DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_refuse)
 
 
 def parsed(text: str, *, name: str) -> Json:
@@ -156,7 +149,7 @@ def parsed(text: str, *, name: str) -> Json:
     if text.count("[") + text.count("{") > MOST_LEVELS and _levels(text) > MOST_LEVELS:
         raise MalformedError(f"{name} is nested more than {MOST_LEVELS} levels deep.")
     try:
-        value = _DECODER.decode(text)
+        value = DECODER.decode(text)
     except (ValueError, RecursionError):
         raise MalformedError from None
     if ("\\ud" in text or "\\uD" in text) and not _is_text(value):
@@ -226,107 +219,12 @@ def whole_number(value: Json) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-def is_confluent(value: bytes) -> bool:
-    """The Confluent wire format begins with a zero byte and the four of a schema id."""
-    return len(value) > 5 and value[0] == 0
-
-
 def decoded_text(value: bytes) -> str | None:
     """The bytes as text; None when they are not UTF-8."""
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
         return None
-
-
-class Unwrapping:
-    """Takes the wrapper off messages. Their schemas repeat from record to record: read once, they are known again."""
-
-    def __init__(self) -> None:
-        """Begin with no schema known. `known`: by the text up to the payload."""
-        self.known: dict[str, MessageSchema | None] = {}
-
-    def __call__(self, text: str, *, name: str) -> Wrapped:
-        """The message that the text is. Raises MalformedError."""
-        if text.startswith(WRAPPED):
-            for prefix, schema in self.known.items():
-                if text.startswith(prefix) and text.endswith("}"):
-                    # With more behind the payload it is none: then all of it is read.
-                    with suppress(MalformedError):
-                        return Wrapped(parsed(text[len(prefix) : -1], name=name), schema)
-        message = parsed(text, name=name)
-        if not isinstance(message, dict) or len(message) != 2 or "schema" not in message or "payload" not in message:
-            return Wrapped(message)
-        schema = message_schema(message["schema"])
-        self._remember(text, message, schema)
-        return Wrapped(message["payload"], schema)
-
-    def _remember(self, text: str, message: Object, schema: MessageSchema | None) -> None:
-        prefix = _up_to_payload(text, message)
-        if prefix is not None:
-            if len(self.known) >= MOST_KNOWN:
-                self.known.clear()
-            self.known[prefix] = schema
-
-
-def _up_to_payload(text: str, message: Object) -> str | None:
-    """What stands before the payload of a wrapped message, as JsonConverter writes it: the schema first, no spaces."""
-    if not text.startswith(WRAPPED) or text[len(WRAPPED)] in _SPACE:
-        return None
-    schema, end = _DECODER.raw_decode(text, len(WRAPPED))
-    prefix = text[:end] + ',"payload":'
-    # Of a schema that is there twice the last one counts.
-    return prefix if text.startswith(prefix) and schema == message["schema"] else None
-
-
-def message_schema(schema: Json) -> MessageSchema | None:
-    """What a wrapper says of its payload; None when it says nothing."""
-    if not isinstance(schema, dict):
-        return None
-    fields, nested = {}, {}
-    for name, one in _named(schema):
-        fields[name] = _field_schema(one)
-        nested[name] = {inner: _field_schema(of) for inner, of in _named(one)}
-    return MessageSchema(text_of(schema.get("type")), fields, nested)
-
-
-def _named(schema: Object) -> list[tuple[str, Object]]:
-    fields = schema.get("fields")
-    found = [one for one in fields if isinstance(one, dict)] if isinstance(fields, list) else []
-    return [(name, one) for one in found if isinstance(name := one.get("field"), str)]
-
-
-def _field_schema(one: Object) -> FieldSchema:
-    parameters, items = one.get("parameters"), one.get("items")
-    parameters = parameters if isinstance(parameters, dict) else {}
-    return FieldSchema(
-        type=text_of(one.get("type")),
-        name=text_of(one.get("name")),
-        scale=_parameter(parameters.get("scale")),
-        items=_field_schema(items) if isinstance(items, dict) else None,
-        precision=_parameter(parameters.get("connect.decimal.precision")),
-    )
-
-
-def _parameter(value: Json) -> int | None:
-    text = text_of(value)
-    return int(text) if text is not None and re.fullmatch("-?[0-9]{1,9}", text) else None
-
-
-def read_key(key: bytes | None, unwrapped: Unwrapping) -> Key:
-    """What a record's key is. One that is not JSON is the text of a single value, as StringConverter writes it."""
-    text = decoded_text(key) if key else None
-    if text is None:
-        return NO_KEY
-    try:
-        value = unwrapped(text, name="The key").payload
-    except MalformedError:
-        return Key(value=None if text.lstrip(_SPACE)[:1] in ("{", "[", '"') else text)
-    if isinstance(value, dict):
-        return Key(fields=value)
-    # White space around a value is of a text: JsonConverter writes none.
-    is_bare = text != text.strip(_SPACE) and not text.lstrip(_SPACE).startswith(('"', "{"))
-    return Key(value=text if is_bare else text_of(value))
 
 
 def _levels(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
+import struct
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import NamedTuple
 
@@ -185,3 +186,14 @@ def unsigned(number: Digits) -> str | None:
     if -(2**63) <= value < 0:
         value += 2**64
     return str(value) if 0 <= value < 2**64 else None
+
+
+def shortest_single(single: float) -> float:
+    """The number of the fewest digits that is this float of 32 bits: what Java writes for it."""
+    return next(float(number) for number in short_forms(single))
+
+
+def short_forms(single: float) -> list[str]:
+    """The numbers of few digits that are this float of 32 bits and no other, the shortest first."""
+    numbers = [f"{single:.{digits}g}" for digits in range(1, 10)]
+    return [number for number in numbers if struct.unpack("f", struct.pack("f", float(number)))[0] == single]

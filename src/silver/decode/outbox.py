@@ -13,23 +13,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from silver.decode.message import (
-    AVRO,
     Json,
     Key,
     MalformedError,
     Object,
     Record,
     Statement,
-    Unwrapping,
-    decoded_text,
-    is_confluent,
     parsed,
-    read_key,
     text_of,
     whole_number,
 )
 from silver.decode.table import Fields
 from silver.decode.times import instant, timestamp
+from silver.decode.wrapper import Unwrapping, read_key
 
 NOT_JSON = "The value is not JSON text."
 NEITHER = "The value is not an outbox event: neither an object nor text that holds one."
@@ -41,6 +37,13 @@ NO_FIELD = "The event has none of the declared fields."
 
 def outbox_statement(record: Record, fields: Fields, unwrapped: Unwrapping) -> Statement:
     """What a record of an outbox's topic states: `op` is the event's type, `row` the payload."""
+    try:
+        return _of_value(record, fields, unwrapped)
+    except MalformedError as why:  # of the key
+        return Statement("unreadable", str(why))
+
+
+def _of_value(record: Record, fields: Fields, unwrapped: Unwrapping) -> Statement:
     key = Key(value=read_key(record.key, unwrapped).value)
     event_type = record.header("eventType")
     found = Statement(
@@ -52,14 +55,11 @@ def outbox_statement(record: Record, fields: Fields, unwrapped: Unwrapping) -> S
     )
     if not record.value:
         return replace(found, kind="tombstone")
-    text = decoded_text(record.value)
-    if text is None or is_confluent(record.value):
-        return replace(found, problem=AVRO if is_confluent(record.value) else NOT_JSON)
     try:
-        message = unwrapped(text, name="The value")
+        message, _text = unwrapped.message(record.value, name="The value")
     except MalformedError as why:
         return replace(found, problem=str(why) or NOT_JSON)
-    body = message.payload
+    body, found.schema = message.payload, message.whole
     if body is None:
         return replace(found, kind="tombstone")
     if isinstance(body, dict):

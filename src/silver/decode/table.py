@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from lakehouse.contracts.models import Feed, FeedTopics, Sibling
 from silver.decode.message import (
-    AVRO,
-    NOT_TEXT,
     NUMBERS_OF_SOURCE,
     Json,
     Key,
@@ -26,17 +24,14 @@ from silver.decode.message import (
     Record,
     Source,
     Statement,
-    Unwrapping,
-    decoded_text,
     has_twice,
-    is_confluent,
     parsed,
-    read_key,
     text_of,
     whole_number,
 )
 from silver.decode.numbers import whole
 from silver.decode.times import instant
+from silver.decode.wrapper import Unwrapping, read_key
 
 OTHER_TABLE = "The source block names another table than the contract of this feed (tables, table_patterns)."
 ANY_TABLE = "The tombstone's key may be of several tables of this topic: their keys have fields of the same names."
@@ -99,7 +94,7 @@ class Fields:
 
 def fields_of(feed: Feed) -> Fields:
     """The `Fields` of a feed."""
-    own = [name for name, column in feed.columns.items() if column.from_topic is None]
+    own = [name for name, column in feed.columns.items() if column.is_of_row]
     return Fields(
         feed=feed,
         declared=frozenset(field for name in own for field in feed.fields_of(name)),
@@ -111,7 +106,10 @@ def fields_of(feed: Feed) -> Fields:
 
 def table_statement(record: Record, fields: Fields, unwrapped: Unwrapping) -> Statement:
     """What a record of a table's topic states."""
-    found = _of_value(record, fields, read_key(record.key, unwrapped), unwrapped)
+    try:
+        found = _of_value(record, fields, read_key(record.key, unwrapped), unwrapped)
+    except MalformedError as why:  # of the key
+        return Statement("unreadable", str(why))
     if record.headers:
         found.old_key, found.new_key = record.header("__debezium.oldkey"), record.header("__debezium.newkey")
     return found
@@ -120,11 +118,8 @@ def table_statement(record: Record, fields: Fields, unwrapped: Unwrapping) -> St
 def _of_value(record: Record, fields: Fields, key: Key, unwrapped: Unwrapping) -> Statement:
     if not record.value:
         return Statement("tombstone", key=key)
-    text = decoded_text(record.value)
-    if text is None or is_confluent(record.value):
-        return Statement("unreadable", AVRO if is_confluent(record.value) else NOT_TEXT, key=key)
     try:
-        body, schema = unwrapped(text, name="The value")
+        (body, schema, whole), text = unwrapped.message(record.value, name="The value")
     except MalformedError as why:
         return Statement("unreadable", str(why) or NOT_OF_SHAPE, key=key)
     if isinstance(body, dict) and list(body) == ["payload"]:
@@ -135,7 +130,8 @@ def _of_value(record: Record, fields: Fields, key: Key, unwrapped: Unwrapping) -
         found = _statement(record, fields, key, text=text, body=body, schema=schema)
     else:
         found = Statement("unreadable", NOT_OF_SHAPE, key=key)
-    found.body = body
+    found.body, found.schema = body, whole
+    found.block = body.get("source") if isinstance(body, dict) else None
     return found
 
 

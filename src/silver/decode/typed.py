@@ -8,7 +8,7 @@ definition: what is taken here, it reads the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 
 from lakehouse.contracts.column_types import ArrayType, DecimalType
 from lakehouse.contracts.models import Column, Feed
-from silver.decode.explain import WHOLE_ROWS, large_columns, placeholders
+from silver.decode.explain import OF_DEFINITION, WHOLE_ROWS, large_columns, placeholders
 from silver.decode.message import (
     MOST_LEVELS,
     FieldSchema,
@@ -119,9 +119,13 @@ class TypedRows:
 _MICROS, _MILLIS = 1_000_000, 1_000
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _NATURAL = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-_IN_MILLIS = Annotated[int, msgspec.Meta(ge=YEAR_1 * _MILLIS, lt=YEAR_10000 * _MILLIS)]
-_IN_MICROS = Annotated[int, msgspec.Meta(ge=YEAR_1 * _MICROS, lt=YEAR_10000 * _MICROS)]
-_IN_DAYS = Annotated[int, msgspec.Meta(ge=YEAR_1 // SECONDS_OF_DAY, lt=YEAR_10000 // SECONDS_OF_DAY)]
+# From the year 1 and before the year 10000.
+IN_MILLIS = (YEAR_1 * _MILLIS, YEAR_10000 * _MILLIS)
+IN_MICROS = (YEAR_1 * _MICROS, YEAR_10000 * _MICROS)
+IN_DAYS = (YEAR_1 // SECONDS_OF_DAY, YEAR_10000 // SECONDS_OF_DAY)
+_IN_MILLIS = Annotated[int, msgspec.Meta(ge=IN_MILLIS[0], lt=IN_MILLIS[1])]
+_IN_MICROS = Annotated[int, msgspec.Meta(ge=IN_MICROS[0], lt=IN_MICROS[1])]
+_IN_DAYS = Annotated[int, msgspec.Meta(ge=IN_DAYS[0], lt=IN_DAYS[1])]
 _TIMES = {
     "io.debezium.time.MicroTimestamp": Form.TIME,
     "io.debezium.time.Timestamp": Form.MILLIS,
@@ -155,13 +159,18 @@ _TS_MS, _TS_US, _FROM_DB = (Source._fields.index(name) for name in ("ts_ms", "ts
 
 def typed(feed: Feed, schema: MessageSchema | None = None) -> Typed | None:
     """The reader of a feed's records whose messages have this schema; None where the definition must read each."""
-    fields = [feed.fields_of(name) for name, column in feed.columns.items() if column.from_topic is None]
-    # One field a column, and one column a field.
-    is_plain = all(len(names) == 1 for names in fields) and len(set(fields)) == len(fields)
-    if feed.envelope != "table" or feed.append_only or not is_plain:
+    if not is_plain(feed):
         return None
     reads = Typed(feed, schema)
     return None if any(_is_json(column) for column in reads.columns if column.name in feed.keys) else reads
+
+
+def is_plain(feed: Feed) -> bool:
+    """Whether the feed's records may be as declared: changes of a table, one field a column, one column a field."""
+    fields = [feed.fields_of(name) for name, column in feed.columns.items() if column.is_of_row]
+    is_one_to_one = all(len(names) == 1 for names in fields) and len(set(fields)) == len(fields)
+    says_more = any(column.metadata in OF_DEFINITION for column in feed.columns.values())
+    return feed.envelope == "table" and not feed.append_only and is_one_to_one and not says_more
 
 
 class Typed:
@@ -170,8 +179,8 @@ class Typed:
     def __init__(self, feed: Feed, schema: MessageSchema | None) -> None:
         """Make the structs of the contract."""
         of_after = {} if schema is None else schema.nested.get("after", {})
-        self.columns = [_column(name, declared, feed, of_after) for name, declared in feed.columns.items()]
-        own = [column for column in self.columns if column.from_topic is None]
+        self.columns = [column_of(name, declared, feed, of_after) for name, declared in feed.columns.items()]
+        own = [column for column in self.columns if column.declared.is_of_row]
         keys = [column for column in own if column.name in feed.keys]
         types = {column.name: _type_of(column) for column in own}
         # Not under their own names: a column may have one that Python or msgspec uses.
@@ -223,10 +232,12 @@ class Typed:
         # A level takes two bytes at least.
         if len(value) > 2 * MOST_LEVELS and value.count(b"{") + value.count(b"[") > MOST_LEVELS:
             return
+        own = self.key(key)
         try:
             event: Any = self._envelope(value)
-            own = astuple(self._key(key))
         except _NOT_TAKEN:
+            return
+        if own is None:
             return
         op, block = event.op, astuple(event.source)
         cells = self._of_delete(event, own) if op == "d" else self._of_row(event, own)
@@ -239,6 +250,13 @@ class Typed:
         found.read_ms.append(event.ts_ms)
         found.source.append(block)
         found.rows.append(cells)
+
+    def key(self, key: bytes) -> tuple[Any, ...] | None:
+        """The cells of a record's key; None of one that is not as declared."""
+        try:
+            return astuple(self._key(key))
+        except _NOT_TAKEN:
+            return None
 
     def _of_row(self, event: Any, own: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The cells of a create or update whose rows have the key of the record; None of any other."""
@@ -304,10 +322,11 @@ def _text_of_json(cell: msgspec.Raw) -> str | None:
         return None
 
 
-def _column(name: str, declared: Column, feed: Feed, schemas: Any) -> TypedColumn:
+def column_of(name: str, declared: Column, feed: Feed, schemas: Mapping[str, FieldSchema]) -> TypedColumn:
+    """A column of the contract, and how it is read where the fields have these schemas."""
     schema = schemas.get(feed.fields_of(name)[0])
     from_topic = None if declared.from_topic is None else re.compile(declared.from_topic)
-    form = Form.AS_IS if from_topic is not None else _form(declared, feed, schema)
+    form = _form(declared, feed, schema) if declared.is_of_row else Form.AS_IS
     return TypedColumn(name, declared, form, reader(declared, feed), schema, from_topic)
 
 
@@ -339,6 +358,8 @@ def _decimal_form(declared: Column, held: DecimalType, feed: Feed, schema: Field
 
 
 def _time_form(declared: Column, feed: Feed, schema: FieldSchema | None) -> Form:
+    if feed.timestamp_format != "any":
+        return Form.CELL
     if schema is not None and schema.name is not None:
         return _TIMES.get(schema.name, Form.CELL)
     unit = epoch_unit(declared, feed)

@@ -23,7 +23,7 @@ from typing import Any
 
 from lakehouse.contracts.column_types import ArrayType, DecimalType, SourceType
 from lakehouse.contracts.models import Column, EpochUnit, Feed
-from silver.decode.message import FieldSchema, Json, MalformedError, parsed, text_of
+from silver.decode.message import FieldSchema, Json, MalformedError, compact, parsed, text_of
 from silver.decode.numbers import (
     DECIMALS,
     NUMBER,
@@ -36,6 +36,7 @@ from silver.decode.numbers import (
     not_finite,
     number_of,
     plain_text,
+    short_forms,
     shortest_double,
     unsigned,
     whole,
@@ -153,7 +154,8 @@ def _of_known(declared: Column, feed: Feed) -> Reader:
     """The reader of a field whose schema names the declared meaning, or none."""
     held, unit = declared.element_type, epoch_unit(declared, feed)
     if held.ddl == "TIMESTAMP":
-        return _of_text_and_schema(lambda text, schema: timestamp(text, epoch_unit=unit, schema=schema))
+        of_text = _of_text_and_schema(lambda text, schema: timestamp(text, epoch_unit=unit, schema=schema))
+        return partial(_in_format, feed, of_text)
     if held.ddl == "BINARY":
         return partial(_binary, feed)
     if held.ddl != "STRING":
@@ -161,9 +163,10 @@ def _of_known(declared: Column, feed: Feed) -> Reader:
     source = declared.source_name
     if source in ("timestamp", "timestamptz"):
         zoned = source == "timestamptz"
-        return _of_text_and_schema(
+        of_text = _of_text_and_schema(
             lambda text, schema: timestamp_text(text, zoned=zoned, epoch_unit=unit, schema=schema)
         )
+        return partial(_in_format, feed, of_text)
     if source == "time":
         return _of_text_and_schema(lambda text, schema: time_text(text, epoch_unit=unit, schema=schema))
     if source == "interval":
@@ -172,6 +175,8 @@ def _of_known(declared: Column, feed: Feed) -> Reader:
         return partial(_bits, _sizes(declared))
     if source == "bytes":
         return partial(_base64, feed)
+    if source == "map":
+        return partial(_map, feed)
     return _of_text(_TEXTS[source])
 
 
@@ -187,6 +192,15 @@ def _of_text_and_schema(read: Callable[[str, FieldSchema | None], Value]) -> Rea
         return _fitting(read(text_of(field) or "", schema))
 
     return of
+
+
+def is_of_other_format(text: str, feed: Feed) -> bool:
+    """Whether a time is written in another way than the contract says."""
+    return text[10:11] == {"sql": "T", "iso-8601": " "}.get(feed.timestamp_format)
+
+
+def _in_format(feed: Feed, read: Reader, field: Json, schema: FieldSchema | None) -> Value:
+    return CONVERSION_ERROR if is_of_other_format(text_of(field) or "", feed) else read(field, schema)
 
 
 def _fitting(value: Value) -> Value:
@@ -321,6 +335,23 @@ def _base64(feed: Feed, field: Json, schema: FieldSchema | None) -> Value:
     return found if found is CONVERSION_ERROR else base64.b64encode(found).decode()
 
 
+def _map(feed: Feed, field: Json, _schema: FieldSchema | None) -> Value:
+    """A map as a JSON object. Kafka Connect writes one whose keys are not all text as pairs; it may be text of one."""
+    if type(field) is str:
+        try:
+            field = parsed(field, name="")
+        except MalformedError:
+            return CONVERSION_ERROR
+    pairs = list(field.items()) if isinstance(field, dict) else field
+    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        return CONVERSION_ERROR
+    if feed.map_null_key == "fail" and any(key is None for key, _value in pairs):
+        return CONVERSION_ERROR
+    literal = feed.map_null_key_literal if feed.map_null_key == "literal" else None
+    named = [(literal if key is None else text_of(key), value) for key, value in pairs]
+    return compact({key: value for key, value in named if key is not None})
+
+
 def _bits(sizes: tuple[int, ...], field: Json, _schema: FieldSchema | None) -> Value:
     """Bits as 0 and 1, the most significant first: of base64 of bytes, the least significant first.
 
@@ -371,13 +402,7 @@ def _float(text: str) -> float | None:
     if double is None or not math.isfinite(double):
         return double
     near: float = struct.unpack("f", struct.pack("f", double))[0]
-    return near if near == double or Decimal(text) in _short_forms(near) else None
-
-
-def _short_forms(single: float) -> list[Decimal]:
-    """The numbers of few digits that are this float of 32 bits and no other."""
-    numbers = [f"{single:.{digits}g}" for digits in range(1, 10)]
-    return [Decimal(number) for number in numbers if struct.unpack("f", struct.pack("f", float(number)))[0] == single]
+    return near if near == double or Decimal(text) in map(Decimal, short_forms(near)) else None
 
 
 def _boolean(text: str) -> bool | None:

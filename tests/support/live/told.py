@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from bronze import ingest
 from connectors.cluster import State, settled
 from connectors.moving import is_stopped
 from demo.stack.database import Database
 from demo.stack.stack import Stack
-from demo.stack.topics import wait_for
+from demo.stack.topics import json_event, wait_for
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.kafka.broker import partitions
@@ -68,7 +70,10 @@ class Told:
     def register(self, packaged: Mapping[str, Config]) -> None:
         """Create every connector."""
         for variant in VARIANTS:
-            self.stack.connect.worker.put_config(variant.name, variant.config(packaged[variant.packaged]))
+            self.stack.connect.worker.put_config(variant.name, self._config(variant, packaged))
+
+    def _config(self, variant: Variant, packaged: Mapping[str, Config]) -> Config:
+        return variant.config(packaged[variant.packaged], self.stack.registry)
 
     def wait_until(self, is_so: Callable[[State], bool]) -> None:
         """Wait until this is true of every connector; fails with the state of one of which it is not."""
@@ -96,7 +101,12 @@ class Told:
             after = event.get("after")
             return isinstance(after, dict) and after["order_id"] == order_id
 
-        wait_for(self.stack.bootstrap_servers, variant.topic(table), is_it)
+        self.wait_for_event(variant, table, is_it)
+
+    def wait_for_event(self, variant: Variant, table: str, is_it: Callable[[Mapping[str, object]], bool]) -> None:
+        """Wait until a connector has told of something in a table, in the way it writes."""
+        event_of = self.stack.registry.event_of if variant.way == "avro" else json_event
+        wait_for(self.stack.bootstrap_servers, variant.topic(table), is_it, event_of=event_of)
 
     def run(self, tables: Mapping[str, Sequence[str]]) -> None:
         """Bronze and silver of these tables of each source, as the jobs."""
@@ -105,10 +115,20 @@ class Told:
         chosen = settings(
             warehouse=str(self.folder / "warehouse"),
             checkpoints=str(self.folder / "checkpoints"),
-            bootstrap_servers=self.stack.bootstrap_servers,
+            kafka_config=self._kafka_config(),
         )
         ingest.run(self.spark, chosen, contracts.topics, known=partitions(chosen.kafka()))
         apply.run(self.spark, chosen, contracts, run_id=f"run {self.runs}")
+
+    def _kafka_config(self) -> Path:
+        """The file that says where the broker is, and the registry with the schemas of Avro."""
+        file = self.folder / "kafka.yaml"
+        told = {
+            "bootstrap_servers": self.stack.bootstrap_servers,
+            "schema_registry": {"url": self.stack.registry.confluent_url},
+        }
+        file.write_text(yaml.safe_dump(told), encoding="utf-8")
+        return file
 
 
 def tell(told: Told, packaged: Mapping[str, Config]) -> None:
@@ -173,7 +193,7 @@ def _signal(told: Told) -> None:
                 stories.signal_incremental_snapshot(database, PLACES[source], "signalled")
         for variant in VARIANTS:
             if "signalled" in variant.dialect.stories:
-                wait_for(told.stack.bootstrap_servers, variant.topic("signalled"), _is_last_of_the_increment)
+                told.wait_for_event(variant, "signalled", _is_last_of_the_increment)
 
 
 def _is_last_of_the_increment(event: Mapping[str, object]) -> bool:

@@ -37,6 +37,7 @@ sasl_mechanism: SCRAM-SHA-512
 username: reader
 password: {env: KAFKA_PASSWORD}
 """
+REGISTRY = "bootstrap_servers: b:1\nschema_registry:\n"
 
 
 def written(folder: Path, text: str) -> Path:
@@ -183,6 +184,64 @@ def test_both_clients_get_the_certificates(tmp_path: Path) -> None:
             "the key in pbes2.pem is encrypted by PBES2",
         ),
         ("bootstrap_servers: b:1\ntimeout_seconds: 1", "timeout_seconds: Input should be greater than or equal to 2"),
+        ("schema_registry: http://u:hunter2@r", "kafka.yaml:1: schema_registry: is a map. It may have: url, username,"),
+        ("schema_registry:\n  username: u", "kafka.yaml:1: schema_registry.url: no address of the schema registry was"),
+        (
+            f"{REGISTRY}  url: http://u:{HIDDEN}@r",
+            "kafka.yaml:3: schema_registry.url: carries a user or a password: remove them, and give username and pass",
+        ),
+        (f"{REGISTRY}  url: http://{HIDDEN}@r", "kafka.yaml:3: schema_registry.url: carries a user or a password"),
+        (f"{REGISTRY}  url: u:{HIDDEN}@r", "kafka.yaml:3: schema_registry.url: is no address, http(s)://HOST"),
+        (f"{REGISTRY}  url: http://r:{HIDDEN}", "kafka.yaml:3: schema_registry.url: is no address, http(s)://HOST"),
+        (f"{REGISTRY}  url: http://r?token={HIDDEN}", "kafka.yaml:3: schema_registry.url: is no address, http(s)://"),
+        (f"{REGISTRY}  url: 'http://r {HIDDEN}'", "kafka.yaml:3: schema_registry.url: is no address, http(s)://HOST"),
+        (
+            f"{REGISTRY}  url: 'http://'",
+            "kafka.yaml:3: schema_registry.url: is no address, http(s)://HOST:PORT[/PATH].",
+        ),
+        (f"{REGISTRY}  url: ''", "kafka.yaml:3: schema_registry.url: String should have at least 1 character"),
+        (f"{REGISTRY}  url: [{HIDDEN}]", "kafka.yaml:3: schema_registry.url: Input should be a valid string"),
+        (
+            f"{REGISTRY}  url: http://r\n  username: u\n  password: {HIDDEN}",
+            "kafka.yaml:5: schema_registry.password: is given by reference: {env: NAME}",
+        ),
+        (
+            f"{REGISTRY}  url: http://r\n  token: {{env: '{HIDDEN}!'}}",
+            "kafka.yaml:4: schema_registry.token: is given by reference: {env: NAME}",
+        ),
+        (
+            f"{REGISTRY}  url: http://r\n  username: {{{HIDDEN}}}",
+            "kafka.yaml:4: schema_registry.username: is given as plain text or by reference",
+        ),
+        (
+            f"{REGISTRY}  url: http://r\n  sasl_password: {HIDDEN}",
+            "kafka.yaml:4: schema_registry.sasl_password: this key is not known here. Known are: url, username,",
+        ),
+        (f"{REGISTRY}  url: http://r\n  username: u", "kafka.yaml:2: schema_registry: a login needs password too."),
+        (f"{REGISTRY}  url: http://r\n  password: {{env: A}}", "schema_registry: a login needs username too."),
+        (
+            f"{REGISTRY}  url: http://r\n  username: u\n  password: {{env: A}}\n  token: {{env: A}}",
+            "kafka.yaml:2: schema_registry: token has no use beside username and password: give one login.",
+        ),
+        (
+            f"{REGISTRY}  url: http://r\n  ca_file: rsa.pem\n  client_certificate_file: rsa.pem",
+            "kafka.yaml:2: schema_registry: http has no use for ca_file, client_certificate_file: with TLS, url begins",
+        ),
+        (
+            f"{REGISTRY}  url: https://r\n  timeout_seconds: 301",
+            "kafka.yaml:4: schema_registry.timeout_seconds: Input should be less than or equal to 300.",
+        ),
+        (
+            f"{REGISTRY}  url: https://r\n  ca_file: absent.pem",
+            "kafka.yaml: schema_registry.ca_file: absent.pem cannot be read: No such",
+        ),
+        (f"{REGISTRY}  url: https://r\n  ca_file: kafka.yaml", "kafka.yaml does not hold a certificate"),
+        (f"{REGISTRY}  url: https://r\n  client_certificate_file: ca.pem", "ca.pem does not hold a key"),
+        (
+            f"{REGISTRY}  url: https://r\n  client_certificate_file: pbes2.pem",
+            "schema_registry.client_certificate_file: the key in pbes2.pem has a password.",
+        ),
+        (f"{REGISTRY}  url: https://r\n  client_certificate_file: old.pem", "the key in old.pem has a password."),
     ],
 )
 def test_what_makes_no_sense_is_said_with_its_place_and_without_a_value(
@@ -191,6 +250,10 @@ def test_what_makes_no_sense_is_said_with_its_place_and_without_a_value(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rsa.pem").write_text("-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\n")
     (tmp_path / "pbes2.pem").write_text(f"-----BEGIN CERTIFICATE-----\n{PBES2_KEY}")
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    (tmp_path / "old.pem").write_text(
+        "-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"
+    )
     with pytest.raises(SettingsError) as error:
         load_connection(written(tmp_path, text))
     assert sentence in str(error.value)
@@ -226,6 +289,36 @@ def test_librdkafka_knows_every_property() -> None:
     AdminClient(config)
     with pytest.raises(KafkaException, match="No such configuration property"):
         AdminClient({**config, "client.unknown": "1"})
+
+
+def test_a_schema_registry(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    (tmp_path / "me.pem").write_text("-----BEGIN CERTIFICATE-----\n-----BEGIN EC PRIVATE KEY-----\n")
+    text = (
+        f"{REGISTRY}  url: https://registry.example.com/apis/ccompat/v7\n  username: reader\n  password: {{env: A}}\n"
+        f"  ca_file: {tmp_path}/ca.pem\n  client_certificate_file: {tmp_path}/me.pem\n  timeout_seconds: 20\n"
+    )
+    connection = load_connection(written(tmp_path, text))
+    registry = connection.schema_registry
+    assert registry is not None
+    assert (registry.url, registry.timeout_seconds) == ("https://registry.example.com/apis/ccompat/v7", 20)
+    # The clients of Kafka know nothing of it.
+    plain = KafkaConnection(bootstrap_servers="b:1")
+    assert librdkafka_settings(connection, Credentials()) == librdkafka_settings(plain, Credentials())
+    assert spark_options(connection, Credentials(), shaded=False) == spark_options(plain, Credentials(), shaded=False)
+
+
+def test_a_schema_registry_without_more_than_an_address(tmp_path: Path) -> None:
+    registry = load_connection(written(tmp_path, f"{REGISTRY}  url: http://localhost:8081")).schema_registry
+    assert registry is not None
+    assert (registry.url, registry.timeout_seconds) == ("http://localhost:8081", 10)
+
+
+def test_the_secrets_of_a_schema_registry_get_the_scope(tmp_path: Path) -> None:
+    text = f"{REGISTRY}  url: https://r\n  token: {{databricks_secret: {{key: token}}}}\n"
+    registry = load_connection(written(tmp_path, text), secret_scope="kafka").schema_registry  # noqa: S106 a name
+    assert registry is not None
+    assert str(registry.token) == "the secret token of the scope kafka"
 
 
 def test_the_command_line_decides_where_the_brokers_are(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def files_below(folder: Path) -> list[str]:
         "src/lakehouse/spark/jars.yaml",
         "demo/jars.yaml",
         "demo/stack/connect.yaml",
+        "demo/stack/converter.yaml",
         "demo/stack/servers.yaml",
         "tests/jars.yaml",
     ],

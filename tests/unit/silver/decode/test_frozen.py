@@ -43,6 +43,7 @@ REASONS: Mapping[str, str] = {
     "strict": "Text is strict: base64 with its padding, ISO 8601 times without blanks and names of zones.",
     "custom": "Dates and times as text of custom converters are read, and zones with seconds.",
     "sentence": "The sentence about a value that does not fit says more.",
+    "avro_key": "A key in the Confluent wire format is Avro, never text: without its schema the record cannot be read.",
     "nested": "What an array or object holds is read by the same rules.",
 }
 

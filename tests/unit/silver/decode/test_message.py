@@ -15,13 +15,12 @@ from silver.decode.message import (
     Key,
     MalformedError,
     Number,
-    Unwrapping,
     compact,
     has_twice,
     parsed,
-    read_key,
 )
 from silver.decode.message import text_of as text_of_field
+from silver.decode.wrapper import Unwrapping, read_key
 
 PIECES = [
     *'{}[],:"0159.-+eE\\ \n',

@@ -22,9 +22,7 @@ NOT_JSON = "The value is not JSON of the declared shape."
 DEEP = "The value is nested more than 500 levels deep."
 NOT_TEXT = "The value is not UTF-8 text."
 NO_ROW = "The operation is not one of r, c, u with its row, d, t or m."
-WIRE_FORMAT = (
-    "The value is in the Confluent wire format (Avro or Protobuf): Connect's JsonConverter writes what is read here."
-)
+WIRE_FORMAT = "The value is in the Confluent wire format (Avro), and no schema registry is named: set schema_registry."
 NO_CHANGE = "The value is not a change event: it has no op, and none of the declared fields."
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -165,7 +163,7 @@ def test_damaged_outbox_events_are_unreadable(contracts: Contracts) -> None:
         (event('{"order_id":1,"amount":1}'), "change", []),
         (None, "tombstone", []),
         (event('{"order_id":1,"amount":1}')[:-1], "unreadable", ["The value is not JSON text."]),
-        (event('{"note":"é"}').decode().encode("latin-1"), "unreadable", ["The value is not JSON text."]),
+        (event('{"note":"é"}').decode().encode("latin-1"), "unreadable", ["The value is not UTF-8 text."]),
         (event('{"order_id":1,"amount":"abc"}'), "change", [no_amount]),
         (event('{"order_id":1,"amount":1e400}'), "change", [vast]),
         (event('{"order_id":1,"amount":1' + "0" * 2000 + "}"), "change", [vast.replace("401", "2001")]),

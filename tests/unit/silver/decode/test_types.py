@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.contracts.models import Column, Feed
-from silver.decode.message import FieldSchema, message_schema
+from silver.decode.message import FieldSchema
+from silver.decode.wrapper import message_schema
 from tests.support.conversions import came_to, conversion
 from tests.support.events import EPOCH
 from tests.support.feeds import feed
