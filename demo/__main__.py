@@ -14,20 +14,24 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import NoReturn
 from uuid import uuid4
 
+import yaml
 from rich.console import Console
 
 from cli.jobs import JOBS, Work, run_jobs
 from cli.monitoring.report import write
 from cli.monitoring.shared import published_versions
+from demo.avro import key_in_avro, schema_registry, value_in_avro
 from demo.broker import embedded_broker
 from demo.check import compacted_view, silver_differences, topic_differences
-from demo.replay import replay
+from demo.replay import Recorded, replay
 from lakehouse import report
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.files import load_contracts
@@ -55,6 +59,8 @@ RECORDINGS = {
     "outbox_pg_envelope": {"outbox.event.postgres.orders": "outbox.event.postgres.orders"},
     "outbox_mysql_envelope": {"outbox.event.mysql.orders": "outbox.event.mysql.orders"},
 }
+# This one is sent in Avro, with a schema registry; the others in JSON.
+IN_AVRO = "mysql_big_20k"
 # MySQL's recordings are of other databases than the one that our contract names.
 TABLES_OF_MYSQL = r"ecommerce_\w+\.orders"
 # So many records of every partition are kept for a second, incremental run.
@@ -105,12 +111,16 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
     steps = Steps(console)
     end_on_signals(console, running)
     bootstrap_servers = running.enter_context(embedded_broker())
+    registry = running.enter_context(schema_registry())
     console.print(f"An embedded broker runs at {bootstrap_servers}; it ends with this demo.", highlight=False)
     if folder.exists():
         console.print(f"Removing the tables of the demo before: {folder}", highlight=False, soft_wrap=True)
         shutil.rmtree(folder)
     _replay(steps, bootstrap_servers, data, only_last=False)
-    chosen = settings(warehouse=str(folder), bootstrap_servers=bootstrap_servers)
+    connection = Path(running.enter_context(TemporaryDirectory(prefix="demo-"))) / "kafka.yaml"
+    told = {"bootstrap_servers": bootstrap_servers, "schema_registry": {"url": registry}}
+    connection.write_text(yaml.safe_dump(told), encoding="utf-8")
+    chosen = settings(warehouse=str(folder), kafka_config=connection)
     with steps.step("session", "starting Spark") as note:
         spark = spark_session()
         note(f"Spark {spark.version}")
@@ -157,8 +167,17 @@ def _replay(steps: Steps, bootstrap_servers: str, data: Path, *, only_last: bool
         sent: Counter[str] = Counter()
         for recording, topics in RECORDINGS.items():
             file = data / f"{recording}.jsonl.gz"
-            sent.update(replay(bootstrap_servers, file, topics=topics, last=LAST, only_last=only_last))
-        note(f"{sent.total():,} records into {len(sent)} topics")
+            as_sent = in_avro if recording == IN_AVRO else None
+            sent.update(replay(bootstrap_servers, file, topics=topics, last=LAST, only_last=only_last, as_sent=as_sent))
+        note(f"{sent.total():,} records into {len(sent)} topics, those of MySQL's orders in Avro")
+
+
+def in_avro(record: Recorded) -> Recorded:
+    """The record as the Avro converter would have written it; a heartbeat as it is."""
+    if not record.topic.endswith(".orders") or record.key is None:
+        return record
+    value = None if record.value is None else value_in_avro(str(record.value))
+    return replace(record, key=key_in_avro(str(record.key)), value=value)
 
 
 def print_results(console: Console, warehouse: Warehouse, contracts: Contracts, chosen: Settings, run_id: str) -> None:

@@ -29,17 +29,25 @@ class Recorded:
     topic: str
     partition: int
     timestamp: int
-    key: str | None
-    value: str | None
+    key: str | bytes | None
+    value: str | bytes | None
     headers: tuple[tuple[str, str | None], ...]
 
 
 def replay(
-    bootstrap_servers: str, capture: Path, *, topics: Mapping[str, str], last: int = 0, only_last: bool = False
+    bootstrap_servers: str,
+    capture: Path,
+    *,
+    topics: Mapping[str, str],
+    last: int = 0,
+    only_last: bool = False,
+    as_sent: Callable[[Recorded], Recorded] | None = None,
 ) -> Mapping[str, int]:
     """Produce the recorded topics that `topics` names into the topics it maps them to; how many records each got.
 
     Without the `last` records of every partition, or with `only_last` just these: a recording in two parts.
+
+    `as_sent`: what is produced in place of a record.
 
     A target that does not exist is created with as many partitions as were recorded. Key, value, headers and
     timestamp are the recorded ones, and every record was acknowledged.
@@ -54,6 +62,7 @@ def replay(
         )
     _create_missing(bootstrap_servers, _partitions(records, topics))
     records = _part(records, last=last, only_last=only_last)
+    records = records if as_sent is None else [as_sent(record) for record in records]
     _produce(bootstrap_servers, records, topics)
     return Counter(topics[record.topic] for record in records)
 

@@ -106,7 +106,7 @@ def silver(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
-    """Judge, fold and merge what is new in bronze into the silver tables. Needs no broker.
+    """Judge, fold and merge what is new in bronze into the silver tables. Needs no broker; for Avro a schema registry.
 
     Exits with 3 when gate 1 has suspended a table; the others went on.
 

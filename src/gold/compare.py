@@ -16,8 +16,8 @@ from gold.formats import shown_key
 from gold.gate import OTHERS
 from gold.position import SourcePosition, position_and_id
 from gold.unify import UNIFIED
-from gold.unpublished import composite_key_of, orders_at, publish_position, topic_of_sources
-from gold.upsert import rows_at, upsert_of
+from gold.unpublished import composite_key_of, orders_at, publish_position, ready, topic_of_sources
+from gold.upsert import rows_at, upsert_of, upsert_ready
 from lakehouse.config import Settings
 from lakehouse.consumed import last_version
 from lakehouse.contracts.models import Contracts
@@ -55,6 +55,7 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
     Raises TableError when there is no gold table, KafkaError when the broker refuses.
     """
     connection = settings.kafka()
+    contracts = ready(contracts, connection, register=False)
     created_ms, now = warehouse.created_at_ms(UNIFIED), warehouse.version(UNIFIED)
     position, shape = publish_position(connection, contracts)
     unpublished, by_version = {}, dict[int, list[str]]()
@@ -87,7 +88,8 @@ def compare_upsert(warehouse: Warehouse, settings: Settings, contracts: Contract
 
     Raises TableError when there is no such table, KafkaError when the broker refuses.
     """
-    connection, upsert = settings.kafka(), upsert_of(contracts, name)
+    connection = settings.kafka()
+    upsert = upsert_of(upsert_ready(contracts, connection, name, register=False), name)
     topic, table = upsert.topic.topic, upsert.table.name
     now = last_version(warehouse, table)
     position, topic_id = position_and_id(connection, upsert.topic)

@@ -1,4 +1,4 @@
-"""The records of a compacted topic, in the format that the contract says: flat JSON, or JSON with its schema.
+"""The records of a compacted topic, in the format that the contract says: flat JSON, JSON with its schema, or Avro.
 
 The key is that of the row, the value the row, null for one that is deleted or gone; headers `change_type` and
 `change_sequence`. The sequence is BigQuery's `_CHANGE_SEQUENCE_NUMBER`: 1 to 4 sections of 1 to 16 hex digits, compared
@@ -6,8 +6,8 @@ section by section (BigQuery documentation, "Stream table updates with change da
 Kafka Connect's JsonConverter reads with `schemas.enable`: key and value are structs, every field of the value is
 optional, and the schema is the same text in every record.
 
-A format is a function for the key and one for the value, in `_KEYS` and `_VALUES`: of fields, each with its column, it
-makes one column of text or bytes. Keys that are equal have the same bytes, every time.
+A format is a function, in `_FORMATS`: of fields, each with its column, and the id of their schema it makes one column
+of text or bytes. Keys that are equal have the same bytes, every time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from gold.avro import avro
 from lakehouse.contracts.models import PublicationFormat
 from lakehouse.contracts.published import Field
+from lakehouse.registered import NO_IDS, SchemaIds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,11 +39,12 @@ IS_GONE, AT_VERSION = "_is_gone", "_at_version"
 
 @dataclass(frozen=True)
 class RecordShape:
-    """What the records of a topic are: their format, and the fields of key and value."""
+    """What the records of a topic are: their format, the fields of key and value, and the ids of their Avro schemas."""
 
     record_format: PublicationFormat
     keys: tuple[Field, ...]
     values: tuple[Field, ...]
+    ids: SchemaIds = NO_IDS
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -144,13 +147,10 @@ def _hex(whole: Column, *, bits: int) -> Column:
     return F.lpad(F.hex(whole), bits // 4, "0")
 
 
-_KEYS: Mapping[PublicationFormat, Callable[[Sequence[Field]], Column]] = {
-    "json": flat,
-    "connect-json": connect,
-}
-_VALUES: Mapping[PublicationFormat, Callable[[Sequence[Field]], Column]] = {
-    "json": flat,
-    "connect-json": connect,
+_FORMATS: Mapping[PublicationFormat, Callable[[Sequence[Field], int], Column]] = {
+    "json": lambda fields, _id: flat(fields),
+    "connect-json": lambda fields, _id: connect(fields),
+    "avro": avro,
 }
 
 
@@ -160,19 +160,20 @@ def records(states: DataFrame, *, shape: RecordShape, generation: int) -> DataFr
     These have the columns of the shape, IS_GONE and AT_VERSION. `generation` grows with every rebuilt table, so a
     sequence never goes back.
     """
-    is_gone = F.col(IS_GONE)
+    is_gone, written = F.col(IS_GONE), _FORMATS[shape.record_format]
     return states.select(
-        _KEYS[shape.record_format](shape.keys).cast("binary").alias("key"),
-        F.when(~is_gone, _VALUES[shape.record_format](shape.values)).cast("binary").alias("value"),
+        written(shape.keys, shape.ids.key).cast("binary").alias("key"),
+        F.when(~is_gone, written(shape.values, shape.ids.value)).cast("binary").alias("value"),
         F.when(is_gone, "DELETE").otherwise("UPSERT").alias("change_type"),
         change_sequence(F.lit(generation), F.col(AT_VERSION)).alias("change_sequence"),
     )
 
 
 def shown_key(key: Column) -> Column:
-    """The key of a record as text for people: JSON, without its schema."""
+    """The key of a record as text for people: JSON, without its schema; of Avro the bytes in hex."""
     text = key.cast("string")
-    return F.coalesce(F.get_json_object(text, "$.payload"), text)
+    of_json = F.coalesce(F.get_json_object(text, "$.payload"), text)
+    return F.when(F.substring(key, 1, 1) == F.lit(b"\0"), F.hex(key)).otherwise(of_json)
 
 
 def change_sequence(generation: Column, version: Column) -> Column:

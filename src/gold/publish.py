@@ -22,7 +22,7 @@ from gold.gate import OTHERS, blocked_sources
 from gold.position import PublishPosition, SourcePosition, read_publish_position
 from gold.sending import MOST_IN_A_TRANSACTION, not_sent, send
 from gold.unify import UNIFIED
-from gold.unpublished import new_records, parts, publish_position, shape_of
+from gold.unpublished import new_records, parts, publish_position, ready, shape_of
 from lakehouse.config import Settings
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
@@ -125,6 +125,7 @@ def _publish_unified(
 ) -> PublishOutcome:
     """Publish what is new in gold and may be published to the unified topic."""
     connection, publication = settings.kafka(), contracts.gold.publication
+    contracts = ready(contracts, connection, register=True, retry_policy=retry_policy)
     warehouse = settings.address.opened(spark)
     created_ms, size = warehouse.created_and_size(UNIFIED)
     largest = publication.max_message_bytes
@@ -167,6 +168,7 @@ def pending(warehouse: Warehouse, settings: Settings, contracts: Contracts, *, r
     Raises TableError when there is no gold table yet.
     """
     connection = settings.kafka()
+    contracts = ready(contracts, connection, register=False)
     position, shape = publish_position(connection, contracts)
     count = 0
     with source_errors(connection, job="publish"):

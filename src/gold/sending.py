@@ -98,7 +98,9 @@ def not_sent(topic: CompactedTopic, too_large: Mapping[bytes, int], *, is_sensit
 
 
 def _shown(key: bytes) -> str:
-    """The values in the key of a record of ours, whichever format it is in."""
+    """The values in the key of a record of ours; of Avro its bytes in hex."""
+    if key.startswith(b"\0"):
+        return key.hex()
     read = json.loads(key)
     payload = read.get("payload")
     return ", ".join(str(value) for value in (payload if isinstance(payload, dict) else read).values())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from gold.avro import with_schema_ids
 from gold.changes import net_changes
 from gold.differences import NewRecords, computed_records, differing_records, last_values
 from gold.formats import AT_VERSION, IS_GONE, RecordShape, records
@@ -26,6 +27,8 @@ from lakehouse.consumed import ConsumedVersions, Version
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.published import Field, unified_columns
 from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.retry import RetryPolicy
+from lakehouse.registered import NO_IDS
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -39,14 +42,19 @@ def composite_key_of(key: Column) -> Column:
     """The `composite_key` in a record's key, whichever format it is in; NULL for a key that is not ours."""
     text = key.cast("string")
     flat, in_connect = F.get_json_object(text, f"$.{KEY}"), F.get_json_object(text, f"$.payload.{KEY}")
-    return F.coalesce(flat, in_connect)
+    # Avro: the id of the schema, the length, which has a second byte from 64 on, the text.
+    has_two = F.conv(F.hex(F.substring(key, 6, 1)), 16, 10).cast("int") >= 128
+    in_avro = F.when(has_two, F.substr(key, F.lit(8))).otherwise(F.substr(key, F.lit(7))).cast("string")
+    return F.when(F.substring(key, 1, 1) == F.lit(b"\0"), in_avro).otherwise(F.coalesce(flat, in_connect))
 
 
 def record_shape(contracts: Contracts) -> RecordShape:
     """The records of the unified topic: the composite key, and every column of gold."""
     columns = unified_columns(contracts.gold)
     values = tuple(Field(name, name, sql_type) for name, sql_type in columns.items())
-    return RecordShape(contracts.gold.publication.format, (Field(KEY, KEY, "STRING", optional=False),), values)
+    publication = contracts.gold.publication
+    ids = contracts.schema_ids.get(publication.topic, NO_IDS)
+    return RecordShape(publication.format, (Field(KEY, KEY, "STRING", optional=False),), values, ids)
 
 
 def shape_of(contracts: Contracts, *, topic_id: str) -> str:
@@ -60,6 +68,14 @@ def publish_position(connection: KafkaConnection, contracts: Contracts) -> tuple
     """The publish position, and the shape of records for the topic as it is now; both empty where there is no topic."""
     position, topic_id = position_and_id(connection, contracts.gold.publication)
     return position, shape_of(contracts, topic_id=topic_id)
+
+
+def ready(
+    contracts: Contracts, connection: KafkaConnection, *, register: bool, retry_policy: RetryPolicy | None = None
+) -> Contracts:
+    """The contracts with the ids of the unified topic's schemas: see `gold.avro.with_schema_ids`."""
+    topic, shape = contracts.gold.publication, record_shape(contracts)
+    return with_schema_ids(contracts, connection, topic, shape, register=register, retry_policy=retry_policy)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from gold.avro import with_schema_ids
 from gold.changes import net_changes
 from gold.differences import NewRecords, computed_records, differing_records, last_values
 from gold.formats import AT_VERSION, IS_GONE, RecordShape, records
@@ -37,6 +38,7 @@ from lakehouse.kafka.offsets import topic_ids
 from lakehouse.kafka.producer import transactional_producer
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.kafka.spark import source_errors
+from lakehouse.registered import NO_IDS
 from lakehouse.spark.sizing import prepared_for, rows_in
 from lakehouse.spark.tables import Warehouse
 
@@ -84,8 +86,24 @@ def upsert_of(contracts: Contracts, name: str) -> Upsert:
     table = keyed_table(contracts, topic.table)
     if table is None:
         raise SettingsError(f"There is no table {topic.table} with a key.", remedy="Run: lakehouse validate.")
-    shape = RecordShape(topic.format, key_fields(table, topic), value_fields(table, topic))
+    ids = contracts.schema_ids.get(topic.topic, NO_IDS)
+    shape = RecordShape(topic.format, key_fields(table, topic), value_fields(table, topic), ids)
     return Upsert(topic, table, shape)
+
+
+def upsert_ready(
+    contracts: Contracts,
+    connection: KafkaConnection,
+    name: str,
+    *,
+    register: bool,
+    retry_policy: RetryPolicy | None = None,
+) -> Contracts:
+    """The contracts with the ids of this topic's schemas: see `gold.avro.with_schema_ids`."""
+    upsert = upsert_of(contracts, name)
+    return with_schema_ids(
+        contracts, connection, upsert.topic, upsert.records, register=register, retry_policy=retry_policy
+    )
 
 
 def publish(
@@ -102,7 +120,9 @@ def publish(
 
     Raises KafkaError as `gold.publish.run` does.
     """
-    connection, warehouse, upsert = settings.kafka(), settings.address.opened(spark), upsert_of(contracts, name)
+    connection, warehouse = settings.kafka(), settings.address.opened(spark)
+    contracts = upsert_ready(contracts, connection, name, register=True, retry_policy=retry_policy)
+    upsert = upsert_of(contracts, name)
     topic, source = upsert.topic, (upsert.table.name,)
     if not warehouse.exists(upsert.table.name):
         return Upserted(0)
@@ -145,7 +165,7 @@ def pending(
     """Of each upsert topic, by its name, how many records the next run would send. Changes nothing."""
     connection, counts = settings.kafka(), {}
     for name in contracts.gold.upsert_topics:
-        upsert = upsert_of(contracts, name)
+        upsert = upsert_of(upsert_ready(contracts, connection, name, register=False), name)
         position, topic_id = position_and_id(connection, upsert.topic)
         counts[name] = 0
         if not warehouse.exists(upsert.table.name):

@@ -1,4 +1,4 @@
-"""A schema as a schema registry has it. Imports nothing: decoders know it, and what asks the registry."""
+"""Schemas as a schema registry has them. Imports nothing: decoders know it, and what asks the registry."""
 
 from __future__ import annotations
 
@@ -14,3 +14,13 @@ class RegisteredSchema(NamedTuple):
 
     kind: str
     text: str
+
+
+class SchemaIds(NamedTuple):
+    """The ids that the schemas of a topic's keys and values have in the registry; 0 of one that it does not have."""
+
+    key: int
+    value: int
+
+
+NO_IDS = SchemaIds(0, 0)

@@ -19,7 +19,7 @@ from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Partition, latest
 from monitoring.readings.databases import connected
-from monitoring.readings.topics import reader
+from monitoring.readings.topics import composite_key_in, reader
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,6 @@ def arrived(
             for message in consumer.consume(num_messages=500, timeout=0.5):
                 key = bytes(message.key() or b"") if message.error() is None else b""
                 for probe in probes:
-                    if f'-{probe.order_id}"'.encode() in key:
+                    if (composite_key_in(key) or "").endswith(f"-{probe.order_id}"):
                         found.setdefault(probe.connector, time.monotonic() - started)
     return found

@@ -94,7 +94,7 @@ def fill(disk: Path, *, leave: int) -> Path:
 
 def rows_of(warehouse: Warehouse, table: str) -> Counter[str]:
     """Without what is the run's own: times, and the identity of its checkpoint."""
-    own = ("_applied_at", "written_at", "first_seen", "last_seen", "checkpoint", "writer")
+    own = ("_applied_at", "started_at", "written_at", "first_seen", "last_seen", "checkpoint", "writer")
     return Counter(map(str, warehouse.read(table).drop(*own).collect()))
 
 

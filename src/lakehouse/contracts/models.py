@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema
 from lakehouse.contracts.base import Model
 from lakehouse.contracts.column_types import ArrayType, ColumnSource, ColumnType, DecimalType, SimpleType
 from lakehouse.contracts.thresholds import Thresholds
-from lakehouse.registered import RegisteredSchema
+from lakehouse.registered import RegisteredSchema, SchemaIds
 
 
 def _compiles(pattern: str) -> str:
@@ -399,7 +399,7 @@ class Fulfillment(Model):
     """For every other value, and for none."""
 
 
-PublicationFormat = Literal["json", "connect-json"]
+PublicationFormat = Literal["json", "connect-json", "avro"]
 
 
 class CompactedTopic(Model):
@@ -407,8 +407,9 @@ class CompactedTopic(Model):
 
     topic: TopicName
     format: PublicationFormat = "json"
-    """json: flat, for every reader. connect-json: with its schema, for Kafka Connect's BigQuery sink. After a change of
-    the format every row is sent again, and the keys of the old format are deleted."""
+    """json: flat, for every reader. connect-json: with its schema, for Kafka Connect's BigQuery sink. avro: in the
+    Confluent wire format, with a schema registry. After a change of the format every row is sent again, and the keys of
+    the old format are deleted."""
     partitions: int = Field(ge=1)
     replication_factor: int = Field(ge=1)
     max_message_bytes: int = Field(default=8_388_608, ge=1_000, le=1_000_000_000)
@@ -482,6 +483,8 @@ class Contracts(Model):
     gold: GoldTables
     gold_gate: TableGate
     thresholds: Thresholds
+    schema_ids: dict[str, SchemaIds] = Field(default_factory=dict)
+    """By topic, once they are asked for: of the topics that are published in Avro."""
 
     @property
     def feeds(self) -> Mapping[str, Feed]:

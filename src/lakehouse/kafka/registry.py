@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND = 40401, 40402, 40403
+_NOT_THERE = {SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND}
 # What the registry says of a schema can be long: of every field, and of every version.
 MOST_SAID = 500
 # Fields of SchemaRegistry that may be secrets.
@@ -162,15 +163,13 @@ class Registry:
         Raises RegistryError, with what the registry says, for a schema that is not compatible or is none; and
         RegistryGoneError when it does not answer.
         """
-        name, body = quote(subject, safe=""), {"schema": schema}
         right = f"read and write the subject {subject}"
-        path = f"/subjects/{name}"
-        absent = {SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND}
-        there = self._ask("POST", path, right=right, body=body, absent=absent)
+        there = self._known(subject, schema, right=right)
         if there is not None:
-            return self._part(there, "id", int, path)
+            return there
+        name, body = quote(subject, safe=""), {"schema": schema}
         path = f"/compatibility/subjects/{name}/versions/latest?verbose=true"
-        verdict = self._ask("POST", path, right=right, body=body, absent=absent)
+        verdict = self._ask("POST", path, right=right, body=body, absent=_NOT_THERE)
         if verdict is not None and not self._part(verdict, "is_compatible", bool, path):
             said = verdict.get("messages")
             reasons = "; ".join(map(str, said)) if isinstance(said, list) else ""
@@ -182,6 +181,19 @@ class Registry:
             )
         path = f"/subjects/{name}/versions"
         return self._part(self._ask("POST", path, right=right, body=body) or {}, "id", int, path)
+
+    def known_identifier(self, subject: str, schema: str) -> int | None:
+        """The id of an Avro schema under the subject; None where it is not registered. Changes nothing.
+
+        "POST /subjects/(string: subject)" of the API reference. Raises RegistryError, and RegistryGoneError when it
+        does not answer.
+        """
+        return self._known(subject, schema, right=f"read the subject {subject}")
+
+    def _known(self, subject: str, schema: str, *, right: str) -> int | None:
+        path = f"/subjects/{quote(subject, safe='')}"
+        there = self._ask("POST", path, right=right, body={"schema": schema}, absent=_NOT_THERE)
+        return None if there is None else self._part(there, "id", int, path)
 
     def close(self) -> None:
         """End its connections."""

@@ -206,23 +206,41 @@ class Published(NamedTuple):
 def published_of(connection: KafkaConnection, contracts: Contracts, composite_key: str) -> list[Published]:
     """The records of an order that the topic still has. Reads all of it. Raises KafkaError."""
     topic = contracts.gold.publication.topic
-    wanted = f'"{composite_key}"'.encode()
     return [
         Published(
             topic,
             record.partition,
             record.offset,
-            None if record.value is None else record.value.decode("utf-8", errors="replace"),
+            None if record.value is None else _shown(record.value),
             record.headers.get("change_sequence"),
         )
         for record in committed_records(connection, topic)
-        if wanted in record.key
+        if composite_key_in(record.key) == composite_key
     ]
+
+
+def _shown(value: bytes) -> str:
+    return f"{len(value)} bytes of Avro" if value.startswith(b"\0") else value.decode("utf-8", errors="replace")
+
+
+def composite_key_in(key: bytes) -> str | None:
+    """The composite key in the key of a record of ours, whichever format it is in; None in any other."""
+    if key.startswith(b"\0"):
+        # Avro: the id of the schema, the length, which has a second byte from 64 on, the text.
+        text = key[7:] if key[5:6] >= b"\x80" else key[6:]
+        return text.decode("utf-8", errors="replace")
+    try:
+        read = json.loads(key)
+    except ValueError:
+        return None
+    fields = read.get("payload", read) if isinstance(read, dict) else None
+    found = fields.get("composite_key") if isinstance(fields, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _is_of(key: bytes, prefix: str) -> bool:
     """Whether a key of ours is of the source with this prefix, in whatever format."""
-    return f'"{prefix}-'.encode() in key
+    return (composite_key_in(key) or "").startswith(f"{prefix}-")
 
 
 def _sent(message: Message) -> Sent:

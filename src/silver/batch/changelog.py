@@ -285,7 +285,9 @@ def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
     A streamed change that a connector sends again is the same event, identified by its log coordinates and its row. Any
     other is identified by its Kafka coordinates.
     """
-    image = f"CAST(xxhash64(op, {', '.join(f'row.`{column}`' for column in feed.columns)}) AS STRING)"
+    # What says where a record comes from differs in a change that is sent again.
+    of_row = [f"row.`{name}`" for name, column in feed.columns.items() if column.metadata is None]
+    image = f"CAST(xxhash64({', '.join(['op', *of_row])}) AS STRING)"
     is_told_by_source = "position.streamed = 1" if feed.sequence_by == "source_position" else "false"
     of_source = f"concat_ws(' ', topic, to_json({place_of('position', feed)}), {image})"
     of_kafka = "concat_ws('/', topic, CAST(partition AS STRING), CAST(offset AS STRING))"

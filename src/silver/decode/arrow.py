@@ -8,7 +8,6 @@ null. Records of topics without a feed are left out.
 from __future__ import annotations
 
 import gc
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -402,7 +401,11 @@ def _texts(values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([None if v is None else v.decode(errors="replace") for v in values.to_pylist()], pa.string())
+        return pa.array(map(_replaced, values.to_pylist()), pa.string())
+
+
+def _replaced(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
 
 
 def _bytes(column: pa.Array) -> list[bytes | None]:
@@ -539,8 +542,8 @@ def _headers_as_json(records: pa.RecordBatch, _stated: Mapping[str, pa.Array]) -
     """The headers as an object of texts: of two of one name the last; what is no UTF-8 with U+FFFD."""
     found = []
     for headers in records.column("headers").to_pylist():
-        texts = {one["key"]: one["value"] and one["value"].decode(errors="replace") for one in headers or ()}
-        found.append(json.dumps(texts, ensure_ascii=False))
+        values = {one["key"]: one["value"] for one in headers or ()}
+        found.append(compact({name: _replaced(value) for name, value in values.items()}))
     return pa.array(found, pa.string())
 
 

@@ -71,7 +71,7 @@ class AvroSchema:
         try:
             schema = msgspec.json.decode(self.text)
             return _resolved(schema, {}, "", ())
-        except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+        except (msgspec.MsgspecError, KeyError, TypeError, AttributeError, RecursionError):
             raise MalformedError("The registry's schema of the record is not Avro.") from None
 
     @cached_property
@@ -108,6 +108,10 @@ class AvroSchema:
     @cached_property
     def _convert(self) -> Convert | None:
         return _conversion(self.declared)
+
+    def require(self) -> None:
+        """Raise MalformedError where no value can be read with it."""
+        _ = self._read
 
     def value(self, message: bytes, *, name: str) -> Any:
         """The value of a message, in Python: what JSON has no number for as text. Raises MalformedError."""

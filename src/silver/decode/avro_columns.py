@@ -9,6 +9,7 @@ values that are not as the schema says are only marked. Avro specification 1.12,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class UnsupportedError(Exception):
 
 
 class Columns:
-    """Reads the values of one schema. Raises UnsupportedError, and KeyError where a field that is needed is absent."""
+    """Reads the values of one schema. Raises UnsupportedError."""
 
     def __init__(self, schema: Any, needed: Collection[Path]) -> None:
         """Plan the steps. `schema`: without references to names. `needed`: the fields to keep; others are passed."""
@@ -54,11 +55,13 @@ class Columns:
                     one(cursors, rows)
 
             return step
-        if kind not in _STEPS:
+        if not isinstance(kind, str) or kind not in _STEPS or path in self.kinds:
             raise UnsupportedError
         if path in needed:
             self.kinds[path] = kind
         take, kept = _STEPS[kind], path if path in needed else None
+        if kind == "string" and kept is None:
+            take = _Cursors.passed_text
         return lambda cursors, rows: take(cursors, rows, kept)
 
     def _of_union(self, schema: list[Any], path: Path, needed: frozenset[Path]) -> Step:
@@ -165,14 +168,32 @@ class _Cursors:
 
     def sized(self, rows: Numbers, kept: Path | None) -> None:
         """Bytes or a string: the length, then so many bytes."""
+        parts = self._parts(rows)
+        if kept is not None:
+            self._keep(kept, rows, *parts)
+
+    def _parts(self, rows: Numbers) -> tuple[Numbers, Numbers]:
+        """Where the bytes of each begin, and how many they are."""
         length = self.numbers(rows)
         at = self.at[rows]
         is_wrong = (length < 0) | (length > self.end[rows] - at)
         self.unfit(rows[is_wrong])
         length = np.where(is_wrong, 0, length)
         self.at[rows] = at + length
-        if kept is not None:
-            self._keep(kept, rows, at, length)
+        return at, length
+
+    def passed_text(self, rows: Numbers, _kept: Path | None) -> None:
+        """A string that nobody asks for: it is one, or the message is none of the schema."""
+        at, length = self._parts(rows)
+        # Most texts are ASCII, and need no look at each.
+        others = np.flatnonzero(self._beyond_ascii[at + length] > self._beyond_ascii[at])
+        if len(others):
+            self._texts_one_by_one(rows[others], self._bytes(at[others], length[others]).to_pylist())
+
+    @cached_property
+    def _beyond_ascii(self) -> Numbers:
+        """How many bytes that are not ASCII stand before each place."""
+        return np.concatenate([np.zeros(1, np.int32), np.cumsum(self.data >= 0x80, dtype=np.int32)])
 
     def cells(self, path: Path, kind: str) -> Cells:
         """The values of a field, in Python; None where a message has none."""
@@ -218,7 +239,7 @@ class _Cursors:
         try:
             texts = found.cast(pa.large_string())
         except pa.ArrowInvalid:
-            return self._texts_one_by_one(path, found.to_pylist())
+            return self._texts_one_by_one(self.read[path][0], found.to_pylist())
         # Most texts of an event are few: names of tables, states.
         few = texts.dictionary_encode()
         if 2 * len(few.dictionary) > len(texts):
@@ -226,9 +247,9 @@ class _Cursors:
         values = few.dictionary.to_pylist()
         return [values[number] for number in few.indices.to_pylist()]
 
-    def _texts_one_by_one(self, path: Path, found: Sequence[bytes]) -> Cells:
+    def _texts_one_by_one(self, rows: Numbers, found: Sequence[bytes]) -> Cells:
         texts: Cells = []
-        for row, value in zip(self.read[path][0], found, strict=True):
+        for row, value in zip(rows, found, strict=True):
             try:
                 texts.append(value.decode())
             except UnicodeDecodeError:

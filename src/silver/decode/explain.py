@@ -48,6 +48,7 @@ from silver.decode.values import (
     is_known,
     is_of_other_format,
     meaning,
+    pairs_of,
     reader,
 )
 from silver.decode.wrapper import Unwrapping
@@ -353,11 +354,13 @@ def _kind(field: Json, declared: Column, feed: Feed) -> str:
     if isinstance(held, DecimalType) and is_of_decimals:
         return _kind_of_decimal(field, text, held, feed)
     if means == "map":
-        return "a map with a key that is NULL (map_null_key)" if isinstance(field, list) else "no map"
+        return "no map" if pairs_of(field) is None else "a map with a key that is NULL (map_null_key)"
     if text.startswith(("{", "[")):
         return "an object" if text.startswith("{") else "an array"
     if text in ("true", "false"):
         return "true or false"
+    if means in ("timestamp", "timestamptz", "TIMESTAMP") and is_of_other_format(text, feed):
+        return f"a time that is not written as timestamp_format says ({feed.timestamp_format})"
     if means == "TIMESTAMP" or held.ddl == "TIMESTAMP":
         return _kind_of_timestamp(text, declared, feed)
     if means == "DATE" and text in ("infinity", "-infinity"):
@@ -373,8 +376,6 @@ def _kind(field: Json, declared: Column, feed: Feed) -> str:
 def _kind_of_timestamp(text: str, declared: Column, feed: Feed) -> str:
     if text in ("infinity", "-infinity"):
         return "infinity"
-    if is_of_other_format(text, feed):
-        return f"a time that is not written as timestamp_format says ({feed.timestamp_format})"
     if _FINER_THAN_MICROS.match(text):
         return "a time finer than microseconds"
     if not NUMBER.fullmatch(text):

@@ -131,7 +131,6 @@ def _of_value(record: Record, fields: Fields, key: Key, unwrapped: Unwrapping) -
     else:
         found = Statement("unreadable", NOT_OF_SHAPE, key=key)
     found.body, found.schema = body, whole
-    found.block = body.get("source") if isinstance(body, dict) else None
     return found
 
 
@@ -194,6 +193,7 @@ def _of_event(fields: Fields, key: Key, op: str, *, text: str, body: Object, sch
         source=source,
         source_ts=_time(source),
         read_ms=whole_number(body.get("ts_ms")),
+        block=body.get("source"),
     )
     flaw = TWO_OPS if has_twice(text, "op") else _flaw(fields, op, key, row=row, before=before, source=source)
     if source is not None and source.table:
@@ -266,6 +266,11 @@ def is_of_other_table(source: Source, fields: Fields) -> bool:
     if not source.table or not fields.tables:
         return False
     return table_name(source.table, source, fields.feed.kind) not in fields.tables
+
+
+def is_surely_own(source: Source, fields: Fields) -> bool:
+    """Whether the record is of a table of the feed, and no feed that shares its topic may have it."""
+    return not is_of_other_table(source, fields) and bool(source.table or not fields.siblings)
 
 
 def is_own(found: Statement, topic: str, fields: Fields) -> bool:

@@ -30,7 +30,7 @@ from silver.decode.message import (
     text_of,
 )
 from silver.decode.numbers import is_base64, is_decimal
-from silver.decode.table import fields_of, is_of_other_table
+from silver.decode.table import fields_of, is_surely_own
 from silver.decode.times import SECONDS_OF_DAY, YEAR_1, YEAR_10000
 from silver.decode.values import (
     BITS,
@@ -229,8 +229,7 @@ class Typed:
         return found
 
     def _take(self, found: TypedRows, at: int, key: bytes, value: bytes) -> None:
-        # A level takes two bytes at least.
-        if len(value) > 2 * MOST_LEVELS and value.count(b"{") + value.count(b"[") > MOST_LEVELS:
+        if _may_be_deep(value):
             return
         own = self.key(key)
         try:
@@ -253,6 +252,8 @@ class Typed:
 
     def key(self, key: bytes) -> tuple[Any, ...] | None:
         """The cells of a record's key; None of one that is not as declared."""
+        if _may_be_deep(key):
+            return None
         try:
             return astuple(self._key(key))
         except _NOT_TAKEN:
@@ -289,7 +290,7 @@ class Typed:
         known = self._known_tables.get(names)
         if known is None:
             db, schema, table = names
-            known = not is_of_other_table(Source(db=db, schema=schema, table=table), self._fields)
+            known = is_surely_own(Source(db=db, schema=schema, table=table), self._fields)
             if len(self._known_tables) < 1000:
                 self._known_tables[names] = known
         return known
@@ -305,6 +306,12 @@ class Typed:
         if is_large and cell is not None and _text_of_json(cell) in self._placeholders:
             return CONVERSION_ERROR
         return column.value(cell)
+
+
+def _may_be_deep(message: bytes) -> bool:
+    """Whether the JSON may be nested more deeply than the definition reads."""
+    # A level takes two bytes at least.
+    return len(message) > 2 * MOST_LEVELS and message.count(b"{") + message.count(b"[") > MOST_LEVELS
 
 
 def _may_be(before: Any, own: tuple[Any, ...]) -> bool:

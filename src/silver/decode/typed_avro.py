@@ -17,7 +17,7 @@ from silver.decode.avro import HEAD, AvroSchema, as_json
 from silver.decode.avro_columns import Cells, Columns, Numbers, Path, Read, UnsupportedError
 from silver.decode.explain import WHOLE_ROWS, large_columns, placeholders
 from silver.decode.message import NUMBERS_OF_SOURCE, MalformedError, Source, text_of
-from silver.decode.table import fields_of, is_of_other_table
+from silver.decode.table import fields_of, is_surely_own
 from silver.decode.typed import (
     IN_DAYS,
     IN_MICROS,
@@ -59,9 +59,13 @@ def typed_avro(feed: Feed, value: AvroSchema, key: AvroSchema | None) -> TypedAv
 
     None where the definition must read each record.
     """
+    if not is_plain(feed):
+        return None
     try:
-        return TypedAvro(feed, value, key) if is_plain(feed) else None
-    except (UnsupportedError, MalformedError):
+        for schema in (value, *([] if key is None else [key])):
+            schema.require()
+        return TypedAvro(feed, value, key)
+    except (UnsupportedError, MalformedError, RecursionError):
         return None
 
 
@@ -82,6 +86,10 @@ class TypedAvro:
         if not is_whole or any(self._kinds.get(path, kinds[0]) not in kinds for path, kinds in _ENVELOPE.items()):
             raise UnsupportedError
         self._before = {name: path for name, path in before.items() if path in self._kinds}
+        # Floats that are equal may be written differently, as 0.0 and -0.0 are.
+        of_keys = [(self._kinds[self._after[name]], self._kinds.get(before[name])) for name in keys]
+        if any(kind in ("float", "double") or there not in (kind, None) for kind, there in of_keys):
+            raise UnsupportedError
         of_after = value.message.nested["after"]
         self.columns = [self._column(column_of(name, one, feed, of_after)) for name, one in feed.columns.items()]
         self._ranges = dict(self._ranges_of_columns())
@@ -170,7 +178,8 @@ class TypedAvro:
             read.require(path, lowest, beyond)
 
     def _require_rows(self, read: Read, op: Cells) -> None:
-        """A create or update has a row, a delete has none."""
+        """A create or update has a row, a delete has none; and there is a source block."""
+        read.fit &= read.has(("source",))
         has_row = read.has(("after",))
         is_delete = np.fromiter((one == "d" for one in op), bool, len(op))
         may_have_row = np.fromiter((one == "u" or one in WHOLE_ROWS for one in op), bool, len(op))
@@ -206,7 +215,7 @@ class TypedAvro:
         others = {
             one
             for one in set(tables)
-            if is_of_other_table(Source(db=one[0], schema=one[1], table=one[2]), self._fields)
+            if not is_surely_own(Source(db=one[0], schema=one[1], table=one[2]), self._fields)
         }
         if others:
             read.fit &= np.fromiter((one not in others for one in tables), bool, len(tables))

@@ -74,6 +74,7 @@ _SEMANTIC_TYPES: Mapping[str, tuple[str, ...]] = {
     "varbit": (f"{_DATA}.Bits",),
     "uuid": (f"{_DATA}.Uuid",),
     "json": (f"{_DATA}.Json",),
+    "map": (f"{_DATA}.Json",),  # hstore
     "enum": (f"{_DATA}.Enum",),
     "set": (f"{_DATA}.EnumSet",),
     "year": (f"{_TIME}.Year",),
@@ -90,6 +91,7 @@ _NEVER_BYTES = ("time", "timestamp", "TIMESTAMP", "interval", "BOOLEAN", *WHOLE)
 _IN_TEXT = ("date", "DATE", "time", "timestamp", "timestamptz", "TIMESTAMP")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _ISO_DURATION = re.compile(r"-?P[-0-9YMWDTHS.]+")
+_DATE_AND_TIME = re.compile("[+-]?[0-9]+-[0-9]{2}-[0-9]{2}([T ])")
 _SAYS_SOME = re.compile(r"[^eE]*[1-9]")
 
 
@@ -196,7 +198,8 @@ def _of_text_and_schema(read: Callable[[str, FieldSchema | None], Value]) -> Rea
 
 def is_of_other_format(text: str, feed: Feed) -> bool:
     """Whether a time is written in another way than the contract says."""
-    return text[10:11] == {"sql": "T", "iso-8601": " "}.get(feed.timestamp_format)
+    found = _DATE_AND_TIME.match(text)
+    return found is not None and found[1] == {"sql": "T", "iso-8601": " "}.get(feed.timestamp_format)
 
 
 def _in_format(feed: Feed, read: Reader, field: Json, schema: FieldSchema | None) -> Value:
@@ -335,17 +338,26 @@ def _base64(feed: Feed, field: Json, schema: FieldSchema | None) -> Value:
     return found if found is CONVERSION_ERROR else base64.b64encode(found).decode()
 
 
-def _map(feed: Feed, field: Json, _schema: FieldSchema | None) -> Value:
-    """A map as a JSON object. Kafka Connect writes one whose keys are not all text as pairs; it may be text of one."""
+def pairs_of(field: Json) -> list[Any] | None:
+    """The entries of a map, keys with values; None of anything else.
+
+    Kafka Connect writes a map whose keys are not all text as pairs. It may be the text of either.
+    """
     if type(field) is str:
         try:
             field = parsed(field, name="")
         except MalformedError:
-            return CONVERSION_ERROR
-    pairs = list(field.items()) if isinstance(field, dict) else field
-    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
-        return CONVERSION_ERROR
-    if feed.map_null_key == "fail" and any(key is None for key, _value in pairs):
+            return None
+    if isinstance(field, dict):
+        return list(field.items())
+    is_of_pairs = isinstance(field, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in field)
+    return field if is_of_pairs else None
+
+
+def _map(feed: Feed, field: Json, _schema: FieldSchema | None) -> Value:
+    """A map as a JSON object."""
+    pairs = pairs_of(field)
+    if pairs is None or (feed.map_null_key == "fail" and any(key is None for key, _value in pairs)):
         return CONVERSION_ERROR
     literal = feed.map_null_key_literal if feed.map_null_key == "literal" else None
     named = [(literal if key is None else text_of(key), value) for key, value in pairs]

@@ -61,20 +61,18 @@ class Unwrapping:
                     # With more behind the payload it is none: then all of it is read.
                     with suppress(MalformedError):
                         payload = parsed(text[len(prefix) : -1], name=name)
-                        return Wrapped(payload, schema, prefix[len(WRAPPED) : -len(PAYLOAD)])
+                        return Wrapped(payload, schema, _schema_of(prefix))
         message = parsed(text, name=name)
         if not isinstance(message, dict) or len(message) != 2 or "schema" not in message or "payload" not in message:
             return Wrapped(message)
         schema = message_schema(message["schema"])
-        self._remember(text, message, schema)
-        return Wrapped(message["payload"], schema, message["schema"])
-
-    def _remember(self, text: str, message: Object, schema: MessageSchema | None) -> None:
-        prefix = _up_to_payload(text, message)
-        if prefix is not None:
-            if len(self.known) >= MOST_KNOWN:
-                self.known.clear()
-            self.known[prefix] = schema
+        begins = _up_to_payload(text, message)
+        if begins is None:
+            return Wrapped(message["payload"], schema, message["schema"])
+        if len(self.known) >= MOST_KNOWN:
+            self.known.clear()
+        self.known[begins] = schema
+        return Wrapped(message["payload"], schema, _schema_of(begins))
 
 
 def _up_to_payload(text: str, message: Object) -> str | None:
@@ -85,6 +83,12 @@ def _up_to_payload(text: str, message: Object) -> str | None:
     prefix = text[:end] + PAYLOAD
     # Of a schema that is there twice the last one counts.
     return prefix if text.startswith(prefix) and schema == message["schema"] else None
+
+
+def _schema_of(prefix: str) -> str | None:
+    """The text of the schema, as it is written."""
+    text = prefix[len(WRAPPED) : -len(PAYLOAD)]
+    return None if text == "null" else text
 
 
 def message_schema(schema: Json) -> MessageSchema | None:

@@ -51,7 +51,7 @@ class Variant:
             "signal.data.collection": f"{self.dialect.namespace}.{SIGNALS}",
             "incremental.snapshot.chunk.size": "500",
             "provide.transaction.metadata": str(self.way != "plain").lower(),
-            **(_avro(registry) if self.way == "avro" else _json(with_schemas)),
+            **(avro_options(registry) if self.way == "avro" else _json(with_schemas)),
         }
         if self.dialect.kind == "postgresql":
             return {**packaged, **own, "slot.name": self.name, "publication.name": PUBLICATION}
@@ -63,7 +63,8 @@ def _json(with_schemas: str) -> Config:
     return {f"{part}.converter.schemas.enable": with_schemas for part in ("key", "value")}
 
 
-def _avro(registry: SchemaRegistry) -> Config:
+def avro_options(registry: SchemaRegistry) -> Config:
+    """What makes a connector write Avro, and a sink read it."""
     options = {"": CONVERTER, ".apicurio.registry.url": registry.converter_url}
     options |= {f".{name}": value for name, value in AVRO.items()}
     both = {f"{part}.converter{name}": value for part in ("key", "value") for name, value in options.items()}

@@ -16,6 +16,7 @@ from monitoring.readings.topics import (
     _began,
     _is_of,
     _retention,
+    composite_key_in,
     connector_seconds,
     source_ms,
 )
@@ -141,3 +142,22 @@ def test_where_nothing_came_within_the_window_none_is_counted() -> None:
 )
 def test_a_key_of_the_unified_topic_is_of_the_source_of_its_prefix(key: bytes, is_of: bool) -> None:
     assert _is_of(key, "PG") == is_of
+
+
+@pytest.mark.parametrize(
+    ("key", "composite_key"),
+    [
+        (b'{"composite_key":"PG-1"}', "PG-1"),
+        (b'{"schema":{"type":"struct"},"payload":{"composite_key":"PG-1"}}', "PG-1"),
+        (b"\0\0\0\0\x07\x08PG-1", "PG-1"),
+        (b"\0\0\0\0\x07\x82\x01PG-" + b"1" * 62, "PG-" + "1" * 62),
+        (b'"PG-1"', None),
+        (b'{"order_id":1}', None),
+        (b'{"composite_key":1}', None),
+        (b"PG-1", None),
+        (b"\xff", None),
+        (b"", None),
+    ],
+)
+def test_the_composite_key_is_read_in_each_format(key: bytes, composite_key: str | None) -> None:
+    assert composite_key_in(key) == composite_key

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from lakehouse.contracts.checks import mistakes, require_distinguished
 from lakehouse.contracts.column_types import DecimalType, SourceType
 from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS, load_contracts, packaged_text
-from lakehouse.contracts.models import Column, Contracts, Expectation, SilverTables, StartAtOffsets
+from lakehouse.contracts.models import Column, Contracts, Expectation, Metadata, SilverTables, StartAtOffsets
 from lakehouse.errors import ContractError, SettingsError
 from lakehouse.quality.arguments import expressions, needed
 from tests.support.shared import CUSTOMERS, ORDERS, TOPIC, sharing
@@ -90,6 +90,15 @@ def test_cut_digits_are_accepted_when_the_contract_says_so(folder: Path) -> None
     replace(folder, TOPICS, "envelope: table", "envelope: table\n        decimal_handling_mode: double")
     replace(folder, TABLES, "note: STRING", "note: {type: 'DECIMAL(38,2)', allow_cut_digits: true}")
     load_contracts(folder)
+
+
+@pytest.mark.parametrize("name", get_args(Metadata))
+def test_what_says_where_a_record_comes_from_has_one_type(folder: Path, name: str) -> None:
+    times = ("ingestion-timestamp", "source.timestamp", "timestamp")
+    held = "TIMESTAMP" if name in times else {"partition": "INT", "offset": "BIGINT"}.get(name, "STRING")
+    replace(folder, TABLES, "note: STRING", f"note: STRING\n      of_record: {{ type: {held}, metadata: {name} }}")
+    column = load_contracts(folder).feeds["postgres_orders"].columns["of_record"]
+    assert (column.metadata, column.is_of_row) == (name, False)
 
 
 def test_a_contract_cannot_be_changed() -> None:
@@ -223,6 +232,54 @@ MISTAKES = [
         *("from_topic", "columns.note.fields", "the value stands in the topic's name, not in a field: leave it out"),
     ),
     (
+        *(TABLES, "note: STRING", "note: { type: STRING, metadata: partition }"),
+        *("metadata: partition", "columns.note.type", "partition is INT, not STRING"),
+    ),
+    (
+        *(TABLES, "note: STRING", "note: { type: BIGINT, metadata: ingestion-timestamp }"),
+        *("ingestion-timestamp", "columns.note.type", "ingestion-timestamp is TIMESTAMP, not BIGINT"),
+    ),
+    (
+        *(TABLES, "note: STRING", "note: { type: BINARY, metadata: headers }"),
+        *("metadata: headers", "columns.note.type", "headers is STRING, not BINARY"),
+    ),
+    (
+        *(TABLES, "note: STRING", "note: { type: STRING, metadata: topic, fields: [note] }"),
+        *("fields: [note]", "columns.note.fields", "the value is not of the row: leave it out"),
+    ),
+    (
+        *(TABLES, "note: STRING", "note: { type: STRING, metadata: topic, from_topic: '^([a-z]+)' }"),
+        *("from_topic", "columns.note.from_topic", "the value is not of the row: leave it out"),
+    ),
+    (
+        *(TABLES, "note: STRING", "note: { type: STRING, metadata: topic, source_type: json }"),
+        *("source_type", "columns.note.source_type", "the value is not of the row: leave it out"),
+    ),
+    (
+        *(TABLES, "note: STRING", "note: { type: TIMESTAMP, metadata: timestamp, epoch_unit: millis }"),
+        *("epoch_unit", "columns.note.epoch_unit", "the value is not of the row: leave it out"),
+    ),
+    (
+        *(TABLES, "order_id: BIGINT", "order_id: { type: BIGINT, metadata: offset }"),
+        *("metadata: offset", "columns.order_id.metadata", "where it comes from is no key: from_topic may be one"),
+    ),
+    (
+        *(TABLES, "note: STRING", "note: { type: STRING, metadata: source.databse }"),
+        *("source.databse", "columns.note.metadata", "did you mean 'source.database'?"),
+    ),
+    (
+        *(TOPICS, "envelope: table", "envelope: table\n        parse_errors: skip-field"),
+        *(
+            "skip-field",
+            ".parse_errors",
+            "would make a NULL of what is not NULL, and nobody would see it: write skip-re",
+        ),
+    ),
+    (
+        *(TOPICS, "envelope: table", "envelope: table\n        parse_errors: skip-recrd"),
+        *("skip-recrd", ".parse_errors", "did you mean 'skip-record'?"),
+    ),
+    (
         *(TABLES, "    sequence_by: source", "    payload: partial\n    sequence_by: source"),
         *("payload: partial", "tables.postgres_orders.payload", "only an outbox has partial payloads: write full"),
     ),
@@ -351,7 +408,7 @@ MISTAKES = [
         "format: csv #",
         "csv",
         "publication.format",
-        "'csv' is not one of 'json' or 'connect-json'",
+        "'csv' is not one of 'json'",
     ),
     (GOLD, "day: created_at", "day: created", "created", "marts.orders_daily.day", "did you mean 'created_at'?"),
     (GOLD, "day: created_at", "day: status", "status", "marts.orders_daily.day", "only a TIMESTAMP or a DATE has a"),

@@ -197,6 +197,15 @@ def test_a_schema_that_is_there_keeps_its_id(stand_in: StandIn) -> None:
     assert stand_in.headers[0]["Content-Type"] == "application/vnd.schemaregistry.v1+json"
 
 
+@pytest.mark.parametrize(("answer", "number"), [((200, {"id": 12}), 12), (SUBJECT_ABSENT, None), (SCHEMA_ABSENT, None)])
+def test_whether_a_schema_is_there_is_asked_without_registering_it(
+    stand_in: StandIn, answer: Any, number: int | None
+) -> None:
+    stand_in.answers[LOOKUP] = [answer]
+    assert stand_in.client().known_identifier(SUBJECT, SCHEMA) == number
+    assert stand_in.asked == [("POST", LOOKUP, {"schema": SCHEMA})]
+
+
 @pytest.mark.parametrize("lookup", [SUBJECT_ABSENT, SCHEMA_ABSENT])
 @pytest.mark.parametrize(
     "check", [SUBJECT_ABSENT, (404, {"error_code": 40402}), (200, {"is_compatible": True, "messages": []})]

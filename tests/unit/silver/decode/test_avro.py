@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.contracts.models import Column, Contracts, Feed
@@ -691,6 +691,7 @@ def test_a_record_that_is_cut_off_anywhere_is_unreadable() -> None:
 
 
 @given(st.binary(min_size=1))
+@settings(deadline=None)
 def test_a_record_with_anything_behind_it_is_unreadable(more: bytes) -> None:
     _feed, key, value = whole()
     event = read_damaged(key, value + more)
@@ -699,6 +700,7 @@ def test_a_record_with_anything_behind_it_is_unreadable(more: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4), st.booleans())
+@settings(deadline=None)
 def test_a_record_with_other_bytes_stops_nothing(flips: list[tuple[int, int]], of_key: bool) -> None:
     """What is still Avro of its schema may state something else: another operation, no row."""
     _feed, key, value = whole()
@@ -710,6 +712,7 @@ def test_a_record_with_other_bytes_stops_nothing(flips: list[tuple[int, int]], o
 
 
 @given(st.binary(max_size=200), st.binary(max_size=50))
+@settings(deadline=None)
 def test_any_bytes_behind_the_number_of_a_schema_stop_nothing(value: bytes, key: bytes) -> None:
     things, *_messages = whole()
     numbers = [number.to_bytes(4, "big") for number in things.schemas or ()]
@@ -722,6 +725,7 @@ KINDS = ("change", "truncate", "ignored", "unreadable", "tombstone")
 
 @pytest.mark.parametrize(("source", "table"), [("live_postgres", "orders_types"), ("live_mysql", "orders_types")])
 @given(data=st.data())
+@settings(deadline=None)
 def test_a_damaged_record_of_a_connector_stops_nothing(
     contracts: Contracts, source: str, table: str, data: st.DataObject
 ) -> None:

@@ -62,3 +62,14 @@ def test_of_which_tables_records_are_is_remembered_of_few_and_right_of_all() -> 
     assert reads.read([KEY] * len(others), others).at == []
     assert len(reads._known_tables) == 1_000
     assert reads.read([KEY] * 4, [others[0], own, others[-1], own]).at == [1, 3]
+
+
+def test_a_key_that_is_deeper_than_the_definition_reads_is_left_to_it() -> None:
+    """Also where its own fields are as declared: the whole key is none then."""
+    deep = b"[" * 501 + b"]" * 501
+    keys = [KEY, b'{"id":1,"other":%s}' % deep, b'{"id":1,"other":"%s"}' % (b"x" * 2_000)]
+    delete = b'{"op":"d","before":null,"after":null,"source":{}}'
+    assert reader_of(typed(OF_CELLS)).read(keys, [delete] * 3).at == [0, 2]
+    events = decoded([batch_of([Record("shop.things", key, delete) for key in keys])], OF_CELLS)
+    nothing = [None, None, None]
+    assert [events[n].row for n in range(3)] == [[key, *nothing] for key in (1, None, 1)]
