@@ -45,7 +45,13 @@ class Settings:
 
     def schema_registry(self) -> SchemaRegistry | None:
         """How the schema registry is reached; None where the file names none. Raises SettingsError for mistakes."""
-        return None if self.kafka_config is None else self.kafka().schema_registry
+        if self.kafka_config is None:
+            return None
+        # Silver asks no broker: one that the file does not name is not missed.
+        servers = self.bootstrap_servers or "none:0"
+        return load_connection(
+            self.kafka_config, bootstrap_servers=servers, secret_scope=self.secret_scope
+        ).schema_registry
 
 
 def connection(
