@@ -130,7 +130,8 @@ _VALUE = {
     "name": "Value",
     "fields": [{"name": "order_id", "type": "long"}, *({"name": name, **one} for name, one in _ROW.items())],
 }
-_BLOCK = {**dict.fromkeys(("version", "connector", "name"), {"type": "string"}), "ts_ms": {"type": "long"}}
+_BLOCK: dict[str, Any] = {name: {"type": "string"} for name in ("version", "connector", "name")}
+_BLOCK |= {"ts_ms": {"type": "long"}}
 _BLOCK |= {"snapshot": _TEXT, "db": {"type": "string"}, "sequence": _TEXT, "ts_us": _LONG, "ts_ns": _LONG}
 _BLOCK |= {"schema": {"type": "string"}, "table": {"type": "string"}, "txId": _LONG, "lsn": _LONG, "xmin": _LONG}
 _ENVELOPE = {
