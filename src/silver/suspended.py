@@ -64,7 +64,7 @@ def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row])
             return Suspension(rule.name, rule.description, why, failures[rule.name], judged)
     unread = sum(row["unread"] for row in counted) if feed.parse_errors == "fail" else 0
     if unread:
-        why = f"{unread:,} records cannot be read, or have a value that does not fit (parse_errors: fail)"
+        why = f"of its records {unread:,} cannot be read, or have a value that does not fit (parse_errors: fail)"
         return Suspension(PARSE_ERRORS, "Every record can be read, and its values fit.", why, unread, unread)
     rejected = sum(row["quarantined"] for row in counted)
     read = rejected + sum(row["changes"] + row["truncates"] for row in counted)

@@ -57,14 +57,15 @@ def not_sent_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     """`number` of the regressions with a record behind `below` that repeats no earlier one of its topic-partition.
 
     Equal are the log coordinates (without the commit before them, which a run without stored offsets does not know),
-    the operation, the key and the row. `told`: events (silver.batch.events). `fallen`: `fallen_behind`.
+    the operation, the key and the row without what is said of the record. `told`: events (silver.batch.events). `fallen`: `fallen_behind`.
     """
+    stated = [name for name, column in feed.columns.items() if column.metadata is None]
     said = F.struct(
         *TOPIC_PARTITION,
         F.expr(log_place(feed)).alias("at"),
         F.coalesce("op", F.lit("")).alias("op"),
         F.hex("key").alias("key"),
-        F.xxhash64(F.to_json("row")).alias("row"),
+        F.xxhash64(F.to_json(F.struct(*[f"row.{name}" for name in stated]))).alias("row"),
     ).alias("said")
     is_behind = f"{STREAMED} = 1 AND {coordinates(feed)} < below"
     new = told.join(F.broadcast(fallen), on=[*TOPIC_PARTITION, "run_id"], how="inner").where(is_behind)

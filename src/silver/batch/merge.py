@@ -158,7 +158,8 @@ def _is_repeated(feed: Feed) -> str:
     """SQL: `latest` states again, at the same source position, what `target` has: nothing to rewrite."""
     if feed.sequence_by == "kafka_offset":
         return "false"
-    plain = [c for c in feed.columns if c not in feed.keys and c not in versioned_columns(feed)]
+    apart = {*feed.keys, *versioned_columns(feed)}
+    plain = [name for name, one in feed.columns.items() if name not in apart and one.metadata is None]
     same = [f"latest.{name} <=> target.{name}" for name in (*plain, "_is_deleted")]
     return f"({same_place('latest._position', 'target._position', feed)} AND {' AND '.join(same)})"
 

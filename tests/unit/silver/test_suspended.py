@@ -33,7 +33,7 @@ def test_the_first_record_that_cannot_be_read_suspends_where_the_contract_says_s
     assert suspension_of(feed(parse_errors="fail"), RULES, rows) == Suspension(
         PARSE_ERRORS,
         "Every record can be read, and its values fit.",
-        "3 records cannot be read, or have a value that does not fit (parse_errors: fail)",
+        "of its records 3 cannot be read, or have a value that does not fit (parse_errors: fail)",
         failed=3,
         judged=3,
     )
