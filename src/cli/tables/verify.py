@@ -59,7 +59,8 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
             with prepared_for(warehouse.spark, _rows(warehouse, f"bronze.{name}_events")):
                 accounts.append(account_of(warehouse, name))
             note(f"{name}: {summary(accounts[-1])}")
-    comparison, of_upserts = None, list[Comparison]()
+    comparison: Comparison | None = None
+    of_upserts: list[Comparison] = []
     if source is None and (chosen.settings.bootstrap_servers or chosen.settings.kafka_config):
         comparison = _compared(chosen, warehouse, steps)
         of_upserts = _compared_upserts(chosen, warehouse, steps)
