@@ -57,7 +57,8 @@ def not_sent_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     """`number` of the regressions with a record behind `below` that repeats no earlier one of its topic-partition.
 
     Equal are the log coordinates (without the commit before them, which a run without stored offsets does not know),
-    the operation, the key and the row without what is said of the record. `told`: events (silver.batch.events). `fallen`: `fallen_behind`.
+    the operation, the key and the row, but not its metadata. `told`: events (silver.batch.events). `fallen`:
+    `fallen_behind`.
     """
     stated = [name for name, column in feed.columns.items() if column.metadata is None]
     said = F.struct(

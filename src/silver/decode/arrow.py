@@ -1,4 +1,4 @@
-"""Batches of records into batches of events. Beside it `arrays` alone knows Arrow.
+"""Batches of records into batches of events.
 
 `decode_batches` is what `mapInArrow` runs. It gives a row for each record of a feed's topic, in the columns of `ddl`:
 the record as it came, and what it states (`silver.decode.explain.Event`); of the row the feed's own struct alone is not
@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,10 +19,12 @@ from lakehouse.contracts.column_types import STRING
 from lakehouse.contracts.models import Feed
 from lakehouse.registered import RegisteredSchema
 from silver.decode.arrays import TEXTS, UTC, array_of, empty_lists, in_bulk, sequences, type_of
-from silver.decode.avro import HEAD, is_confluent, schema_id
-from silver.decode.explain import OF_DEFINITION, RUN_ID, Event, Explaining, of_topic
+from silver.decode.avro import is_confluent, schema_id
+from silver.decode.explain import Event, Explaining, of_topic
 from silver.decode.message import NUMBERS_OF_SOURCE, MalformedError, Record, Source, compact
-from silver.decode.typed import IN_MILLIS, Typed, TypedRows, typed
+from silver.decode.metadata import with_metadata
+from silver.decode.records import Headers, bytes_of, may_be_typed
+from silver.decode.typed import Typed, TypedRows, typed
 from silver.decode.typed_avro import TypedAvro, typed_avro
 from silver.decode.values import CONVERSION_ERROR
 from silver.decode.wrapper import MOST_KNOWN, WRAPPED, Unwrapping
@@ -62,10 +61,6 @@ _STATED: Mapping[str, str] = {
     **dict.fromkeys(("absent", "left_out", "untold", "problems"), "ARRAY<STRING>"),
 }
 _ADDED = {"follows_delete": "BOOLEAN"}
-# Headers that say of an envelope what is not in it: of a changed key.
-_OF_CHANGED_KEYS = ("__debezium.oldkey", "__debezium.newkey")
-# Or one that is written with escapes.
-_TWO_OPS = r'"op"[ \t\n\r]*:(?s:.*)"op"[ \t\n\r]*:|\\u00(6[fF]|70)'
 _SEQUENCE = Source._fields.index("sequence")
 
 _WRAPPED = WRAPPED.encode()
@@ -120,7 +115,7 @@ def name_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[p
         found: set[str] = set()
         for topic, rows in _by_topic(_of_record(batch)):
             columns = (rows.column(name).to_pylist() for name in ("key", "value"))
-            headers = _Headers(rows.column("headers"))
+            headers = Headers(rows.column("headers"))
             for number, (key, value) in enumerate(zip(*columns, strict=True)):
                 found.update(explaining.fields(Record(topic, key, value, headers.of(number))))
         yield pa.RecordBatch.from_arrays([pa.array(sorted(found), pa.string())], names=["field"])
@@ -187,12 +182,12 @@ class _Decoder:
 
     def events(self, topic: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The events of records of one topic."""
-        headers = _Headers(batch.column("headers"))
-        keys, values = _bytes(batch.column("key")), _bytes(batch.column("value"))
+        headers = Headers(batch.column("headers"))
+        keys, values = bytes_of(batch.column("key")), bytes_of(batch.column("value"))
         taken: set[int] = set()
         deletes: set[int] = set()
         may_be = self._is_quick and _names_keys(self.feed, topic)
-        plain = _plain(batch, headers, most=self.feed.max_record_bytes) if may_be else [False] * batch.num_rows
+        plain = may_be_typed(batch, headers, most=self.feed.max_record_bytes) if may_be else [False] * batch.num_rows
         for reads, (at, of_keys, of_values) in self._as_declared(topic, keys, values, plain).items():
             rows, columns = _columns(reads, reads.read(of_keys, of_values), topic)
             if rows.at:
@@ -283,7 +278,7 @@ class _Decoder:
         follows_delete: pa.Array | None = None,
     ) -> pa.RecordBatch:
         feed, number = self.feed, records.num_rows
-        rows = [rows[0], *_with_metadata(rows[1:], feed, records, dict(zip(_STATED, stated, strict=True)))]
+        rows = [rows[0], *with_metadata(rows[1:], feed, records, dict(zip(_STATED, stated, strict=True)))]
         marks = pa.repeat(pa.scalar(False), number) if follows_delete is None else follows_delete
         of_feeds = [
             _struct(rows[1:], rows[0], feed) if one.name == feed.name else pa.nulls(number, _struct_type(one))
@@ -312,114 +307,10 @@ def _following(
     }
 
 
-class _Headers:
-    """The headers of a batch, looked through all at once: few say more than which run of the connector wrote them."""
-
-    def __init__(self, headers: pa.Array) -> None:
-        self._headers = headers
-        flat = headers.flatten()
-        self._names = flat.field("key")
-        self._values = flat.field("value")
-        self._parents = pc.list_parent_indices(headers)
-
-    def run_ids(self, rows: Sequence[int]) -> pa.Array:
-        """The connector's run of each of these records; empty where it does not say."""
-        at = pc.indices_nonzero(pc.fill_null(pc.equal(self._names, RUN_ID), fill_value=False))
-        # The first of that name counts: written last, it stays.
-        parents, places = np.asarray(self._parents)[np.asarray(at)][::-1], np.asarray(at)[::-1]
-        first = np.full(len(self._headers), -1, dtype=np.int64)
-        first[parents.astype(np.int64)] = places
-        first = first[np.asarray(rows, dtype=np.int64)]
-        texts = _texts(self._values.take(pa.array(first, mask=first < 0)))
-        return pc.fill_null(texts, "")
-
-    def of_changed_keys(self) -> set[int]:
-        """The records with a header that says what is not in the value."""
-        named = pc.is_in(self._names, value_set=pa.array(_OF_CHANGED_KEYS))
-        is_named = np.asarray(pc.fill_null(named, fill_value=False), dtype=bool)
-        return set(np.asarray(self._parents)[is_named].tolist())
-
-    def of(self, row: int) -> list[tuple[str, bytes | None]]:
-        """The headers of one record."""
-        names, values, ends = self._all
-        return list(zip(names[ends[row] : ends[row + 1]], values[ends[row] : ends[row + 1]], strict=True))
-
-    @cached_property
-    def _all(self) -> tuple[list[str], list[bytes | None], list[int]]:
-        """The names and values of all headers, and where those of each record begin and end."""
-        sizes = pc.fill_null(pc.list_value_length(self._headers), 0)
-        ends = np.concatenate([[0], np.cumsum(np.asarray(sizes))]).tolist()
-        return self._names.to_pylist(), self._values.to_pylist(), ends
-
-
 def _names_keys(feed: Feed, topic: str) -> bool:
     """Whether the topic's name has a value for every column of the key that it states."""
     patterns = [feed.columns[key].from_topic for key in feed.keys]
     return all(of_topic(re.compile(pattern), topic) is not None for pattern in patterns if pattern is not None)
-
-
-def _plain(batch: pa.RecordBatch, headers: _Headers, *, most: int) -> list[bool]:
-    """Of each record whether `Typed.read` may look at it. `most`: so many bytes it may have."""
-    sizes = (pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value"))
-    found = sum(np.asarray(size, dtype=np.int64) for size in sizes) <= most
-    texts = {name: _without_avro(batch.column(name)) for name in ("key", "value")}
-    for column in texts.values():
-        found &= _is_text(column)
-    has_two = pc.match_substring_regex(texts["value"], _TWO_OPS)
-    found &= ~np.asarray(pc.fill_null(has_two, fill_value=False), dtype=bool)
-    for row in headers.of_changed_keys():
-        found[row] = False
-    return [bool(one) for one in found]
-
-
-def _without_avro(column: pa.Array) -> pa.Array:
-    """The values, null in place of those in the Confluent wire format (`is_confluent`): they are no text."""
-    begins = pc.equal(pc.binary_slice(column, 0, 1), b"\0")
-    is_avro = pc.and_(begins, pc.greater(pc.binary_length(column), HEAD))
-    return pc.if_else(is_avro, pa.scalar(None, column.type), column) if pc.any(is_avro).as_py() else column
-
-
-def _is_text(column: pa.Array) -> Any:
-    """Of each value whether its bytes are UTF-8."""
-    try:
-        column.cast(pa.string())
-    except pa.ArrowInvalid:
-        return np.array([_is_utf8(value) for value in column.to_pylist()], dtype=bool)
-    return np.ones(len(column), dtype=bool)
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _texts(values: pa.Array) -> pa.Array:
-    """Bytes as text, with the replacement character for what is none."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array(map(_replaced, values.to_pylist()), pa.string())
-
-
-def _replaced(value: bytes | None) -> str | None:
-    return None if value is None else value.decode(errors="replace")
-
-
-def _bytes(column: pa.Array) -> list[bytes | None]:
-    """The values of a binary column: cut out of one copy, several times as fast as one by one."""
-    if column.offset or column.null_count == len(column):
-        one_by_one: list[bytes | None] = column.to_pylist()
-        return one_by_one
-    _validity, ends, data = column.buffers()
-    whole, at = data.to_pybytes() if data else b"", np.frombuffer(ends, np.int32, len(column) + 1).tolist()
-    values: list[bytes | None] = [whole[at[n] : at[n + 1]] for n in range(len(column))]
-    if column.null_count:
-        for row in np.flatnonzero(np.asarray(column.is_null())):
-            values[row] = None
-    return values
 
 
 def _at(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
@@ -510,53 +401,6 @@ def _rows(events: Sequence[Event], feed: Feed) -> list[pa.Array]:
             for number, declared in enumerate(feed.columns.values())
         ),
     ]
-
-
-def _with_metadata(
-    columns: Sequence[pa.Array], feed: Feed, records: pa.RecordBatch, stated: Mapping[str, pa.Array]
-) -> list[pa.Array]:
-    """The columns of the rows, with those that say what the envelope or Kafka says of the record."""
-    found = list(columns)
-    for number, column in enumerate(feed.columns.values()):
-        if column.metadata is not None and column.metadata not in OF_DEFINITION:
-            found[number] = _METADATA[column.metadata](records, stated)
-    return found
-
-
-def _of_block(name: str) -> Callable[[pa.RecordBatch, Mapping[str, pa.Array]], pa.Array]:
-    return lambda _records, stated: stated["source"].field(name)
-
-
-def _of_record_itself(name: str, records: pa.RecordBatch, _stated: Mapping[str, pa.Array]) -> pa.Array:
-    return records.column(name)
-
-
-def _read_at(_records: pa.RecordBatch, stated: Mapping[str, pa.Array]) -> pa.Array:
-    """When the connector read the change; null of a number outside of years 1 to 9999."""
-    ms = stated["read_ms"]
-    is_time = pc.and_(pc.greater_equal(ms, IN_MILLIS[0]), pc.less(ms, IN_MILLIS[1]))
-    return pc.multiply(pc.if_else(is_time, ms, None), 1000).cast(UTC)
-
-
-def _headers_as_json(records: pa.RecordBatch, _stated: Mapping[str, pa.Array]) -> pa.Array:
-    """The headers as an object of texts: of two of one name the last; what is no UTF-8 with U+FFFD."""
-    found = []
-    for headers in records.column("headers").to_pylist():
-        values = {one["key"]: one["value"] for one in headers or ()}
-        found.append(compact({name: _replaced(value) for name, value in values.items()}))
-    return pa.array(found, pa.string())
-
-
-# What a record's metadata is, from the record and what it states.
-_METADATA: Mapping[str, Callable[[pa.RecordBatch, Mapping[str, pa.Array]], pa.Array]] = {
-    "ingestion-timestamp": _read_at,
-    "source.timestamp": lambda _records, stated: stated["source_ts"],
-    "source.database": _of_block("db"),
-    "source.schema": _of_block("schema"),
-    "source.table": _of_block("table"),
-    "headers": _headers_as_json,
-    **{name: partial(_of_record_itself, name) for name in ("topic", "partition", "offset", "timestamp")},
-}
 
 
 def _struct(columns: Sequence[pa.Array], has_row: pa.Array, feed: Feed) -> pa.Array:
