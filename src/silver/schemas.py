@@ -27,6 +27,9 @@ SCHEMAS = TableSpec(
 )
 # Of a topic-partition and batch: a table has one, and another after a change of it. What are more are no ids.
 MOST_IDS = 1000
+# A registry's ids are numbers of 32 bits with a sign: of a greater one it takes the question for another address.
+HIGHEST_ID = 2**31 - 1
+NOT_THERE = RegisteredSchema(ABSENT, "")
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,14 @@ class Schemas:
     def learn(self, warehouse: Warehouse, ids: Collection[int]) -> None:
         """Ask the registry for the ids that are not known, and keep what it has.
 
-        One that it does not have is remembered by this process alone: it may come to be there. Raises RegistryError,
-        RegistryGoneError where it does not answer.
+        One that it does not have is asked for again by the next batch that names it: it may come to be there. Raises
+        RegistryError, RegistryGoneError where it does not answer.
         """
         known = self.known
         if known is None:
             return
-        missing = sorted(set(ids) - known.keys())
+        known.update(dict.fromkeys((number for number in ids if number > HIGHEST_ID), NOT_THERE))
+        missing = sorted(number for number in {*ids} if number <= HIGHEST_ID and known.get(number) in (None, NOT_THERE))
         if not missing:
             return
         if self.registry is None:
@@ -58,8 +62,8 @@ class Schemas:
                 "skipped.",
             )
         with closing(registry(self.registry)) as client:
-            answers = {number: client.schema(number) for number in missing}
-        found = {number: one for number, one in answers.items() if one is not None}
+            answers = {number: client.schema(number) or NOT_THERE for number in missing}
+        found = {number: one for number, one in answers.items() if one != NOT_THERE}
         if found:
             warehouse.ensure(SCHEMAS)
             rows = [
@@ -68,7 +72,7 @@ class Schemas:
             ]
             table = small_table(warehouse.spark, rows, "id BIGINT, kind STRING, schema STRING, registry STRING")
             warehouse.append(SCHEMAS.name, table.withColumn("fetched_at", F.current_timestamp()))
-        known.update({number: found.get(number, RegisteredSchema(ABSENT, "")) for number in missing})
+        known.update(answers)
 
 
 def schemas(warehouse: Warehouse, connection: SchemaRegistry | None) -> Schemas:
