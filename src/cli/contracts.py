@@ -17,6 +17,7 @@ from lakehouse.config import connection
 from lakehouse.contracts.files import MODELS, SCHEMAS, load_contracts, packaged_text
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.registered import RegisteredSchema
 from lakehouse.steps import Steps, wide_console
 
 
@@ -91,16 +92,30 @@ def init(
 
 def _proposed(topic: str, kafka: KafkaConnection) -> Mapping[str, str]:
     from cli.proposal.propose import propose
-    from cli.proposal.sample import sample
+    from cli.proposal.sample import sample, schema_ids
     from lakehouse.kafka.broker import partitions
 
     with Steps(wide_console(stderr=True)).step("sample", f"reading some records of {topic}") as note:
         records = sample(kafka, topic)
+        registered = _registered(schema_ids(records), kafka)
         note(f"{len(records)} records of {topic}")
     heartbeats = [
         name for name in partitions(kafka) if name == f"__debezium-heartbeat.{topic.split('.', maxsplit=1)[0]}"
     ]
-    return propose(topic, records, ignored_topics=heartbeats)
+    return propose(topic, records, ignored_topics=heartbeats, registered=registered)
+
+
+def _registered(ids: set[int], kafka: KafkaConnection) -> dict[int, RegisteredSchema] | None:
+    """Those schemas of the registry that it has; None where none is named, or needed."""
+    from contextlib import closing
+
+    from lakehouse.kafka.registry import registry
+
+    if kafka.schema_registry is None or not ids:
+        return None
+    with closing(registry(kafka.schema_registry)) as client:
+        found = {number: client.schema(number) for number in ids}
+    return {number: one for number, one in found.items() if one is not None}
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:

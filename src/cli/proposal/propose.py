@@ -23,6 +23,7 @@ from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS
 from lakehouse.contracts.models import SourceKind, TableName
 from lakehouse.contracts.published import GOLD_ADDS
 from lakehouse.errors import SettingsError
+from lakehouse.registered import RegisteredSchema
 from silver.decode.message import Json, Number, Record
 from silver.decode.table import table_name
 
@@ -36,7 +37,8 @@ _REMEDIES = {
     NoEvent.FLAT_ROW: "Silver reads flattened rows (ExtractNewRecordState), but a contract is proposed from whole"
     " envelopes only: begin without a sample, lakehouse init DIR, and declare the table by hand; with"
     " sequence_by: kafka_offset unless the transform adds op and the source position (add.fields).",
-    NoEvent.BINARY: "Let the connector write JSON: value.converter=org.apache.kafka.connect.json.JsonConverter.",
+    NoEvent.BINARY: "Of Avro, name schema_registry in the file of --kafka-config (docs/kafka.md). Anything else is not "
+    "read: let the connector write JSON, value.converter=org.apache.kafka.connect.json.JsonConverter.",
     NoEvent.NOT_JSON: "Let the connector write JSON: value.converter=org.apache.kafka.connect.json.JsonConverter.",
     NoEvent.OTHER_SHAPE: "Name a topic that Debezium publishes change events or outbox events to.",
     NoEvent.HEARTBEAT: "Name the topic of a table (PREFIX.SCHEMA.TABLE) or of an outbox.",
@@ -98,15 +100,21 @@ class _Proposal:
         return f"{self.source.value}_{self.table}"
 
 
-def propose(topic: str, records: Sequence[Record], *, ignored_topics: Iterable[str] = ()) -> Mapping[str, str]:
+def propose(
+    topic: str,
+    records: Sequence[Record],
+    *,
+    ignored_topics: Iterable[str] = (),
+    registered: Mapping[int, RegisteredSchema] | None = None,
+) -> Mapping[str, str]:
     """The files of a folder of contracts (keys: `contracts.files.MODELS`) for one topic, as commented YAML.
 
     One source, feed, silver table, gate of its rows, gold table and gate of the table; `load_contracts` takes them as
-    they are. They name their JSON schemas in `../schemas`.
+    they are. They name their JSON schemas in `../schemas`. `registered`: the registry's schemas that records name.
     Raises SettingsError when the records state no row, rows without a key, a key of several columns, which gold cannot
     take, or changes of a database that silver does not know.
     """
-    proposal = _proposal(topic, records, ignored_topics)
+    proposal = _proposal(topic, records, ignored_topics, registered)
     texts = {
         TOPICS: _topics(proposal),
         TABLES: _tables(proposal),
@@ -125,8 +133,13 @@ def _schema_line(file: str) -> str:
 # What the records say
 
 
-def _proposal(topic: str, records: Sequence[Record], ignored_topics: Iterable[str]) -> _Proposal:
-    readings = events_of(records)
+def _proposal(
+    topic: str,
+    records: Sequence[Record],
+    ignored_topics: Iterable[str],
+    registered: Mapping[int, RegisteredSchema] | None,
+) -> _Proposal:
+    readings = events_of(records, registered)
     seen = _seen(readings)
     events = _events(topic, readings, seen)
     envelope = events[0].envelope

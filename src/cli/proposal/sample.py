@@ -21,7 +21,8 @@ from lakehouse.errors import KafkaError, TopicMissingError
 from lakehouse.kafka.broker import client_config, partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Ends, Partition, ends
-from silver.decode.avro import is_confluent
+from lakehouse.registered import RegisteredSchema
+from silver.decode.avro import is_confluent, schema_id
 from silver.decode.message import (
     FieldSchema,
     Key,
@@ -210,9 +211,17 @@ class NoEvent(Enum):
     OTHER_SHAPE = ("value of another shape", "values of another shape")
 
 
-def events_of(records: Iterable[Record]) -> Sequence[Event | NoEvent]:
-    """The event that each record is, or what else it is."""
-    unwrapped = Unwrapping()
+def schema_ids(records: Iterable[Record]) -> set[int]:
+    """The ids of the registry's schemas that the records name."""
+    messages = (message for record in records for message in (record.key, record.value) if message)
+    return {schema_id(message) for message in messages if is_confluent(message)}
+
+
+def events_of(
+    records: Iterable[Record], registered: Mapping[int, RegisteredSchema] | None = None
+) -> Sequence[Event | NoEvent]:
+    """The event that each record is, or what else it is. `registered`: the registry's schemas that they name."""
+    unwrapped = Unwrapping(registered)
     return [_event(record, unwrapped) for record in records]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cli.proposal.propose import propose
-from cli.proposal.sample import Event, events_of
+from cli.proposal.sample import Event, events_of, schema_ids
 from lakehouse.contracts.column_types import SourceType
 from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS, load_contracts
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.errors import SettingsError
+from lakehouse.registered import RegisteredSchema
 from silver.decode.message import Record
 from tests.support.recordings import read
 
@@ -585,3 +589,27 @@ def test_the_reasons_count_what_was_seen(proposals: Mapping[str, Mapping[str, st
     assert comment_of(texts, "keys") == "the key of 110 of 110 events"
     assert comment_of(texts, "order_id") == "110 of 110 values are whole numbers"
     assert comment_of(texts, "optional") == "92 of 99 events lack it"
+
+
+def test_a_topic_in_avro_is_proposed_as_the_same_table_in_json() -> None:
+    """Recorded: one table by two connectors, through the Avro converter and as JSON with its schema."""
+    folder = ROOT / "tests" / "unit" / "silver" / "decode" / "avro"
+    with gzip.open(folder / "schemas.json.gz", "rt", encoding="utf-8") as text:
+        registered = {int(number): RegisteredSchema(*one) for number, one in json.load(text).items()}
+    of_topic: dict[str, list[Record]] = {}
+    with gzip.open(folder / "postgres.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for one in map(json.loads, lines):
+            key, value = (one[name] and base64.b64decode(one[name]) for name in ("key", "value"))
+            of_topic.setdefault(one["topic"], []).append(Record(one["topic"], key, value))
+    for table in ("life", "orders_types"):
+        in_avro, in_json = (f"live_postgres_{way}.public.{table}" for way in ("avro", "schemas"))
+        assert schema_ids(of_topic[in_avro]) <= registered.keys()
+        assert schema_ids(of_topic[in_json]) == set()
+        proposed = (
+            propose(in_avro, of_topic[in_avro], registered=registered),
+            propose(in_json, of_topic[in_json]),
+        )
+        tables = [next(iter(yaml.safe_load(one["silver/tables.yaml"])["tables"].values())) for one in proposed]
+        assert tables[0] == tables[1]
+        with pytest.raises(SettingsError, match="name schema_registry"):
+            propose(in_avro, of_topic[in_avro])
