@@ -13,6 +13,7 @@ from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record
 from silver.decode.table import KEY_CHANGED, KEYS_DIFFER, NEGATIVE, OTHER_TABLE, TWO_OPS
 from tests.support.conversions import at_most, text_in_spark
+from tests.support.decoding import events_of
 from tests.support.events import change, compact, mysql_image, mysql_source, order, postgres_image, postgres_source
 
 KEY = b'{"order_id":1}'
@@ -317,3 +318,23 @@ def test_a_null_in_json_is_a_tombstone(contracts: Contracts) -> None:
     assert [row["kind"] for row in read(feed, *[(KEY, value) for value in values])] == ["tombstone"] * 4
     (event,) = read(contracts.feeds["postgres_outbox_orders"], (b'"1"', b"null"))
     assert event["kind"] == "tombstone"
+
+
+def test_an_upsert_topic_may_have_the_key_in_the_records_key_alone() -> None:
+    """As Flink's upsert-kafka writes with `key.fields-prefix` and `value.fields-include` EXCEPT_KEY, and as we do."""
+    declared = {"id": {"type": "BIGINT", "fields": ["key_id"]}, "name": "STRING"}
+    feed = Feed.model_validate(
+        {
+            **{"name": "users", "source": "shop", "kind": "mysql", "topics": ["users"], "envelope": "table"},
+            **{"keys": ["id"], "sequence_by": "kafka_offset", "columns": declared},
+        }
+    )
+    key = b'{"key_id":2}'
+    events = events_of(feed, (key, b'{"name":"Tom"}'), (key, b'{"name":null}'), (key, None), (None, b'{"name":"Tom"}'))
+    assert [(event.kind, event.row) for event in events] == [
+        ("change", [2, "Tom"]),
+        ("change", [2, None]),
+        ("tombstone", [2, None]),
+        ("change", [None, "Tom"]),
+    ]
+    assert [list(event.problems) for event in events] == [[], [], [], ["id: the record has no value for this key."]]
