@@ -137,7 +137,7 @@ MISTAKES = [
         {"table": FEED, "columns": ["order_id"], "value_fields": "except_key"},
         *("columns", "columns", "no column is left for the value"),
     ),
-    ({"table": FEED, "format": "csv"}, "format", "csv", "is not one of 'json' or 'connect-json'"),
+    ({"table": FEED, "format": "csv"}, "format", "csv", "is not one of 'json', 'connect-json' or 'avro'"),
     ({"table": FEED, "max_message_bytes": 8_065_535}, "max_message_bytes", "8065535", "write 8065536 or more"),
 ]
 
