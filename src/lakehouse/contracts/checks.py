@@ -174,7 +174,7 @@ def _table(contracts: Contracts, name: str, table: SilverTable) -> Iterator[Mist
         if declared.from_topic is not None:
             yield from _from_topic(path, declared)
         if declared.metadata is not None:
-            yield from _metadata(path, declared)
+            yield from _metadata(path, declared, declared.metadata)
         yield from _source_type(path, declared)
         if feeds[name].envelope == "table":
             yield from _cut_digits(path, declared, feeds[name])
@@ -201,12 +201,10 @@ _TYPES_OF_METADATA: Mapping[Metadata, str] = {
 }
 
 
-def _metadata(here: tuple[str, ...], declared: Column) -> Iterator[Mistake]:
-    if declared.metadata is None:
-        return
-    wanted = _TYPES_OF_METADATA.get(declared.metadata, "STRING")
+def _metadata(here: tuple[str, ...], declared: Column, name: Metadata) -> Iterator[Mistake]:
+    wanted = _TYPES_OF_METADATA.get(name, "STRING")
     if declared.type.ddl != wanted:
-        yield Mistake(TABLES, (*here, "type"), f"{declared.metadata} is {wanted}, not {declared.type.ddl}")
+        yield Mistake(TABLES, (*here, "type"), f"{name} is {wanted}, not {declared.type.ddl}")
     for other in ("fields", "from_topic", "source_type", "epoch_unit"):
         if getattr(declared, other):
             yield Mistake(TABLES, (*here, other), "the value is not of the row: leave it out")
