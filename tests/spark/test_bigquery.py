@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
@@ -143,7 +143,8 @@ def test_both_formats_tell_the_same_row(spark: SparkSession) -> None:
         ("delete", 3, {"composite_key": "PG-3"}),
     )
     tables = []
-    for record_format in get_args(PublicationFormat):
+    formats: tuple[PublicationFormat, ...] = ("json", "connect-json")
+    for record_format in formats:
         told = [
             Record(
                 partition=0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
@@ -77,7 +77,7 @@ def test_connect_json_has_the_same_names_in_its_schema(spark: SparkSession) -> N
     assert record["shown"] == '{"k_first":1,"k_last":20455}'
 
 
-@pytest.mark.parametrize("record_format", get_args(PublicationFormat))
+@pytest.mark.parametrize("record_format", ["json", "connect-json"])
 def test_null_is_a_value_of_a_key(spark: SparkSession, record_format: PublicationFormat) -> None:
     changes = [("insert", 3, {"last": None}), ("insert", 3, {}), ("delete", 4, {"last": None})]
     (record,) = sent(spark, *changes, record_format=record_format, optional=True)

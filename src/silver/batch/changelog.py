@@ -58,8 +58,7 @@ def judged(
     pass.
     """
     if "is_judged" not in changes.columns:
-        none = {"is_judged": F.expr("false"), "failed_rules": F.expr(_NONE), "is_unread": F.expr("false")}
-        changes = changes.withColumns(none)
+        changes = changes.selectExpr("*", "false AS is_judged", f"{_NONE} AS failed_rules", "false AS is_unread")
     # Conditions in SQL name the columns of the row, whatever else a record has under the same names.
     apart = changes.selectExpr("struct(*) AS _record", f"{is_own} AS _is_own", f"{row}.*")
     asked = "_is_own AND _record.kind = 'change' AND NOT _record.is_delete"
