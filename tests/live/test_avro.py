@@ -17,6 +17,7 @@ import requests
 import yaml
 
 from cli.jobs import JOBS, Work, run_jobs
+from demo.stack.database import Database
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
 from gold import publish
@@ -148,6 +149,17 @@ def flow(
         yield flow
     finally:
         worker.delete(NAME)
+        # The stack goes on to other tests as it was.
+        until(lambda: is_dropped(database, PREFIX), SECONDS)
+        database.execute(f"DELETE FROM orders WHERE order_id BETWEEN {ORDERS[0]} AND {ORDERS[-1]}")
+
+
+def is_dropped(database: Database, slot: str) -> bool:
+    """Drops the slot; not while its connector still has it."""
+    there = database.rows(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'")
+    if there and not there[0]["active"]:
+        database.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+    return not there
 
 
 def test_silver_and_gold_equal_the_source(flow: Flow) -> None:
