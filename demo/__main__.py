@@ -118,8 +118,8 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
         shutil.rmtree(folder)
     _replay(steps, bootstrap_servers, data, only_last=False)
     connection = Path(running.enter_context(TemporaryDirectory(prefix="demo-"))) / "kafka.yaml"
-    told = {"bootstrap_servers": bootstrap_servers, "schema_registry": {"url": registry}}
-    connection.write_text(yaml.safe_dump(told), encoding="utf-8")
+    addresses = {"bootstrap_servers": bootstrap_servers, "schema_registry": {"url": registry}}
+    connection.write_text(yaml.safe_dump(addresses), encoding="utf-8")
     chosen = settings(warehouse=str(folder), kafka_config=connection)
     with steps.step("session", "starting Spark") as note:
         spark = spark_session()

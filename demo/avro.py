@@ -55,7 +55,7 @@ def schema_registry() -> Iterator[str]:
             self.end_headers()
             self.wfile.write(answer)
 
-        def log_message(self, *_told: object) -> None:
+        def log_message(self, *_given: object) -> None:
             """Nothing: the demo's own lines are enough."""
 
     server = ThreadingHTTPServer((HOST, 0), Answering)
@@ -77,8 +77,8 @@ def _datum(number: int, value: Mapping[str, Any]) -> bytes:
 
 @cache
 def _schemas() -> dict[int, Any]:
-    told = json.loads(SCHEMAS.read_text(encoding="utf-8"))
-    return {KEY: told["key"], VALUE: told["value"]}
+    schemas = json.loads(SCHEMAS.read_text(encoding="utf-8"))
+    return {KEY: schemas["key"], VALUE: schemas["value"]}
 
 
 @cache

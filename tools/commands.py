@@ -18,8 +18,8 @@ EXIT_CODES = {
     1: "failed",
     2: "a mistake in a parameter, a contract or a connector",
     3: "a quality gate holds a source back, or has suspended a table; everything else went on",
-    4: "Kafka: no broker, a missing topic, records gone before they were read; Kafka Connect: it refuses, or a"
-    " connector has failed",
+    4: "Kafka: no broker, a missing topic, records gone before they were read; the schema registry or Kafka Connect: it"
+    " refuses, does not answer, or a connector has failed",
     5: "a table: missing, made by another contract, of a newer release, no permission, no space",
     6: "something is not installed",
     7: "another run works on the warehouse; the message names it",

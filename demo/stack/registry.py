@@ -11,13 +11,11 @@ from urllib.request import urlopen
 
 import fastavro
 
-from demo.processes import HOST, Server, free_ports, last_lines, text_of
+from demo.processes import HOST, free_ports
+from demo.stack.service import Service
 from demo.stack.unpacked import registry_folder
-from lakehouse.errors import InstallationError
 from lakehouse.spark.jars import java
 
-START_SECONDS = 60.0
-STOP_SECONDS = 15.0
 ANSWER_SECONDS = 10.0
 QUESTION_SECONDS = 2.0
 # Where it has Confluent's interface, and the one that the converter speaks.
@@ -26,15 +24,17 @@ OWN = "/apis/registry/v2"
 JVM_OPTIONS = ("-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
-class SchemaRegistry:
-    """A registry and its folder. What it was told is gone when it has stopped."""
+class SchemaRegistry(Service):
+    """A registry and its folder. Its schemas are gone when it has stopped."""
+
+    called = "The schema registry"
+    start_seconds = 60.0
+    stop_seconds = 15.0
 
     def __init__(self, home: Path) -> None:
-        self._home = home
+        super().__init__(home, log="registry.log")
         self._port, self._management_port = free_ports(2)
-        self._server: Server | None = None
         self._schemas: dict[int, Any] = {}
-        home.mkdir()
 
     @property
     def url(self) -> str:
@@ -51,16 +51,8 @@ class SchemaRegistry:
         """Where Apicurio's converter asks it."""
         return f"{self.url}{OWN}"
 
-    @property
-    def log(self) -> Path:
-        """What it writes."""
-        return self._home / "registry.log"
-
     def start(self) -> None:
         """Start it; `wait` says when it answers."""
-        if self._server is not None:
-            raise RuntimeError("This registry runs already.")
-        self.log.unlink(missing_ok=True)
         self._schemas.clear()
         folder = registry_folder()
         (program,) = folder.glob("*-runner.jar")
@@ -73,27 +65,7 @@ class SchemaRegistry:
             "quarkus.management.port": str(self._management_port),
         }
         options = [f"-D{name}={value}" for name, value in settings.items()]
-        self._server = Server([str(java()), *JVM_OPTIONS, *options, "-jar", str(program)], log=self.log)
-
-    def wait(self) -> None:
-        """Wait until it answers. Raises InstallationError with the end of its log when it does not."""
-        if self._server is None or not self._server.answers(self._is_there, seconds=START_SECONDS):
-            raise InstallationError(
-                f"The schema registry does not answer. The end of its log:\n{last_lines(text_of(self.log))}\n",
-                remedy="Look there for the reason.",
-            )
-
-    def stop(self) -> None:
-        """Stop it. Nothing when it does not run."""
-        if self._server is not None:
-            self._server.stop(seconds=STOP_SECONDS)
-            self._server = None
-
-    def kill(self) -> None:
-        """End it as a crash of the machine would."""
-        if self._server is not None:
-            self._server.kill()
-            self._server = None
+        self._run([str(java()), *JVM_OPTIONS, *options, "-jar", str(program)])
 
     def schema(self, number: int) -> Any:
         """The Avro schema of that id, as the Confluent interface has it, parsed."""

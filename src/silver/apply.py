@@ -69,12 +69,14 @@ def run(
     require_rules(spark, contracts)
     ensure_tables(warehouse, contracts)
     join_files(warehouse)
-    of_registry = schemas(warehouse, settings.schema_registry())
+    remembered = [memory.schemas for memory in known.values() if memory.schemas is not None]
+    of_registry = remembered[0] if remembered else schemas(warehouse, settings.schema_registry())
 
     places = (warehouse.location, warehouse.checkpoints)
 
     def start(source: str) -> StreamingQuery:
         memory = known.setdefault(source, Memory())
+        memory.schemas = of_registry
         job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory, of_registry)
         with storage_errors(job=f"silver: {source}", places=places):
             _catch_up(warehouse, job)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from silver.quarantine import QuarantineState
+    from silver.schemas import Schemas
 
 # Where every event of an outbox was first seen: a connector that replays sends it again under a new offset, and with
 # the same key. `first_key`: the first column of the row's key, where it is a whole number and not sensitive: files with
@@ -68,12 +69,13 @@ def _in_order(row: Stored) -> int:
 class Memory:
     """What a process knows of a source while it has the lease, and nobody else writes.
 
-    `quarantine_state`: what the quarantine has of it.
+    `quarantine_state`: what the quarantine has of it. `schemas`: of the registry, of all sources.
     """
 
     checkpoint: str = ""
     state: State | None = None
     quarantine_state: QuarantineState | None = None
+    schemas: Schemas | None = None
 
     def before(self, warehouse: Warehouse, source: str, *, checkpoint: str, batch: int) -> State:
         """What silver knew before a batch of its stream."""
@@ -98,7 +100,7 @@ class Memory:
 
     def forget(self) -> None:
         """What is known is read again when it is asked for."""
-        self.checkpoint, self.state, self.quarantine_state = "", None, None
+        self.checkpoint, self.state, self.quarantine_state, self.schemas = "", None, None, None
 
 
 def append(

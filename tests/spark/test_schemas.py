@@ -24,6 +24,7 @@ from lakehouse.kafka.registry import SchemaRegistry
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.registered import RegisteredSchema
 from silver import apply
+from silver.audit import Memory
 from silver.decisions import Request, ask, carry_out, judged_again
 from silver.micro_batch import SilverJob, apply_batch
 from silver.quarantine import QUARANTINE
@@ -318,7 +319,11 @@ def test_an_unknown_id_without_a_registry_stops_where_schemas_are_kept(told: Tol
 
 
 def test_a_run_says_that_it_waits_and_a_rebuild_needs_no_registry(
-    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path, registry: RegistryServer
+    empty_silver: Callable[[], Warehouse],
+    contracts: Contracts,
+    tmp_path: Path,
+    registry: RegistryServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     warehouse = empty_silver()
     gated = with_gate(contracts, AMOUNT)
@@ -351,6 +356,11 @@ def test_a_run_says_that_it_waits_and_a_rebuild_needs_no_registry(
     apply.run(warehouse.spark, chosen, gated, run_id="second")
     assert [row for row in rows_of(warehouse) if row[0] != 7] == rows
     assert len(rows_of(warehouse)) == 5
+    # A process that goes on reads them once.
+    memories: dict[str, Memory] = {}
+    apply.run(warehouse.spark, chosen, gated, run_id="third", memories=memories)
+    monkeypatch.setattr(apply, "schemas", lambda *_given: pytest.fail("the schemas were read again"))
+    apply.run(warehouse.spark, chosen, gated, run_id="fourth", memories=memories)
 
 
 def test_a_run_ends_with_the_error_of_a_registry_that_stays_gone(
