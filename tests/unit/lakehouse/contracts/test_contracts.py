@@ -408,7 +408,7 @@ MISTAKES = [
         "format: csv #",
         "csv",
         "publication.format",
-        "'csv' is not one of 'json'",
+        "'csv' is not one of 'json', 'connect-json' or 'avro'",
     ),
     (GOLD, "day: created_at", "day: created", "created", "marts.orders_daily.day", "did you mean 'created_at'?"),
     (GOLD, "day: created_at", "day: status", "status", "marts.orders_daily.day", "only a TIMESTAMP or a DATE has a"),
