@@ -62,6 +62,10 @@ class _BinaryLog(Database):
         ]
         (self.home / "init.sql").write_text("\n".join(statements) + "\n", encoding="utf-8")
 
+    def _own_folders(self) -> list[str]:
+        """Options of what makes the data folder. A server that starts deletes the temporary tables it finds."""
+        return [f"--datadir={self.home / 'data'}", f"--tmpdir={self.home}", f"--user={getpass.getuser()}"]
+
     def _launch(self, program: Path, **more: str) -> Server:
         options = [f"--{name}={value}" for name, value in {**self.settings(), **more}.items()]
         # What is packaged for such a server, binary log and all.
@@ -82,9 +86,8 @@ class MySQL(_BinaryLog):
         self.home.mkdir()
         self._write_init()
         base = mysql_folder()
-        where = [f"--basedir={base}", f"--datadir={self.home / 'data'}", f"--user={getpass.getuser()}"]
         program = str(base / "bin" / "mysqld")
-        run_tool([program, "--no-defaults", "--initialize-insecure", *where], log=self.home / "initialize.log")
+        run_tool([program, "--no-defaults", "--initialize-insecure", f"--basedir={base}", *self._own_folders()], log=self.home / "initialize.log")
 
     def launch(self) -> Server:
         """Its process."""
@@ -109,10 +112,9 @@ class MariaDB(_BinaryLog):
         """Make the data folder."""
         self.home.mkdir()
         self._write_init()
-        where = [f"--datadir={self.home / 'data'}", f"--user={getpass.getuser()}", "--skip-test-db"]
-        how = ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
+        how = ["--skip-test-db", "--auth-root-authentication-method=normal", "--skip-name-resolve"]
         program = str(_program("mariadb-install-db"))
-        run_tool([program, "--no-defaults", *where, *how], log=self.home / "install.log")
+        run_tool([program, "--no-defaults", *self._own_folders(), *how], log=self.home / "install.log")
 
     def launch(self) -> Server:
         """Its process."""

@@ -55,7 +55,7 @@ def test_nothing_runs_on(how: signal.Signals, tmp_path: Path) -> None:
         program.wait(GONE_SECONDS)
     finally:
         program.kill()
-        program.wait()
+        program.communicate()
     deadline = time.monotonic() + GONE_SECONDS
     while processes(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.5)
