@@ -18,7 +18,8 @@ from concurrent.futures import ProcessPoolExecutor
 from random import Random
 
 from lakehouse.contracts.files import load_contracts
-from lakehouse.contracts.models import Contracts, SourceKind
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.topics import SourceKind
 from tests.support.histories import FEEDS, KINDS, differing, told
 from tests.support.model.batches import WAYS
 from tests.support.model.stories import random_history

@@ -87,7 +87,10 @@ class MySQL(_BinaryLog):
         self._write_init()
         base = mysql_folder()
         program = str(base / "bin" / "mysqld")
-        run_tool([program, "--no-defaults", "--initialize-insecure", f"--basedir={base}", *self._own_folders()], log=self.home / "initialize.log")
+        run_tool(
+            [program, "--no-defaults", "--initialize-insecure", f"--basedir={base}", *self._own_folders()],
+            log=self.home / "initialize.log",
+        )
 
     def launch(self) -> Server:
         """Its process."""

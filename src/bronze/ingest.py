@@ -13,7 +13,7 @@ from bronze.events import events, events_table, not_yet_stored
 from bronze.offsets import SourceOffsets, offsets_of_source, require_no_gap, write_down
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
-from lakehouse.contracts.models import Topics
+from lakehouse.contracts.topics import Topics
 from lakehouse.errors import LakehouseError, RetentionGapError
 from lakehouse.failures import storage_error, storage_errors, stream_stopped
 from lakehouse.kafka.broker import TopicPartitions

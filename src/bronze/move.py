@@ -9,7 +9,7 @@ from datetime import datetime
 from bronze.events import events_table
 from bronze.offsets import SourceOffsets, Step, at_time, offsets_of_source, stored, within, write_down
 from lakehouse.batches import BATCHES
-from lakehouse.contracts.models import Source
+from lakehouse.contracts.topics import Source
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.connection import KafkaConnection

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from bronze.events import events_table
 from lakehouse.batches import BATCHES, append, batches
 from lakehouse.contracts.checks import require_distinguished
-from lakehouse.contracts.models import Source, Start, StartAtOffsets, StartAtTimestamp
+from lakehouse.contracts.topics import Source, Start, StartAtOffsets, StartAtTimestamp
 from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError
 from lakehouse.kafka.broker import TopicPartitions, require_topics
 from lakehouse.kafka.connection import KafkaConnection

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from lakehouse.config import Settings
-from lakehouse.contracts.models import Topics
+from lakehouse.contracts.topics import Topics
 from lakehouse.errors import BrokerGoneError, KafkaError
 from lakehouse.kafka.broker import Admin, TopicPartitions, partitions
 from lakehouse.kafka.offsets import Partition, latest

@@ -92,8 +92,9 @@ def init(
 
 def _proposed(topic: str, kafka: KafkaConnection) -> Mapping[str, str]:
     from cli.proposal.propose import propose
-    from cli.proposal.sample import sample, schema_ids
+    from cli.proposal.sample import sample
     from lakehouse.kafka.broker import partitions
+    from silver.by_rule.events import schema_ids
 
     with Steps(wide_console(stderr=True)).step("sample", f"reading some records of {topic}") as note:
         records = sample(kafka, topic)

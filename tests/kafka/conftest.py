@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.config import settings
-from lakehouse.contracts.models import Source
+from lakehouse.contracts.topics import Source
 from lakehouse.kafka.broker import partitions
 from lakehouse.spark.tables import Warehouse
 from tests.support.brokers import SecuredBroker, secured_broker

@@ -12,7 +12,7 @@ import pytest
 
 from cli import continuous
 from cli.continuous import Broker, go_on
-from lakehouse.contracts.models import Topics
+from lakehouse.contracts.topics import Topics
 from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.offsets import Partition
 from lakehouse.kafka.retry import RetryPolicy

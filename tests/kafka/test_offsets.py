@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from bronze import ingest
 from bronze.move import carry_out, forgotten
 from bronze.offsets import offsets_of_source
-from lakehouse.contracts.models import Source, StartAtOffsets, StartAtTimestamp, Topics
+from lakehouse.contracts.topics import Source, StartAtOffsets, StartAtTimestamp, Topics
 from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError, TopicMissingError
 from lakehouse.kafka.broker import client_config, partitions
 from tests.support.shop import OTHER, TOPIC, Shop, create, delete, delete_records

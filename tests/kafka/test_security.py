@@ -15,7 +15,8 @@ from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from bronze import ingest
 from demo.__main__ import RECORDINGS
 from lakehouse.config import Settings
-from lakehouse.contracts.models import Contracts, Source
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.topics import Source
 from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
 from lakehouse.kafka.broker import ensure_compacted_topic, partitions, require_topics
 from lakehouse.kafka.connection import KafkaConnection, credentials, load_connection, spark_options

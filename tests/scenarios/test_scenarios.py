@@ -25,7 +25,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from demo.check import as_text
-from lakehouse.contracts.models import Contracts, Expectation, FeedTopics, Gate, SilverTable
+from lakehouse.contracts.models import Contracts, Expectation, Gate
+from lakehouse.contracts.tables import SilverTable
+from lakehouse.contracts.topics import FeedTopics
 from lakehouse.spark.tables import Warehouse
 from silver.apply import ensure_tables
 from silver.order.state import OUTCOMES

@@ -12,7 +12,8 @@ import pytest
 from bronze.events import events_table
 from lakehouse.config import Settings
 from lakehouse.contracts.column_types import STRING
-from lakehouse.contracts.models import Column, Contracts
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.tables import Column
 from lakehouse.errors import ContractError
 from silver import apply
 from silver.gate import EVENTS_THAT_TELL

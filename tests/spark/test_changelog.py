@@ -21,7 +21,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from demo.check import as_text
-from lakehouse.contracts.models import Contracts, SourceKind
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.topics import SourceKind
 from lakehouse.spark.tables import Warehouse
 from silver.apply import ensure_tables
 from silver.order.state import OUTCOMES

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import silver
-from lakehouse.contracts.models import Contracts, SilverTable
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.tables import SilverTable
 from silver.apply import ensure_tables
 from tests.support.events import Record, change, compact, postgres_source, record, run_headers
 from tests.support.silver import Told

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakehouse.contracts.models import Column, Contracts
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.tables import Column
 from silver.apply import ensure_tables
 from silver.audit import read_state
 from tests.spark.test_decisions import AMOUNT, FEED, TOPIC

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.contracts.models import Contracts, Feed, SourceKind
+from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.contracts.topics import SourceKind
 from lakehouse.spark.tables import small_table
 from silver.batch.position import PLACES, has_position, position_type, with_position
 from silver.decode.arrow import SOURCE

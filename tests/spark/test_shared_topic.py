@@ -10,7 +10,8 @@ import pytest
 
 from cli.tables.accounts import account_of
 from cli.tables.verify import HARMLESS
-from lakehouse.contracts.models import Contracts, MaxRejectRatio
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.tables import MaxRejectRatio
 from silver.apply import ensure_tables
 from silver.audit import read_state
 from tests.spark.test_decisions import AMOUNT

@@ -14,7 +14,8 @@ from bronze.events import events_table
 from cli.tables.accounts import account_of
 from cli.tables.verify import HARMLESS
 from lakehouse.config import Settings
-from lakehouse.contracts.models import Contracts, Expectation, MaxRejectRatio
+from lakehouse.contracts.models import Contracts, Expectation
+from lakehouse.contracts.tables import MaxRejectRatio
 from lakehouse.errors import ContractError, FeedSuspendedError
 from lakehouse.quality.results import RESULTS
 from lakehouse.spark.materialized import materialized

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from bronze.events import events_table
 from demo.__main__ import DATA, RECORDINGS
 from lakehouse.config import Settings
-from lakehouse.contracts.models import Column, Contracts
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.tables import Column
 from lakehouse.errors import TableError
 from lakehouse.spark.tables import TableSpec, Warehouse
 from silver import apply

@@ -15,17 +15,9 @@ from typing import Any
 
 import yaml
 
-from lakehouse.contracts.models import (
-    Column,
-    Contracts,
-    Feed,
-    FeedTopics,
-    Gate,
-    SilverTable,
-    SilverTables,
-    Source,
-    Topics,
-)
+from lakehouse.contracts.models import Contracts, Feed, Gate
+from lakehouse.contracts.tables import Column, SilverTable, SilverTables
+from lakehouse.contracts.topics import FeedTopics, Source, Topics
 from tests.support.events import Record
 from tests.support.recordings import read
 

@@ -12,7 +12,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from lakehouse.contracts.models import Column, Feed
+from lakehouse.contracts.models import Feed
+from lakehouse.contracts.tables import Column
 from silver.decode.explain import conversion_error
 from silver.decode.message import FieldSchema, parsed
 from silver.decode.values import CONVERSION_ERROR, reader

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from lakehouse.contracts.column_types import ArrayType, Type
-from lakehouse.contracts.models import Column, Feed
+from lakehouse.contracts.models import Feed
+from lakehouse.contracts.tables import Column
 from silver.decode.arrow import decode_batches
 from silver.decode.arrow import row_of as column_of
 from silver.decode.explain import Event, Explaining

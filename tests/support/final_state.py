@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from lakehouse.contracts.models import Column as Declared
+    from lakehouse.contracts.tables import Column as Declared
 
 Rows = Mapping[str, Mapping[str, str | None]]
 

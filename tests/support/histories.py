@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from lakehouse.contracts.models import Contracts, SourceKind
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.topics import SourceKind
 from silver.order.position import FULL_SNAPSHOT
 from tests.support.events import mysql_image, postgres_image
 from tests.support.model.batches import Batches

@@ -10,7 +10,8 @@ from decimal import Decimal
 from random import Random
 
 from lakehouse.contracts.column_types import ArrayType, DecimalType
-from lakehouse.contracts.models import Column, Feed
+from lakehouse.contracts.models import Feed
+from lakehouse.contracts.tables import Column
 from silver.decode.explain import placeholders
 from silver.decode.message import Record
 from silver.decode.values import carries_precise_decimals, epoch_unit

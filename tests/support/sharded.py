@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakehouse.contracts.models import Column, Contracts, FeedTopics, SilverTable, Topics
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.tables import Column, SilverTable
+from lakehouse.contracts.topics import FeedTopics, Topics
 
 CASE = "history"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lakehouse.contracts.models import Column, Contracts, SilverTable
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.tables import Column, SilverTable
 from tests.support.events import Record, change, mysql_image, mysql_source, order, record
 
 TOPIC, ORDERS, CUSTOMERS = "mysql_prod_tables.all", "mysql_orders", "customers"

@@ -14,7 +14,7 @@ from bronze.move import Move, carry_out, planned
 from bronze.offsets import steps_in
 from lakehouse.batches import batches
 from lakehouse.config import Settings
-from lakehouse.contracts.models import Source, Topics
+from lakehouse.contracts.topics import Source, Topics
 from lakehouse.kafka.broker import client_config, partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.spark.tables import Warehouse

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,15 @@ from typing import Literal, get_args
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from cli.proposal.column_guesses import DecimalMode, Guess, from_schemas, from_values, is_integer
-from cli.proposal.sample import Event, NoEvent, events_of
 from lakehouse.contracts.checks import GOLD, ROW_GATE, TABLE_GATE, TABLES, TOPICS
 from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS
-from lakehouse.contracts.models import SourceKind, TableName
+from lakehouse.contracts.names import TableName, as_name, column_name, unique
 from lakehouse.contracts.published import GOLD_ADDS
+from lakehouse.contracts.topics import SourceKind
 from lakehouse.errors import SettingsError
 from lakehouse.registered import RegisteredSchema
+from silver.by_rule.events import Event, NoEvent, events_of
+from silver.by_rule.types import DecimalMode, Guess, from_schemas, from_values, is_integer
 from silver.decode.message import Json, Number, Record
 from silver.decode.table import table_name
 
@@ -281,8 +281,8 @@ def _source(topic: str, events: Sequence[Event]) -> _Said:
     logical = Counter(event.logical_name for event in events if event.logical_name)
     if logical:
         name, count = logical.most_common(1)[0]
-        return _Said(_name(name) or "source", f"the connector's topic.prefix, in {count} of {len(events)} events")
-    return _Said(_name(topic.partition(".")[0]) or "source", "the topic's first part: no record names its connector")
+        return _Said(as_name(name) or "source", f"the connector's topic.prefix, in {count} of {len(events)} events")
+    return _Said(as_name(topic.partition(".")[0]) or "source", "the topic's first part: no record names its connector")
 
 
 def _kind(topic: str, events: Sequence[Event]) -> _Said:
@@ -303,7 +303,7 @@ def _kind(topic: str, events: Sequence[Event]) -> _Said:
 def _table(topic: str, events: Sequence[Event]) -> str:
     tables = {event.source.table for event in events if event.source and event.source.table}
     last = topic.rsplit(".", 1)[-1]
-    return _name(tables.pop() if len(tables) == 1 else last) or "rows"
+    return as_name(tables.pop() if len(tables) == 1 else last) or "rows"
 
 
 def _table_of_source(events: Sequence[Event], kind: str) -> _Said | None:
@@ -335,26 +335,12 @@ def _singular(plural: str) -> str:
 # Names
 
 
-def _name(text: str) -> str:
-    """The text as a name of a contract, empty when nothing of it is left: `TotalAmount` is total_amount."""
-    latin = unicodedata.normalize("NFKD", text.replace("ß", "ss")).encode("ascii", "ignore").decode()
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", latin)
-    name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
-    return f"column_{name}" if name[:1].isdigit() else name
-
-
 def _names(fields: Iterable[str]) -> dict[str, str]:
     """A name of its own for every field, the field's own where a contract and gold can have it."""
     names: dict[str, str] = {}
     for number, field in enumerate(fields, start=1):
-        name = field if re.fullmatch(r"[a-z][a-z0-9_]*", field) else _name(field) or f"column_{number}"
-        name = f"{name}_of_source" if name in GOLD_ADDS else name
-        again, taken = 1, set(names.values())
-        unique = name
-        while unique in taken:
-            again += 1
-            unique = f"{name}_{again}"
-        names[field] = unique
+        name = column_name(field, number=number)
+        names[field] = unique(f"{name}_of_source" if name in GOLD_ADDS else name, names.values())
     return names
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from cli.opening import at_work, opened
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import Yes, answer, ask
-from lakehouse.contracts.models import Source
+from lakehouse.contracts.topics import Source
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.broker import partitions
 from lakehouse.steps import wide_console

@@ -7,21 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from lakehouse.contracts.column_types import DIGITS_OF_DOUBLE, HOLDERS, STRING, ColumnType, DecimalType
 from lakehouse.contracts.mistakes import Mistake, Path, unknown
-from lakehouse.contracts.models import (
-    Column,
-    Contracts,
-    Expectation,
-    FeedTopics,
-    Gate,
-    GoldTables,
-    Metadata,
-    Publication,
-    SilverTable,
-    Source,
-    StartAtOffsets,
-    TableExpectation,
-)
+from lakehouse.contracts.models import Contracts, Expectation, Gate, GoldTables, Publication, TableExpectation
 from lakehouse.contracts.published import GOLD_ADDS, UNIFIED_ORDERS, why_not_carried
+from lakehouse.contracts.tables import Column, Metadata, SilverTable
+from lakehouse.contracts.topics import FeedTopics, Source, StartAtOffsets
 from lakehouse.contracts.upsert_checks import ROW_OVERHEAD, upsert_mistakes
 from lakehouse.errors import ContractError, ContractProblem
 from lakehouse.quality.arguments import (

@@ -19,8 +19,10 @@ from pydantic import ValidationError
 from lakehouse.contracts.base import Model
 from lakehouse.contracts.checks import mistakes
 from lakehouse.contracts.mistakes import Mistake
-from lakehouse.contracts.models import Contracts, Gate, GoldTables, SilverTables, TableGate, Topics
+from lakehouse.contracts.models import Contracts, Gate, GoldTables, TableGate
+from lakehouse.contracts.tables import SilverTables
 from lakehouse.contracts.thresholds import Thresholds
+from lakehouse.contracts.topics import Topics
 from lakehouse.errors import ContractError, ContractProblem, SettingsError
 
 

@@ -5,285 +5,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    GetJsonSchemaHandler,
-    StringConstraints,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import Field, StringConstraints
 
 from lakehouse.contracts.base import Model
-from lakehouse.contracts.column_types import ArrayType, ColumnSource, ColumnType, DecimalType, SimpleType
+from lakehouse.contracts.by_rule import MadeTable, may_make
+from lakehouse.contracts.column_types import ColumnType
+from lakehouse.contracts.names import Name, TopicName
+from lakehouse.contracts.tables import SilverTable, SilverTables
 from lakehouse.contracts.thresholds import Thresholds
+from lakehouse.contracts.topics import FeedTopics, Source, SourceKind, Topics
 from lakehouse.registered import RegisteredSchema, SchemaIds
 
-
-def _compiles(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
-    return pattern
-
-
-# Names become identifiers of tables and columns in Spark SQL: nothing else may be in them.
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
-Pattern = Annotated[str, AfterValidator(_compiles)]
-TableName = Annotated[str, StringConstraints(pattern=r"^[^.\x00-\x1f]+\..+$")]
 PublishedColumn = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$")]
 FieldPrefix = Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")]
-SourceKind = Literal["postgresql", "mysql", "mariadb"]
-
-
-class StartAtTimestamp(Model):
-    """Start at the first record of every partition that is not older than a time."""
-
-    timestamp: datetime = Field(strict=False)
-    """ISO 8601; without a zone it is UTC."""
-
-
-class StartAtOffsets(Model):
-    """Start at these offsets: topic, partition, offset. Partitions that are not named start at the earliest record."""
-
-    offsets: dict[TopicName, dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]] = Field(min_length=1)
-
-
-def _not_by_field(value: Any) -> Any:
-    if value == "skip-field":
-        raise ValueError(
-            "skip-field would make a NULL of what is not NULL, and nobody would see it: write skip-record or fail"
-        )
-    return value
-
-
-Start = Literal["earliest", "latest"] | StartAtTimestamp | StartAtOffsets
-
-
-class FeedTopics(Model):
-    """A table's changes in Kafka: the topics that state them, and how."""
-
-    topics: tuple[TopicName, ...] = Field(default=(), strict=False)
-    """The topics, by name. All of them must be on the broker."""
-    topic_patterns: tuple[Pattern, ...] = Field(default=(), strict=False)
-    """More topics, as regular expressions that match whole names. Each must match a topic of the broker."""
-    envelope: Literal["table", "outbox"]
-    """table: changes of a table's rows. outbox: events of an outbox table. Each record shows its own shape."""
-    tables: tuple[TableName, ...] = Field(default=(), strict=False)
-    """The tables that the records may be of, as Debezium's `table.include.list` names them: `schema.table` of
-    PostgreSQL, `database.table` of MySQL and MariaDB. They distinguish feeds that share a topic. A record whose source
-    block names a table of no feed is of `other_tables`. Without these and `table_patterns`, the table is not
-    checked."""
-    table_patterns: tuple[Pattern, ...] = Field(default=(), strict=False)
-    """More tables, as regular expressions that match whole names: for a feed that is sharded."""
-    other_tables: Literal["quarantine", "ignore"] = "quarantine"
-    """What becomes of a record of a table that no feed of its topic names."""
-    aggregate_types: tuple[str, ...] = Field(default=(), strict=False)
-    """Of an outbox whose table is read without the EventRouter: the `aggregatetype`s of this feed; default: all."""
-    snapshots: Literal["full", "partial"] = "full"
-    """partial: the connector's snapshots may leave out rows (`snapshot.select.statement.overrides`), so they never
-    state that a row is gone."""
-    unavailable_value_placeholder: str = Field(default="__debezium_unavailable_value", min_length=1)
-    """The connector's `unavailable.value.placeholder`: stands for a large value that a change did not touch."""
-    decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
-    """The connector's `decimal.handling.mode`. This and all that follow are without meaning for an outbox."""
-    decimal_format: Literal["base64", "numeric"] = "base64"
-    """The JSON converter's `decimal.format`: how decimals are written where they are `precise`."""
-    time_precision_mode: Literal[
-        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
-    ] = "adaptive"
-    """The connector's `time.precision.mode`."""
-    bigint_unsigned_handling_mode: Literal["long", "precise"] = "long"
-    """The connector's `bigint.unsigned.handling.mode`."""
-    binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
-    """The connector's `binary.handling.mode`."""
-    interval_handling_mode: Literal["numeric", "string"] = "numeric"
-    """The connector's `interval.handling.mode`."""
-    parse_errors: Annotated[Literal["skip-record", "fail"], BeforeValidator(_not_by_field)] = "skip-record"
-    """What becomes of a record that cannot be read, or has a value that does not fit. skip-record: it goes to
-    quarantine, and the others go on. fail: the table is suspended."""
-    timestamp_format: Literal["any", "sql", "iso-8601"] = "any"
-    """How times are written as text: sql `2024-01-31 10:00:00`, iso-8601 `2024-01-31T10:00:00`; any: as it comes."""
-    map_null_key: Literal["fail", "drop", "literal"] = "fail"
-    """What becomes of a key that is NULL in a column of `source_type: map`. fail: the value does not fit. drop: the
-    entry is left out. literal: `map_null_key_literal` stands for the key."""
-    map_null_key_literal: str = "null"
-    """The key in place of NULL."""
-
-    @model_validator(mode="after")
-    def _check(self) -> FeedTopics:
-        if not self.topics and not self.topic_patterns:
-            raise ValueError("a feed needs `topics` or `topic_patterns`")
-        return self
-
-    def has_topic(self, topic: str) -> bool:
-        """Whether the topic is one of this feed's."""
-        return topic in self.topics or any(re.fullmatch(pattern, topic) for pattern in self.topic_patterns)
-
-    def may_share(self, other: FeedTopics) -> bool:
-        """Whether some topic may have records of both feeds."""
-        if not self.topic_patterns and not other.topic_patterns:
-            return not set(self.topics).isdisjoint(other.topics)
-        named = any(map(other.has_topic, self.topics)) or any(map(self.has_topic, other.topics))
-        return named or bool(self.topic_patterns and other.topic_patterns)
-
-
-class Source(Model):
-    """One source database: all its topics land in `bronze.<name>_events`."""
-
-    kind: SourceKind
-    """The database, which decides what a source position is."""
-    start: Start = "earliest"
-    """Where the very first run begins; every later one continues where the one before ended."""
-    feeds: dict[Name, FeedTopics] = Field(min_length=1)
-    """The feeds; each has a silver table of its own name."""
-    ignored_topics: tuple[TopicName, ...] = Field(default=(), strict=False)
-    """Heartbeats, transactions, schema changes: read into bronze when they exist; silver counts and ignores them."""
-
-    @property
-    def topic_names(self) -> tuple[str, ...]:
-        """The topics that the feeds name."""
-        return tuple(topic for feed in self.feeds.values() for topic in feed.topics)
-
-    def names(self, topic: str) -> bool:
-        """Whether the contract gives this topic to the source."""
-        return topic in self.ignored_topics or any(feed.has_topic(topic) for feed in self.feeds.values())
-
-    def assigned(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Of the topics that a broker has, those that this source reads."""
-        return tuple(sorted(topic for topic in known if self.names(topic)))
-
-
-class Topics(Model):
-    """`bronze/topics.yaml`: the source databases and the Kafka topics with their changes."""
-
-    sources: dict[Name, Source] = Field(min_length=1)
-
-
-EpochUnit = Literal["millis", "micros", "nanos"]
-Metadata = Literal[
-    "schema",
-    "ingestion-timestamp",
-    "source.timestamp",
-    "source.database",
-    "source.schema",
-    "source.table",
-    "source.properties",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "headers",
-]
-
-
-class Column(Model):
-    """One column of a silver table: its type, and how the value travels in the change event. A type alone will do."""
-
-    type: ColumnType
-    fields: tuple[str, ...] = Field(default=(), strict=False)
-    """The fields of the event that may hold the value: the first that is present counts. Default: the column's name."""
-    from_topic: Pattern | None = None
-    """The value is what the one group of this regular expression matches in the topic's name: which shard it is."""
-    metadata: Metadata | None = None
-    """The value is not of the row: it is what the envelope or Kafka says of the record, by Flink's name for it
-    (docs/from-flink.md)."""
-    source_type: ColumnSource | None = None
-    """What the column is in its database, where the type alone does not say: `time`, `numeric(65,30)`, `bit(8)` …"""
-    epoch_unit: EpochUnit | None = None
-    """What an integer counts that stands for a time. Default: what the feed's `time_precision_mode` says, else micros.
-    Under `adaptive`, a column of at most three digits behind the second has millis."""
-    allow_cut_digits: bool = False
-    """The connector may have cut digits of this column before they came here, and that is accepted."""
-    optional: bool = False
-    """The events may all lack the field: then it is NULL. Otherwise a field that no event has is an error."""
-    sensitive: bool = False
-    """Its values are for the tables alone: no report, no list and no sample of keys shows them."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_type(cls, value: Any) -> Any:
-        return value if isinstance(value, Mapping | Column) else {"type": value}
-
-    @property
-    def is_of_row(self) -> bool:
-        """Whether its value stands in a field of the event's row."""
-        return self.from_topic is None and self.metadata is None
-
-    @property
-    def element_type(self) -> DecimalType | SimpleType:
-        """Of an array the type of what it holds, else the type."""
-        return self.type.element if isinstance(self.type, ArrayType) else self.type
-
-    @property
-    def source_name(self) -> str:
-        """The name of the source type without its sizes; empty without one."""
-        return self.source_type.name if self.source_type else ""
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        whole = handler.resolve_ref_schema(handler(core_schema))
-        return {"anyOf": [whole["properties"]["type"], whole]}
-
-
-class MaxRejectRatio(Model):
-    """How many of a batch's records may be rejected before the table is suspended: beyond both numbers it is."""
-
-    share: float = Field(gt=0, le=1, strict=False)
-    """Of the changes and truncates of a batch."""
-    records: int = Field(default=0, ge=0)
-    """So many never suspend the table: a small batch may be all bad."""
-
-
-class SilverTable(Model):
-    """One silver table: its keys and columns, and how the changes of its feed are applied."""
-
-    keys: tuple[Name, ...] = Field(default=(), strict=False)
-    """The columns that make up the key. A table without a primary key has a declared one, or is `append_only`."""
-    append_only: bool = False
-    """The table is the list of its changes, one row each: for a table without columns that identify a row."""
-    sequence_by: Literal["source_position", "kafka_offset"]
-    """source_position: the database's own order. kafka_offset: for feeds whose events carry no position."""
-    payload: Literal["full", "partial"] = "full"
-    """Of an outbox: whether every event is a whole row, or leaves the columns that it does not name as they are."""
-    apply_as_deletes: tuple[str, ...] = Field(default=(), strict=False)
-    """Of an outbox: the event types that delete the row. In a table feed the operation `d` does."""
-    max_reject_ratio: MaxRejectRatio | None = None
-    """Beyond it, nothing of the batch is applied and the table is suspended; default: any number may be rejected."""
-    max_record_bytes: int = Field(default=8_000_000, ge=1)
-    """A record whose key and value have more bytes goes to quarantine, unless it deletes its row. So a row of silver
-    fits the published topic: its `max_message_bytes` is higher by 65,536 at least."""
-    columns: dict[Name, Column] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _has_an_identity(self) -> SilverTable:
-        if bool(self.keys) == self.append_only:
-            raise ValueError("a table needs `keys`, or `append_only: true` without keys")
-        return self
-
-    @property
-    def sensitive_columns(self) -> frozenset[str]:
-        """The columns whose values are for the table alone."""
-        return frozenset(name for name, column in self.columns.items() if column.sensitive)
-
-    def fields_of(self, column: str) -> tuple[str, ...]:
-        """The fields of the event that may hold this column, the preferred one first."""
-        return self.columns[column].fields or (column,)
-
-
-class SilverTables(Model):
-    """`silver/tables.yaml`: the silver tables, each of the feed of its name."""
-
-    tables: dict[Name, SilverTable] = Field(min_length=1)
 
 
 class Sibling(Model):
@@ -307,6 +45,8 @@ class Feed(FeedTopics, SilverTable):
     """The feeds with which it may share topics."""
     schemas: dict[int, RegisteredSchema] | None = None
     """The schemas of the registry that are known, by id; None where no registry is named."""
+    made: MadeTable | None = None
+    """What a rule knows of it, of a feed that a rule has made: then a record that has other columns says so."""
 
     @property
     def key_fields(self) -> tuple[tuple[str, ...], ...]:
@@ -485,11 +225,44 @@ class Contracts(Model):
     thresholds: Thresholds
     schema_ids: dict[str, SchemaIds] = Field(default_factory=dict)
     """By topic, once they are asked for: of the topics that are published in Avro."""
+    made: dict[Name, MadeTable] = Field(default_factory=dict)
+    """The tables that rules have made, by name, once they are read."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Contracts:
+        """A copy, whose feeds are put together again."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("feeds", None)
+        return copied
+
+    def with_made(self, made: Iterable[MadeTable]) -> Contracts:
+        """The same with these tables in place of those that it had by rules.
+
+        Left out are tables whose rule is gone, and those that a contract declares itself, by topic or by name.
+        """
+        base = self.declared
+        sources = base.topics.sources
+        taken = {
+            one.name: one
+            for one in made
+            if one.source in sources
+            and sources[one.source].rule_of(one.topic) == one.rule
+            and one.name not in base.silver.tables
+        }
+        return base.model_copy(update={"made": taken})
 
     @property
+    def declared(self) -> Contracts:
+        """The same without the tables that rules have made."""
+        return self.model_copy(update={"made": {}}) if self.made else self
+
+    def may_come(self, name: str) -> bool:
+        """Whether a rule may make a silver table of this name, which is not there."""
+        return name not in self.feeds and any(may_make(source, name) for source in self.topics.sources.values())
+
+    @cached_property
     def feeds(self) -> Mapping[str, Feed]:
         """Every feed that has a silver table, by name."""
-        return {
+        declared = {
             name: Feed(
                 name=name,
                 source=source_name,
@@ -502,6 +275,19 @@ class Contracts(Model):
             for name, feed in source.feeds.items()
             if name in self.silver.tables
         }
+        return declared | {name: self._made_feed(made) for name, made in self.made.items() if made.is_made}
+
+    def _made_feed(self, made: MadeTable) -> Feed:
+        source = self.topics.sources[made.source]
+        rule = source.by_rule[made.rule]
+        return Feed(
+            name=made.name,
+            source=made.source,
+            kind=source.kind,
+            made=made,
+            **vars(made.feed(rule)),
+            **vars(made.silver_table(rule)),
+        )
 
     def _siblings(self, source: Source, name: str) -> tuple[Sibling, ...]:
         """The feeds of the source that may share topics with this one."""

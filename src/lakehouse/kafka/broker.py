@@ -8,7 +8,7 @@ from contextlib import closing
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.contracts.models import Source
+from lakehouse.contracts.topics import Source
 from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
 from lakehouse.kafka.connection import KafkaConnection, credentials, librdkafka_settings
 

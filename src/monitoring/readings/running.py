@@ -10,7 +10,7 @@ from connectors.cluster import State, state_of
 from connectors.connectors import Connector
 from connectors.rest import Worker
 from connectors.together import data_topics
-from lakehouse.contracts.models import Source
+from lakehouse.contracts.topics import Source
 from monitoring.readings.databases import Database, database_of
 from monitoring.readings.topics import HEARTBEATS, SourceTopics
 

@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from lakehouse.contracts.models import Contracts, Source
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.topics import Source
 from lakehouse.kafka.broker import GROUP_PREFIX, TopicPartitions, client_config, partitions, topic_settings
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.log import committed_records

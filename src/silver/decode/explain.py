@@ -23,7 +23,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from lakehouse.contracts.column_types import ArrayType, DecimalType
-from lakehouse.contracts.models import Column, Feed, Metadata
+from lakehouse.contracts.models import Feed
+from lakehouse.contracts.tables import Column, Metadata
 from silver.decode.avro import Schemas
 from silver.decode.message import (
     FieldSchema,

@@ -13,7 +13,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakehouse.contracts.models import Feed, FeedTopics, Sibling
+from lakehouse.contracts.models import Feed, Sibling
+from lakehouse.contracts.topics import FeedTopics
 from silver.decode.message import (
     NUMBERS_OF_SOURCE,
     Json,

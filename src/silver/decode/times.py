@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from datetime import date as calendar_date
 
-from lakehouse.contracts.models import EpochUnit
+from lakehouse.contracts.tables import EpochUnit
 from silver.decode.message import FieldSchema
 from silver.decode.numbers import whole
 

@@ -17,7 +17,8 @@ import msgspec
 from msgspec.structs import astuple
 
 from lakehouse.contracts.column_types import ArrayType, DecimalType
-from lakehouse.contracts.models import Column, Feed
+from lakehouse.contracts.models import Feed
+from lakehouse.contracts.tables import Column
 from silver.decode.explain import OF_DEFINITION, WHOLE_ROWS, large_columns, placeholders
 from silver.decode.message import (
     MOST_LEVELS,

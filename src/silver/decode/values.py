@@ -22,7 +22,8 @@ from functools import partial
 from typing import Any
 
 from lakehouse.contracts.column_types import ArrayType, DecimalType, SourceType
-from lakehouse.contracts.models import Column, EpochUnit, Feed
+from lakehouse.contracts.models import Feed
+from lakehouse.contracts.tables import Column, EpochUnit
 from silver.decode.message import FieldSchema, Json, MalformedError, compact, parsed, text_of
 from silver.decode.numbers import (
     DECIMALS,

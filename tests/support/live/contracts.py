@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakehouse.contracts.models import Column, Contracts, FeedTopics, SilverTable, Source
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.tables import Column, SilverTable
+from lakehouse.contracts.topics import FeedTopics, Source
 from tests.support.captures import columns_of_page, with_tables
 from tests.support.live.connectors import VARIANTS, Variant
 from tests.support.live.dialects import FINISHED, OF_TYPES, TYPES, Dialect

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from lakehouse.contracts.models import SourceKind
+from lakehouse.contracts.topics import SourceKind
 from tests.support.events import change, mysql_image, postgres_image, run_headers, snapshot_marker
 from tests.support.model.broker import Broker, Notes, key_text
 from tests.support.model.log import Clock, Entry, Place, Source

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from lakehouse.contracts.models import SourceKind
+from lakehouse.contracts.topics import SourceKind
 from tests.support.events import Record
 from tests.support.model.table import Row
 

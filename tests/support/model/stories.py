@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from lakehouse.contracts.models import SourceKind
+from lakehouse.contracts.topics import SourceKind
 from tests.support.model.broker import Broker
 from tests.support.model.connector import Connector
 from tests.support.model.history import NOT_SHUFFLABLE, History, chosen_features

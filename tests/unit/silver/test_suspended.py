@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakehouse.contracts.models import Expectation, MaxRejectRatio
+from lakehouse.contracts.models import Expectation
+from lakehouse.contracts.tables import MaxRejectRatio
 from silver.batch.events import COUNTS, column_names
 from silver.suspended import BUDGET, PARSE_ERRORS, Suspension, suspension_of
 from tests.support.feeds import feed

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from lakehouse.contracts.models import SourceKind
+from lakehouse.contracts.topics import SourceKind
 from tests.support.events import mysql_image, postgres_image
 from tests.support.model import batches
 from tests.support.model.connector import PLACEHOLDER

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from cli.proposal.propose import propose
-from cli.proposal.sample import Event, events_of, schema_ids
 from lakehouse.contracts.column_types import SourceType
 from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS, load_contracts
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.errors import SettingsError
 from lakehouse.registered import RegisteredSchema
+from silver.by_rule.events import Event, events_of, schema_ids
 from silver.decode.message import Record
 from tests.support.recordings import read
 

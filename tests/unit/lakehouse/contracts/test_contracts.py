@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from lakehouse.contracts.checks import mistakes, require_distinguished
 from lakehouse.contracts.column_types import DecimalType, SourceType
 from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS, load_contracts, packaged_text
-from lakehouse.contracts.models import Column, Contracts, Expectation, Metadata, SilverTables, StartAtOffsets
+from lakehouse.contracts.models import Contracts, Expectation
+from lakehouse.contracts.tables import Column, Metadata, SilverTables
+from lakehouse.contracts.topics import StartAtOffsets
 from lakehouse.errors import ContractError, SettingsError
 from lakehouse.quality.arguments import expressions, needed
 from tests.support.shared import CUSTOMERS, ORDERS, TOPIC, sharing

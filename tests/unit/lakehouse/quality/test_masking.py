@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from lakehouse.contracts.models import Column, Contracts, Feed
+from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.contracts.tables import Column
 from lakehouse.quality.masking import MASK, shown_key, shown_value
 
 HIDDEN = "a private word"

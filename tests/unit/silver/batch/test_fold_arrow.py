@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.contracts.models import Contracts, Feed, SourceKind
+from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.contracts.topics import SourceKind
 from silver.batch.position import MYSQL, POSTGRES
 from silver.batch.rederive import fold_table
 from silver.decode.arrays import UTC, array_of

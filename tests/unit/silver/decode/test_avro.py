@@ -21,7 +21,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehouse.contracts.models import Column, Contracts, Feed
+from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.contracts.tables import Column
 from lakehouse.registered import ABSENT, AVRO, RegisteredSchema
 from silver.decode.arrow import decode_batches
 from silver.decode.avro import AvroSchema, keys_of

@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from lakehouse.contracts.models import Feed, Metadata
+from lakehouse.contracts.models import Feed
+from lakehouse.contracts.tables import Metadata
 from silver.decode.arrow import decode_batches
 from silver.decode.explain import OF_DEFINITION, Explaining
 from silver.decode.message import Record

@@ -17,7 +17,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.contracts.models import Column, Feed
+from lakehouse.contracts.models import Feed
+from lakehouse.contracts.tables import Column
 from silver.decode.message import FieldSchema
 from silver.decode.wrapper import message_schema
 from tests.support.conversions import came_to, conversion

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakehouse.contracts.column_types import DecimalType, SimpleType
-from lakehouse.contracts.models import Column
+from lakehouse.contracts.tables import Column
 from silver.decode.message import parsed
 from silver.decode.values import reader
 from tests.support.conversions import at_most, read_value

@@ -12,7 +12,8 @@ from random import Random
 
 import pytest
 
-from lakehouse.contracts.models import Contracts, SourceKind
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.topics import SourceKind
 from silver.order.fold import Folded
 from tests.support.histories import FEEDS, KINDS, differing, told
 from tests.support.model.batches import WAYS, Way, batches_with_lagging_partitions, in_one, sent_again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.contracts.models import SourceKind
+from lakehouse.contracts.topics import SourceKind
 from silver.decode.message import Source
 from silver.order.position import KnownRuns, Position, Run, coordinates, source_position
 from silver.order.runs import Coordinates

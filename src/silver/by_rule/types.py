@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakehouse.contracts.column_types import MOST_DIGITS
-from lakehouse.contracts.models import EpochUnit, FeedTopics
+from lakehouse.contracts.tables import EpochUnit
+from lakehouse.contracts.topics import FeedTopics
 from silver.decode.explain import placeholders
 from silver.decode.message import FieldSchema, Json, Number, text_of, whole_number
 from silver.decode.numbers import digits_of, from_base64
