@@ -63,7 +63,9 @@ def run(
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:
         return storage_error(error, job=f"bronze: {source}", places=places) or _explained(source, connection, error)
 
-    run_until_done(topics.sources, start=start, explain=explain, retry_policy=retry_policy, progress=progress)
+    # A rule's topics come with its tables: a source may have none yet.
+    read = [name for name, source in topics.sources.items() if source.feeds or source.assigned(known)]
+    run_until_done(read, start=start, explain=explain, retry_policy=retry_policy, progress=progress)
 
 
 def append_batch(

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from connectors.findings import Part
+from connectors.routes import ANY, REGEX_ROUTER, Route, default_regex, default_topic, quoted, routed, sanitized
 
 Database = Literal["postgresql", "mysql", "mariadb"]
 
@@ -92,12 +93,72 @@ class Connector(Part):
         return "t" not in (self.listed("skipped.operations") if "skipped.operations" in self.config else ("t",))
 
     @property
+    def routes(self) -> tuple[Route, ...]:
+        """Its RegexRouters, in their order; every record of a table goes through them."""
+        prefixes = self.transforms(REGEX_ROUTER)
+        return tuple(Route(self.get(f"{prefix}regex"), self.get(f"{prefix}replacement")) for prefix in prefixes)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that it names one by one, `database.table`; empty where it gives patterns."""
+        tables = self.listed("table.include.list")
+        if not all(re.fullmatch(r"[\w$-]+(\\?\.[\w$-]+)+", table) for table in tables):
+            return ()
+        return tuple(table.replace("\\", "") for table in tables)
+
+    @property
     def table_topics(self) -> tuple[str, ...]:
         """The topics of the tables that it names one by one; empty where it gives patterns, or routes an outbox."""
-        tables = self.listed("table.include.list")
-        if self.routes_outbox or not all(re.fullmatch(r"[\w$-]+(\\?\.[\w$-]+)+", table) for table in tables):
-            return ()
-        return tuple(f"{self.get('topic.prefix')}.{table.replace(chr(92), '')}" for table in tables)
+        return () if self.routes_outbox else tuple(self.topic_of(table) for table in self.tables)
+
+    def topic_of(self, table: str) -> str:
+        """The topic of a table, `database.table`, of PostgreSQL `schema.table`."""
+        return routed(default_topic(self.get("topic.prefix"), table), self.routes)
+
+    @property
+    def other_topics(self) -> Mapping[str, str]:
+        """The topics that it writes beside those of its tables, and what each is for."""
+        prefix = self.get("topic.prefix")
+        topics = {f"{self.get('topic.heartbeat.prefix', '__debezium-heartbeat')}.{prefix}": "heartbeats"}
+        if self.is_on("provide.transaction.metadata", default=False):
+            topics[f"{prefix}.{self.get('topic.transaction', 'transaction')}"] = "transactions"
+        if self.reads_binlog:
+            topics |= {prefix: "schema changes", self.get("schema.history.internal.kafka.topic"): "schema history"}
+        return topics
+
+    def may_write(self, topic: str, *, surely: bool = False) -> bool:
+        """Whether a topic of this name gets rows of its tables.
+
+        It is certain of tables that the connector names one by one. Of others the name decides: it is one that a table
+        would have. A route to `{table}` alone leaves no sign of the connector: every name may then be one, and none is
+        `surely`.
+        """
+        named = self.table_topics
+        if named:
+            return topic in named
+        prefix, routes = self.get("topic.prefix"), self.routes
+        if topic in self.other_topics:
+            return False
+        if topic.startswith(f"{prefix}.") and (not routes or re.fullmatch(default_regex(prefix), topic)):
+            return routed(topic, routes) == topic
+        if topic.startswith("__"):  # of Kafka and of heartbeats
+            return False
+        for number, route in enumerate(routes, start=1):
+            # Of a regex of Debezium's names it is known what the database can be.
+            groups = {"1": self._databases} if route.regex.endswith(default_regex(prefix)) else {}
+            if surely and not route.leaves_a_sign(groups):
+                continue
+            if re.fullmatch(route.image(groups), topic) and routed(topic, routes[number:]) == topic:
+                return True
+        return False
+
+    @property
+    def _databases(self) -> str:
+        """A regex of the databases, of PostgreSQL the schemas, that it reads; of any where that is not known."""
+        listed = self.listed("database.include.list" if self.reads_binlog else "schema.include.list")
+        if not listed or not all(re.fullmatch(r"[\w-]+", name) for name in listed):
+            return ANY
+        return f"(?i:{'|'.join(quoted(sanitized(name)) for name in listed)})"
 
     @property
     def routed_topics(self) -> tuple[str, ...]:

@@ -1,19 +1,21 @@
 """A connector's JSON file, read so that every mistake of the file is a finding with its line.
 
-Kafka Connect takes `{"name": ..., "config": {...}}` to create a connector, and the bare options to change it.
+Kafka Connect takes `{"name": ..., "config": {...}}` to create a connector, and the bare options to change it. Beside
+`name` and `config` a file may have `topics`, which becomes transforms in `config` (connectors.topics).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from connectors.connectors import Connector
 from connectors.findings import Finding
+from connectors.topics import with_topics
 from lakehouse.errors import SettingsError
 
 
@@ -25,18 +27,27 @@ class ConnectorFile:
     findings: tuple[Finding, ...] = ()
 
 
-def read_file(path: Path) -> ConnectorFile:
-    """The connector in a file. Raises SettingsError when the file cannot be read at all."""
+# Of a place in the file ("name", "NAME: KEY") and the text there: the text with what is filled in.
+Fill = Callable[[str, str], str]
+
+
+def as_it_is(_place: str, text: str) -> str:
+    """The text, nothing filled in."""
+    return text
+
+
+def read_file(path: Path, *, fill: Fill = as_it_is) -> ConnectorFile:
+    """The connector in a file. Raises SettingsError when the file cannot be read at all, and what `fill` raises."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SettingsError(f"{path} cannot be read: {why}.", remedy="Give the path of a connector's JSON.") from None
-    return read_text(text, file=str(path), name=path.stem)
+    return read_text(text, file=str(path), name=path.stem, fill=fill)
 
 
-def read_text(text: str, *, file: str, name: str) -> ConnectorFile:
-    """The connector in a text. `name` is its name where the text has options only."""
+def read_text(text: str, *, file: str, name: str, fill: Fill = as_it_is) -> ConnectorFile:
+    """The connector in a text. `name` is its name where the text has options only. Raises what `fill` raises."""
     findings: list[Finding] = []
 
     def found(check: str, line: int | None, key: str, what: str, remedy: str) -> None:
@@ -54,8 +65,10 @@ def read_text(text: str, *, file: str, name: str) -> ConnectorFile:
     lines = _lines(bare)
     for key in repeated:
         found("json", lines.get(key), key, "the option stands here twice; the last one counts.", "Remove one of them.")
+    topics: list[Any] = []
     if isinstance(told, dict) and isinstance(told.get("config"), dict):
         name, options = str(told.get("name", name)), told["config"]
+        topics = [told["topics"]] if "topics" in told else []
     elif isinstance(told, dict) and "connector.class" in told:
         name, options = str(told.get("name", name)), told
     else:
@@ -67,11 +80,22 @@ def read_text(text: str, *, file: str, name: str) -> ConnectorFile:
         if isinstance(value, bool):
             config[key] = str(value).lower()
         elif isinstance(value, str | int | float):
-            config[key] = str(value)
+            config[key] = fill(f"{name}: {key}", str(value))
         else:
             kind = "nothing (null)" if value is None else "a list" if isinstance(value, list) else "an object"
             found("json", lines.get(key), key, f"the value is {kind}; an option is text.", "Write it as a string.")
-    return ConnectorFile(Connector(name=name, config=config, file=file, lines=lines), tuple(findings))
+    connector = Connector(name=fill("name", name), config=config, file=file, lines=lines)
+    for given in topics:
+        connector, wrong = with_topics(connector, _filled(given, lambda text: fill(f"{name}: topics", text)))
+        findings += wrong
+    return ConnectorFile(connector, tuple(findings))
+
+
+def _filled(told: Any, fill: Callable[[str], str]) -> Any:
+    """The same with every text in it filled in, keys too."""
+    if isinstance(told, dict):
+        return {fill(key): _filled(value, fill) for key, value in told.items()}
+    return fill(told) if isinstance(told, str) else told
 
 
 def without_comments(text: str) -> tuple[tuple[int, ...], str]:

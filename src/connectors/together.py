@@ -123,7 +123,7 @@ def topic_findings(connectors: Sequence[Connector], topics: Topics, *, broker: s
                 Finding(check="topic", file=broker, connector=name, key=f"topic {topic}", what=what, remedy=remedy)
             )
 
-        for topic in data_topics(connector, topics):
+        for topic in data_topics(connector, topics, surely=True):
             if "compact" not in topics[topic].cleanup_policy:
                 continue
             if connector.routes_outbox:
@@ -152,13 +152,14 @@ def _altered(topic: str) -> str:
     return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config cleanup.policy=delete"
 
 
-def data_topics(connector: Connector, topics: Iterable[str]) -> list[str]:
-    """Of these topics those that the connector writes events to: of its tables, or of its outbox."""
+def data_topics(connector: Connector, topics: Iterable[str], *, surely: bool = False) -> list[str]:
+    """Of these topics those that the connector writes events to: of its tables, or of its outbox.
+
+    `surely`: without those that it may write by their names alone (Connector.may_write).
+    """
     if connector.routes_outbox:
         return [topic for topic in topics if any(re.fullmatch(one, topic) for one in connector.routed_topics)]
-    named = connector.table_topics
-    prefix = f"{connector.get('topic.prefix')}."
-    return [topic for topic in topics if (topic in named if named else topic.startswith(prefix))]
+    return [topic for topic in topics if connector.may_write(topic, surely=surely)]
 
 
 def wanted_topics(connectors: Sequence[Connector], known: Iterable[str]) -> tuple[str, ...]:

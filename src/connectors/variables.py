@@ -18,7 +18,6 @@ from typing import Any
 
 import yaml
 
-from connectors.connectors import Connector
 from connectors.files import ConnectorFile, read_file
 from lakehouse.contracts.files import place_and_reason
 from lakehouse.errors import SettingsError
@@ -225,15 +224,7 @@ def rendered(path: Path, variables: Variables) -> ConnectorFile:
 
     Raises SettingsError, which names variable, file and key, for a variable without a value.
     """
-    read = read_file(path)
-    if read.connector is None:
-        return read
-    template = read.connector
-    config = {
-        key: variables.filled(value, place=f"{path}: {template.name}: {key}") for key, value in template.config.items()
-    }
-    name = variables.filled(template.name, place=f"{path}: name")
-    return ConnectorFile(Connector(name=name, config=config, file=template.file, lines=template.lines), read.findings)
+    return read_file(path, fill=lambda place, text: variables.filled(text, place=f"{path}: {place}"))
 
 
 def own_server_ids(variables: Variables) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from lakehouse.steps import Note
 from silver import decisions, suspended
 from silver.audit import OUTBOX_EVENTS, Memory, checkpoint_of, rule_counts
 from silver.batch.merge import silver_table
+from silver.by_rule.tables import MadeTables, made_tables
 from silver.gate import require_rules
 from silver.micro_batch import SilverJob, apply_batch, resume
 from silver.quarantine import QUARANTINE
@@ -52,6 +53,7 @@ def run(
     *,
     run_id: str,
     accepted: Collection[str] = (),
+    accepted_columns: Collection[str] = (),
     progress: Note | None = None,
     memories: dict[str, Memory] | None = None,
     retry_policy: RetryPolicy | None = None,
@@ -59,10 +61,11 @@ def run(
     """Bring silver up to date with bronze, and end.
 
     A source that fails does not keep the others from being applied; its error is raised at the end. A schema registry
-    that does not answer is waited for as `retry_policy` says. `accepted`: tables
-    whose rejects go to quarantine, however many they are. `memories`: of each source, for a process that runs again
-    under the same lease. Raises TableError when a source has no bronze table yet, ContractError when a rule cannot be
-    compiled, FeedSuspendedError when tables are suspended, RegistryError when a schema that is needed is not to be had.
+    that does not answer is waited for as `retry_policy` says. `accepted`: tables whose rejects go to quarantine,
+    however many they are. `accepted_columns`: tables by rule that go on with the columns that their events have now.
+    `memories`: of each source, for a process that runs again under the same lease. Raises TableError when a source has
+    no bronze table yet, ContractError when a rule cannot be compiled, FeedSuspendedError when tables are suspended,
+    RegistryError when a schema that is needed is not to be had.
     """
     warehouse = settings.address.opened(spark)
     known = {source: Memory() for source in contracts.topics.sources} if memories is None else memories
@@ -72,12 +75,14 @@ def run(
     remembered = [memory.schemas for memory in known.values() if memory.schemas is not None]
     of_registry = remembered[0] if remembered else schemas(warehouse, settings.schema_registry())
 
+    made = MadeTables({one.name: one for one in made_tables(warehouse, contracts)}, run_id, frozenset(accepted_columns))
+    contracts = contracts.declared
     places = (warehouse.location, warehouse.checkpoints)
 
     def start(source: str) -> StreamingQuery:
         memory = known.setdefault(source, Memory())
         memory.schemas = of_registry
-        job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory, of_registry)
+        job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory, of_registry, made)
         with storage_errors(job=f"silver: {source}", places=places):
             _catch_up(warehouse, job)
             return _start(warehouse, job)
@@ -94,12 +99,16 @@ def run(
         )
     finally:
         _store_rule_results(warehouse, contracts, run_id)
-    _raise_if_stopped(warehouse, contracts, known)
+    _raise_if_stopped(warehouse, contracts.with_made(made.known.values()), known)
 
 
 def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
-    """Create every table that silver writes and that is not there, and in a catalog the clean views of them."""
-    warehouse.ensure_all([*map(silver_table, contracts.feeds.values()), BATCHES, OUTBOX_EVENTS, QUARANTINE, RESULTS])
+    """Create every table that silver writes and that is not there, and in a catalog the clean views of them.
+
+    Those that rules make come with their first batch.
+    """
+    feeds = [feed for feed in contracts.feeds.values() if feed.made is None]
+    warehouse.ensure_all([*map(silver_table, feeds), BATCHES, OUTBOX_EVENTS, QUARANTINE, RESULTS])
     ensure_views(warehouse, contracts)
 
 
@@ -110,17 +119,20 @@ def _catch_up(warehouse: Warehouse, job: SilverJob) -> None:
         return
     decisions.carry_out(warehouse, job)
     for name in job.memory.now(warehouse, job.source, checkpoint=checkpoint).suspended:
-        if name in job.feeds:
-            resume(warehouse, job.feeds[name], job=job)
+        if feed := {**job.not_made, **job.feeds}.get(name):
+            resume(warehouse, feed, job=job)
 
 
 def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> None:
     reasons: dict[str, str] = {}
+    rules: dict[str, str] = {}
     for source in contracts.topics.sources:
-        known = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source)).suspended
-        reasons |= {feed: why for feed, why in known.items() if feed in contracts.feeds}
+        state = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source))
+        feeds = {**contracts.of_source(source), **contracts.not_made(source)}
+        reasons |= {feed: why for feed, why in state.suspended.items() if feed in feeds}
+        rules |= state.suspended_by
     if reasons:
-        raise suspended.suspended_error(reasons)
+        raise suspended.suspended_error(reasons, rules)
 
 
 def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:

@@ -6,7 +6,7 @@ The last segments and all feed rows together are the state (`State`): read once 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -69,13 +69,15 @@ def _in_order(row: Stored) -> int:
 class Memory:
     """What a process knows of a source while it has the lease, and nobody else writes.
 
-    `quarantine_state`: what the quarantine has of it. `schemas`: of the registry, of all sources.
+    `quarantine_state`: what the quarantine has of it. `schemas`: of the registry, of all sources. `ensured`: the tables
+    by rule that were seen to be there, and in which version.
     """
 
     checkpoint: str = ""
     state: State | None = None
     quarantine_state: QuarantineState | None = None
     schemas: Schemas | None = None
+    ensured: dict[str, int] = field(default_factory=dict)
 
     def before(self, warehouse: Warehouse, source: str, *, checkpoint: str, batch: int) -> State:
         """What silver knew before a batch of its stream."""
@@ -100,7 +102,7 @@ class Memory:
 
     def forget(self) -> None:
         """What is known is read again when it is asked for."""
-        self.checkpoint, self.state, self.quarantine_state, self.schemas = "", None, None, None
+        self.checkpoint, self.state, self.quarantine_state, self.schemas, self.ensured = "", None, None, None, {}
 
 
 def append(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BUDGET = "max_reject_ratio"
 PARSE_ERRORS = "parse_errors"
+# Of a table by rule: its events have other columns, or do not say what the table is.
+COLUMNS, NOT_MADE = "columns", "table"
 
 
 @dataclass(frozen=True)
@@ -97,12 +99,38 @@ def pending_records(
     ]
 
 
-def suspended_error(reasons: Mapping[str, str]) -> FeedSuspendedError:
-    """What the run ends with: the tables that it has left as they were, and what to do."""
+def suspended_error(reasons: Mapping[str, str], rules: Mapping[str, str] | None = None) -> FeedSuspendedError:
+    """What the run ends with: the tables that it has left as they were, and what to do. `rules`: that suspend them."""
     named = "; ".join(f"silver.{feed} is suspended: {why}" for feed, why in sorted(reasons.items()))
+    remedies = []
+    for rule, (what, option) in _REMEDIES.items():
+        feeds = [feed for feed in sorted(reasons) if _kind((rules or {}).get(feed)) == rule]
+        if feeds:
+            command = " ".join(["lakehouse silver", *[f"{option} {feed}" for feed in feeds]]) if option else ""
+            remedies.append(f"{what}{command}.")
     return FeedSuspendedError(
-        f"{named}. Nothing of this was applied; the other tables went on.",
-        remedy="Fix the rule or the contract and run silver again, or let such records go to quarantine: "
-        + " ".join(["lakehouse silver", *[f"--accept-rejects {feed}" for feed in sorted(reasons)]])
-        + ".",
+        f"{named}. Nothing of this was applied; the other tables went on.", remedy=" ".join(remedies)
     )
+
+
+def _kind(rule: str | None) -> str:
+    return rule if rule in (COLUMNS, NOT_MADE) else ""
+
+
+# What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is one of a table by rule.
+_REMEDIES = {
+    "": (
+        "Fix the rule or the contract and run silver again, or let such records go to quarantine: ",
+        "--accept-rejects",
+    ),
+    COLUMNS: (
+        "Declare the table in bronze/topics.yaml and silver/tables.yaml, or go on with the columns that its events have"
+        " now (one that is gone stays, NULL in rows that change from now on): ",
+        "--accept-columns",
+    ),
+    NOT_MADE: (
+        "Leave the topic out of the rule (`exclude` in bronze/topics.yaml), give it a feed of its own there, or run"
+        " again when it has events",
+        "",
+    ),
+}

@@ -11,9 +11,14 @@ from lakehouse.spark.tables import Warehouse
 
 def ensure_views(warehouse: Warehouse, contracts: Contracts) -> None:
     """Create the view of every feed, and replace one whose columns are no longer the contract's. Needs the tables."""
-    if not warehouse.in_catalog:
-        return
     for feed in contracts.feeds.values():
+        if feed.made is None:  # else it comes with its table
+            ensure_view_of(warehouse, feed)
+
+
+def ensure_view_of(warehouse: Warehouse, feed: Feed) -> None:
+    """The same of one feed."""
+    if warehouse.in_catalog:
         warehouse.ensure_view(f"clean.{feed.name}", columns=clean_columns(feed), query=clean_rows(warehouse, feed))
 
 

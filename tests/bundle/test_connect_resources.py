@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,8 +112,8 @@ def test_every_variable_of_the_connectors_is_described_and_used_and_none_is_the_
     assert not declared.keys() & read_bundle(ROOT).settings["variables"].keys()
 
 
-def test_there_are_five_and_those_of_the_flow_are_deployed() -> None:
-    assert FILES.keys() == {*DEPLOYED, "mariadb-tables-connector"}
+def test_there_are_six_and_those_of_the_flow_are_deployed() -> None:
+    assert FILES.keys() == {*DEPLOYED, "mariadb-tables-connector", "mysql-database-connector"}
     for target in ("dev", "staging", "prod"):
         assert {path.stem for path in chosen_files(resource_files(BUNDLE), of(target), ())} == DEPLOYED
 
@@ -179,11 +180,34 @@ def test_the_outbox_is_sent_in_its_envelope(database: str) -> None:
     assert "signal.data.collection" not in config
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if "tables" in name])
+@pytest.mark.parametrize("name", [name for name in FILES if "outbox" not in name])
 def test_tables_tell_truncates_and_deletes_and_take_signals(name: str) -> None:
     config = connector(name).config
     assert (config["skipped.operations"], config["tombstones.on.delete"]) == ("none", "true")
-    assert config["signal.data.collection"].endswith(".debezium_signal")
+    # Of a whole database the signal table would be one more table.
+    assert ("signal.data.collection" in config) is ("tables" in name)
+    assert config.get("signal.data.collection", ".debezium_signal").endswith(".debezium_signal")
+
+
+def test_the_whole_database_differs_from_its_tables_in_names_alone() -> None:
+    whole, tables = connector("mysql-database-connector"), connector("mysql-tables-connector")
+    own = {"table.include.list", "signal.data.collection", "include.schema.changes"}
+    assert whole.config.keys() ^ tables.config.keys() == own
+    assert {key for key in whole.config.keys() - own if whole.config[key] != tables.config[key]} == {
+        *("topic.prefix", "database.include.list", "database.server.id", "schema.history.internal.kafka.topic"),
+        "topic.creation.schemachanges.include",
+    }
+    assert whole.get("topic.prefix") == whole.get("database.include.list") == "order_dw"
+    assert whole.get("include.schema.changes") == "true"
+    assert whole.table_topics == ()
+    assert whole.topic_of("order_dw.user") == "order_dw.order_dw.user"
+
+
+def test_the_whole_database_follows_its_variable() -> None:
+    read = rendered(FILES["mysql-database-connector"], replace(of("prod"), given={**PASSED, "mysql_database": "crm"}))
+    assert read.connector is not None
+    assert "order_dw" not in str(read.connector.config)
+    assert read.connector.get("topic.creation.schemachanges.include") == read.connector.get("topic.prefix") == "crm"
 
 
 @pytest.mark.parametrize("name", FILES)

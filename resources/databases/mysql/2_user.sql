@@ -26,3 +26,4 @@ GRANT SELECT ON ecommerce.orders TO 'debezium_user'@'%';
 GRANT SELECT ON ecommerce.outbox_events TO 'debezium_user'@'%';
 -- Incremental snapshots open and close a window around each piece that they read, by rows of this table.
 GRANT SELECT, INSERT ON ecommerce.debezium_signal TO 'debezium_user'@'%';
+-- A whole database of another name needs one more grant: docs/connect.md.

@@ -56,7 +56,8 @@ def render(
 ) -> None:
     """Fill the connectors in with the variables of a target. Asks neither Kafka Connect nor a database.
 
-    Secrets are not filled in: they stay references that Kafka Connect's worker resolves.
+    Secrets are not filled in: they stay references that Kafka Connect's worker resolves. A file's `topics`, the names
+    of its tables' topics, become transforms.
 
     Example: lakehouse connect render --target dev postgres-outbox-connector
     """

@@ -29,6 +29,7 @@ class TableSpec:
     columns: str
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str = ""
 
 
 # Properties of a table that are ours begin so: they say how its rows were made.
@@ -159,6 +160,8 @@ class Warehouse:
             builder = builder.partitionedBy(*spec.partition_by)
         for key, value in spec.properties.items():
             builder = builder.property(key, value)
+        if spec.comment:
+            builder = builder.comment(spec.comment)
         builder.execute()
 
     def _create_in_catalog(self, spec: TableSpec) -> None:
@@ -170,6 +173,8 @@ class Warehouse:
         if spec.properties:
             properties = [f"{_text(key)} = {_text(value)}" for key, value in spec.properties.items()]
             parts.append(f"TBLPROPERTIES ({', '.join(properties)})")
+        if spec.comment:
+            parts.append(f"COMMENT {_text(spec.comment)}")
         self.spark.sql(" ".join(parts))
 
     def _ensure_schema(self, name: str) -> None:
@@ -212,6 +217,19 @@ class Warehouse:
                 f"The table {spec.name} at {self.location} is not what it should be: {'; '.join(differences)}.",
                 remedy=_REMEDIES.get(spec.name.split(".")[0], _OF_ANOTHER_RELEASE),
             )
+
+    def add_columns(self, spec: TableSpec) -> None:
+        """Add the columns of the spec that the table lacks, in one commit; what it has of their rows is NULL."""
+        found = _types(self.read(spec.name).schema)
+        wanted = list(declared(spec.columns))
+        before = [None, *wanted[:-1]]
+        new = [
+            f"`{column.name}` {column.dataType.simpleString()}" + ("" if after is None else f" AFTER `{after.name}`")
+            for column, after in zip(wanted, before, strict=True)
+            if column.name.lower() not in found
+        ]
+        if new:
+            self.spark.sql(f"ALTER TABLE {self.sql_name(spec.name)} ADD COLUMNS ({', '.join(new)})")
 
     def properties(self, name: str) -> dict[str, str]:
         """The table's properties. DESCRIBE DETAIL has them too, and counts the table's files for it."""

@@ -58,6 +58,7 @@ def _of_bronze(records: DataFrame) -> DataFrame:
     return records.select(*[topic_id if name == "topic_id" else name for name in RECORD])
 
 
+_NO_TEXTS = "CAST(array() AS ARRAY<STRING>)"
 _RANGE = "STRUCT<lowest: BIGINT, highest: BIGINT>"
 COUNTS = f"""
     feed STRING, topic STRING, topic_id STRING, partition INT, run_id STRING, snapshot_at {COORDINATES},
@@ -66,7 +67,7 @@ COUNTS = f"""
     judged BIGINT, unread BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
     lowest {COORDINATES}, highest {COORDINATES}, has_end BOOLEAN, first_ms BIGINT, read_from_ms BIGINT,
     read_to_ms BIGINT, source_names ARRAY<STRING>, highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN,
-    key_ranges MAP<STRING, {_RANGE}>
+    key_ranges MAP<STRING, {_RANGE}>, drift ARRAY<STRING>
 """
 WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
@@ -76,7 +77,7 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
 
     `absent_columns`: how many of the judged rows had no field for a column, of the columns where some had none.
     `lone_tombstones`: those whose delete is not just before them. `key_ranges`: between which values the records' keys
-    lie, of those that are whole numbers.
+    lie, of those that are whole numbers. `drift`: where records have other columns than a table by rule.
     Small: its size does not grow with the number of records.
     """
     at = coordinates(feed) if feed.sequence_by == "source_position" else "NULL"
@@ -110,6 +111,7 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
         "highest_timestamp_ms": "max(unix_millis(timestamp))",
         "last_key": "max_by(xxhash64(key), offset)",
         "last_is_delete": "max_by(kind = 'change' AND coalesce(is_delete, false), offset)",
+        "drift": _NO_TEXTS if feed.made is None else "array_distinct(flatten(collect_set(drift)))",
         "key_ranges": _map({key: _range(key) for key in feed.keys if _is_whole(feed, key)}, _RANGE),
     }
     # All at once: a struct of aggregates goes to Spark in one call.
@@ -159,7 +161,7 @@ def ignored_counts(records: DataFrame) -> DataFrame:
     given = {"ignored": F.col("read"), "run_id": F.lit(""), "failed_rules": no_numbers, "absent_columns": no_numbers}
     zeros: tuple[str, ...] = ("changes", "deletes", "truncates", "tombstones", "lone_tombstones", "quarantined")
     zeros += ("leaving_out", "judged", "unread")
-    filled = read.withColumns({**dict.fromkeys(zeros, zero), **given})
+    filled = read.withColumns({**dict.fromkeys(zeros, zero), **given, "drift": F.expr(_NO_TEXTS)})
     others = {
         name: none.cast(kind) for name, kind in _fields(COUNTS).items() if name not in (*filled.columns, "has_end")
     }

@@ -6,6 +6,7 @@ any object may be an outbox's payload. Imports without pyspark.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -156,3 +157,24 @@ def _outbox(record: Record, statement: Statement, unwrapped: Unwrapping) -> Even
         connector=record.header("__debezium.context.connectorName"),
         logical_name=record.header("__debezium.context.connectorLogicalName"),
     )
+
+
+def seen(readings: Sequence[Event | NoEvent]) -> str:
+    """`12 records: 10 change events, 2 heartbeats`, the most frequent first."""
+    labels = Counter(_label(reading) for reading in readings)
+    parts = [f"{count} {label[0 if count == 1 else 1]}" for label, count in sorted(labels.items(), key=_frequent_first)]
+    return f"{len(readings)} record{'' if len(readings) == 1 else 's'}: {', '.join(parts)}"
+
+
+def _frequent_first(counted: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
+    label, count = counted
+    return -count, label
+
+
+def _label(reading: Event | NoEvent) -> tuple[str, str]:
+    if isinstance(reading, NoEvent):
+        return reading.value
+    if reading.row is None:
+        return "delete", "deletes"
+    name = "change event" if reading.envelope == "table" else "outbox event"
+    return name, f"{name}s"

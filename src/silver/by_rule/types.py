@@ -86,6 +86,16 @@ def from_schemas(schemas: Sequence[FieldSchema]) -> Guess:
     )
 
 
+def weakest(values: Sequence[Json]) -> Guess:
+    """The weakest type that holds all of these values as they are, and whatever may come like them."""
+    known = [value for value in values if value is not None and text_of(value) not in _UNAVAILABLE]
+    if known and all(isinstance(value, bool) for value in known):
+        return Guess("BOOLEAN", f"{_of(len(known), known)} are true or false")
+    if known and all(is_integer(value) and whole_number(value) is not None for value in known):
+        return Guess("BIGINT", f"{_of(len(known), known)} are whole numbers")
+    return Guess("STRING", "STRING keeps each value as it is written")
+
+
 def _of(count: int, values: Sequence[Json]) -> str:
     return f"{count} of {len(values)} values"
 

@@ -58,7 +58,7 @@ _STATED: Mapping[str, str] = {
     "event_id": "STRING",
     "old_key": "STRING",
     "new_key": "STRING",
-    **dict.fromkeys(("absent", "left_out", "untold", "problems"), "ARRAY<STRING>"),
+    **dict.fromkeys(("absent", "left_out", "untold", "problems", "drift"), "ARRAY<STRING>"),
 }
 _ADDED = {"follows_delete": "BOOLEAN"}
 _SEQUENCE = Source._fields.index("sequence")
@@ -359,7 +359,7 @@ def _stated_by_typed(rows: TypedRows, sequences: pa.Array, run_ids: pa.Array) ->
         pa.array(rows.read_ms, pa.int64()),
         pa.StructArray.from_arrays(parts, names=list(Source._fields)),
         *(none, none, none),
-        *(empty, empty, empty, empty),
+        *(empty, empty, empty, empty, empty),
     ]
 
 

@@ -26,6 +26,7 @@ from lakehouse.contracts.column_types import ArrayType, DecimalType
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.tables import Column, Metadata
 from silver.decode.avro import Schemas
+from silver.decode.drift import drift
 from silver.decode.message import (
     FieldSchema,
     Json,
@@ -90,7 +91,8 @@ class Event(NamedTuple):
     `row`: the contract's columns in its order, typed; of a delete only the key. `absent`: the columns that the event
     has no field for. `left_out`: those whose large value is unchanged and not sent. `untold`: those whose value it does
     not state. `old_key`, `new_key`: of a changed key the JSON text of the one before and after. `run_id`: one run of
-    the connector; empty where the record does not say.
+    the connector; empty where the record does not say. `drift`: where it has other columns than a table that a rule has
+    made (silver.decode.drift).
     """
 
     kind: str
@@ -108,6 +110,7 @@ class Event(NamedTuple):
     left_out: Sequence[str]
     untold: Sequence[str]
     problems: Sequence[str]
+    drift: Sequence[str] = ()
 
 
 def large_columns(feed: Feed) -> tuple[str, ...]:
@@ -272,6 +275,7 @@ class Explaining:
             left_out=left_out,
             untold=left_out if absent_is_null(feed) else [*left_out, *absent],
             problems=problems,
+            drift=drift(feed, None if statement.is_delete else statement.row, statement.schemas) if is_change else (),
         )
 
     def _metadata(self, statement: Statement, name: Metadata) -> str | None:

@@ -19,6 +19,7 @@ from msgspec.structs import astuple
 from lakehouse.contracts.column_types import ArrayType, DecimalType
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.tables import Column
+from silver.decode.drift import drift
 from silver.decode.explain import OF_DEFINITION, WHOLE_ROWS, large_columns, placeholders
 from silver.decode.message import (
     MOST_LEVELS,
@@ -160,7 +161,8 @@ _TS_MS, _TS_US, _FROM_DB = (Source._fields.index(name) for name in ("ts_ms", "ts
 
 def typed(feed: Feed, schema: MessageSchema | None = None) -> Typed | None:
     """The reader of a feed's records whose messages have this schema; None where the definition must read each."""
-    if not is_plain(feed):
+    of_after = {} if schema is None else schema.nested.get("after", {})
+    if not is_plain(feed) or drift(feed, None, of_after):
         return None
     reads = Typed(feed, schema)
     return None if any(_is_json(column) for column in reads.columns if column.name in feed.keys) else reads
@@ -191,8 +193,13 @@ class Typed:
         of_key = [(names[c.name], types[c.name]) for c in keys]
         of_before = [(names[c.name], _or_null(types[c.name]), None) for c in keys]
         row, key, before = (
-            msgspec.defstruct(name, parts, rename=fields, frozen=True, gc=False)
-            for name, parts in (("Row", of_row), ("Key", of_key), ("Before", of_before))
+            msgspec.defstruct(name, parts, rename=fields, frozen=True, gc=False, forbid_unknown_fields=is_whole)
+            for name, parts, is_whole in (
+                # A field that a table by rule does not have yet is for the definition to show.
+                ("Row", of_row, feed.made is not None),
+                ("Key", of_key, False),
+                ("Before", of_before, False),
+            )
         )
         envelope = msgspec.defstruct(
             "Envelope",

@@ -38,7 +38,7 @@ def writer_of(source: str, checkpoint: str, *parts: str) -> str:
 
 @dataclass(frozen=True)
 class PendingRange:
-    """A range of offsets pending for a suspended table, since this batch; `why`: of the one that suspended it."""
+    """A range of offsets pending for a suspended table, since this batch. `rule`, `why`: of the one that suspended it."""
 
     feed: str
     place: TopicPartition
@@ -46,6 +46,7 @@ class PendingRange:
     last: int
     batch: int
     why: str | None
+    rule: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,11 @@ class State:
             found[one.feed] = found.get(one.feed) or one.why or ""
         return found
 
+    @property
+    def suspended_by(self) -> dict[str, str]:
+        """The tables that are suspended, and by which rule."""
+        return {one.feed: one.rule for one in reversed(self.pending) if one.rule is not None}
+
     def taken(self, batch: int) -> set[str]:
         """The tables that were suspended in this batch, the last one, and have taken its records since."""
         return {feed for feed, last in self.resumed.items() if last >= batch}
@@ -115,7 +121,9 @@ class State:
             if row.get("suspended"):
                 part, place = row["suspended"], (row["topic"], row["topic_id"], row["partition"])
                 pending.append(
-                    PendingRange(feed, place, part["first_offset"], part["last_offset"], row["batch"], part["why"])
+                    PendingRange(
+                        feed, place, part["first_offset"], part["last_offset"], row["batch"], part["why"], part["rule"]
+                    )
                 )
             if row.get("resumed"):
                 resumed[feed] = row["batch"]

@@ -1,0 +1,125 @@
+"""A table that a rule has made, and events that have other columns: what is added by itself, and what is not.
+
+A column that comes new is added, and one whose type grows within the type that the table has goes on. A column that is
+gone, became narrower or has another type needs a person: until one accepts it, the table is suspended. Imports without
+pyspark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from lakehouse.contracts.by_rule import MadeColumn, MadeTable
+from lakehouse.contracts.names import column_name, unique
+from silver.by_rule.made import Sample
+from silver.decode.drift import NEW, RETYPED
+
+_SIZES_OF_WHOLE = {
+    **{"int8": 1, "int16": 2, "int32": 4, "int64": 8},
+    **{"TINYINT": 1, "SMALLINT": 2, "MEDIUMINT": 3, "INT": 4, "INTEGER": 4, "BIGINT": 8},
+    **{"int": 4, "long": 8},
+}
+_SIZES_OF_FLOAT = {"float": 4, "double": 8, "FLOAT": 4, "DOUBLE": 8}
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of a table: the `table` with all that is added by itself, and `refused`, what a person must accept.
+
+    `accepted`: the table with that too.
+    """
+
+    table: MadeTable
+    accepted: MadeTable
+    refused: Sequence[str] = field(default_factory=tuple)
+
+
+def changed(made: MadeTable, sample: Sample, *, marks: Collection[str], gone: Collection[str]) -> Change:
+    """The change of a table by events with these marks (silver.decode.drift).
+
+    `sample`: some of these events, and the last of all. `gone`: columns that some events have no field for. One that
+    the last events have has come later than the others: events may lack it.
+    """
+    columns, accepted, refused = dict(made.columns), dict(made.columns), list[str]()
+    last = [event.row for event in sample.events if event.row is not None][-1:]
+    for name in sorted(gone):
+        column = made.columns[name]
+        may_be_absent = _with(column, optional=True)
+        accepted[name] = may_be_absent
+        if last and _field(name, column) in last[0]:
+            columns[name] = may_be_absent
+        else:
+            refused.append(f"the column {_field(name, column)} is gone from its events")
+    for name, column in made.columns.items():
+        if f"{RETYPED}{_field(name, column)}" in marks:
+            now = sample.column(name, _field(name, column))
+            merged = column.model_copy(update={"came_as": tuple(dict.fromkeys((*column.came_as, *now.came_as)))})
+            accepted[name] = merged.model_copy(update={"declared": accepted[name].declared})
+            why = _why_not(column, now)
+            if why is None:
+                columns[name] = merged.model_copy(update={"declared": columns[name].declared})
+            else:
+                refused.append(f"the column {_field(name, column)} {why}")
+    for mark in sorted(mark for mark in marks if mark.startswith(NEW)):
+        of_event = mark.removeprefix(NEW)
+        name = unique(column_name(of_event, number=len(columns) + 1), columns)
+        columns[name] = accepted[name] = sample.column(name, of_event, is_optional=True)
+    new = made.model_copy(update={"columns": columns, "version": made.version + 1})
+    return Change(new, new.model_copy(update={"columns": accepted}), tuple(refused))
+
+
+def by_definition(made: MadeTable, sample: Sample) -> Change:
+    """The change of a table whose types the topic of schema changes states, by its definition now."""
+    definition = sample.definition
+    if definition is None:
+        why = "the topic of schema changes says that it was dropped"
+        return Change(made, made, (why,))
+    fields = {_field(name, column): name for name, column in made.columns.items()}
+    marks = {
+        f"{RETYPED}{own}"
+        for own, name in fields.items()
+        if own in definition.columns and made.columns[name].came_as[-1:] != (definition.columns[own].text,)
+    }
+    marks |= {f"{NEW}{own}" for own in definition.columns if own not in fields}
+    lost = {name for own, name in fields.items() if own not in definition.columns}
+    return changed(made, sample, marks=marks, gone={name for name in lost if not made.columns[name].declared.optional})
+
+
+def _why_not(before: MadeColumn, now: MadeColumn) -> str | None:
+    """Why a column that came as the one cannot go on by itself as the other; None where it can."""
+    was, has = before.came_as[-1] if before.came_as else "unknown", now.came_as[-1] if now.came_as else "unknown"
+    if _family(was) != _family(has):
+        return f"was {was}, and is {has}"
+    if any(one < other for one, other in zip(_sizes(has), _sizes(was), strict=False)):
+        return f"was {was}, and is narrower now: {has}"
+    kept = ("type", "source_type", "epoch_unit")
+    if any(getattr(before.declared, name) != getattr(now.declared, name) for name in kept):
+        return f"was {was}, and is {has}, which {before.declared.type.ddl} of its table does not hold"
+    return None
+
+
+def _family(came: str) -> str:
+    name = re.sub(r"\(.*\)", "", came)
+    if name in _SIZES_OF_WHOLE:
+        return "a whole number"
+    return "a float" if name in _SIZES_OF_FLOAT else name
+
+
+def _sizes(came: str) -> tuple[int, ...]:
+    """How much it holds; of a decimal the digits before and after its point."""
+    name, _open, rest = came.partition("(")
+    known = {**_SIZES_OF_WHOLE, **_SIZES_OF_FLOAT}
+    if name in known:
+        return (known[name],)
+    sizes = tuple(int(size) for size in re.findall(r"\d+", rest))
+    return (sizes[0] - sizes[1], sizes[1]) if len(sizes) == 2 else sizes
+
+
+def _field(name: str, column: MadeColumn) -> str:
+    return column.declared.fields[0] if column.declared.fields else name
+
+
+def _with(column: MadeColumn, *, optional: bool) -> MadeColumn:
+    return column.model_copy(update={"declared": column.declared.model_copy(update={"optional": optional})})

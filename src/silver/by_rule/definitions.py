@@ -1,0 +1,138 @@
+"""What a topic of schema changes says of tables (MySQL and MariaDB): their columns, types and keys.
+
+Debezium documentation, MySQL connector, "Schema change topic": records with `ddl`, `databaseName` and `tableChanges`.
+Imports without pyspark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.contracts.column_types import MOST_DIGITS
+from lakehouse.contracts.topics import TableRule
+from lakehouse.registered import RegisteredSchema
+from silver.by_rule.types import Guess
+from silver.decode.message import MalformedError, Record, text_of, whole_number
+from silver.decode.wrapper import Unwrapping
+
+WHY = "{} in the database"
+
+
+@dataclass(frozen=True)
+class DefinedColumn:
+    """A column as the database defines it. `name` of its type in capitals, without what MySQL says behind it."""
+
+    type: str
+    length: int | None = None
+    scale: int | None = None
+    is_unsigned: bool = False
+
+    @property
+    def text(self) -> str:
+        """As SQL writes it: `DECIMAL(10,2)`, `BIGINT UNSIGNED`."""
+        sizes = [str(size) for size in (self.length, self.scale) if size is not None]
+        return self.type + (f"({','.join(sizes)})" if sizes else "") + (" UNSIGNED" if self.is_unsigned else "")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A table as the database defines it."""
+
+    keys: tuple[str, ...]
+    columns: Mapping[str, DefinedColumn]
+
+
+def definitions(
+    records: Iterable[Record], registered: Mapping[int, RegisteredSchema] | None = None
+) -> dict[str, Definition]:
+    """The tables by `database.table`, each as the last of these records defines it; none that was dropped since."""
+    unwrapped, found = Unwrapping(registered), dict[str, Definition]()
+    for record in records:
+        for change in _changes(record, unwrapped):
+            name, table = _name(text_of(change.get("id")) or ""), change.get("table")
+            if isinstance(table, dict):
+                found[name] = _definition(table)
+            else:
+                found.pop(name, None)
+    return found
+
+
+def _changes(record: Record, unwrapped: Unwrapping) -> list[Mapping[str, Any]]:
+    try:
+        body = unwrapped.message(record.value or b"null", name="The value")[0].payload
+    except MalformedError:
+        return []
+    changes = body.get("tableChanges") if isinstance(body, dict) else None
+    return [one for one in changes if isinstance(one, dict)] if isinstance(changes, list) else []
+
+
+def _name(identity: str) -> str:
+    """`"order_dw"."user"` as order_dw.user."""
+    quoted = re.findall(r'"((?:[^"]|"")*)"', identity)
+    return ".".join(part.replace('""', '"') for part in quoted) if quoted else identity
+
+
+def _definition(table: Mapping[str, Any]) -> Definition:
+    listed, keys = table.get("columns"), table.get("primaryKeyColumnNames")
+    columns = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    columns.sort(key=lambda one: whole_number(one.get("position")) or 0)
+    return Definition(
+        tuple(str(key) for key in keys) if isinstance(keys, list) else (),
+        {str(one.get("name")): _column(one) for one in columns},
+    )
+
+
+def _column(one: Mapping[str, Any]) -> DefinedColumn:
+    words = (text_of(one.get("typeName")) or "").upper().split()
+    return DefinedColumn(
+        " ".join(word for word in words if word not in ("UNSIGNED", "ZEROFILL", "SIGNED")) or "UNKNOWN",
+        whole_number(one.get("length")),
+        whole_number(one.get("scale")),
+        is_unsigned="UNSIGNED" in words or "ZEROFILL" in words,
+    )
+
+
+_WHOLE = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "INT2", "INT3", "INT4", "INT8", "YEAR")
+_TEXT = ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "CHARACTER", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "LONG")
+_BYTES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
+_SIMPLE: Mapping[str, tuple[str, str | None]] = {
+    **dict.fromkeys((*_WHOLE, "BOOL", "BOOLEAN"), ("BIGINT", None)),
+    **dict.fromkeys(("FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"), ("DOUBLE", None)),
+    **dict.fromkeys((*_TEXT, *_BYTES), ("STRING", None)),
+    "DATE": ("DATE", None),
+    "TIME": ("STRING", "time"),
+    "TIMESTAMP": ("TIMESTAMP", "timestamptz"),
+    "JSON": ("STRING", "json"),
+    "ENUM": ("STRING", "enum"),
+    "SET": ("STRING", "set"),
+}
+_MILLIS_DIGITS = 3
+
+
+def guess_of(column: DefinedColumn, rule: TableRule) -> Guess:
+    """The type that holds every value of the column as the rule's connector writes it."""
+    why = WHY.format(column.text)
+    if column.type == "BIGINT" and column.is_unsigned:
+        return Guess("DECIMAL(20,0)", why, source_type="unsigned_bigint")
+    if column.type in ("DECIMAL", "NUMERIC", "DEC", "FIXED"):
+        return _decimal(column, why, rule)
+    if column.type == "DATETIME":
+        is_in_millis = rule.time_precision_mode.startswith("adaptive") and (column.length or 0) <= _MILLIS_DIGITS
+        return Guess("TIMESTAMP", why, "millis" if is_in_millis else None)
+    if column.type == "BIT":
+        length = column.length or 1
+        return Guess("BOOLEAN" if length == 1 else "STRING", why, source_type=f"bit({length})")
+    held, source = _SIMPLE.get(column.type, ("STRING", None))
+    return Guess(held, why, source_type=source)
+
+
+def _decimal(column: DefinedColumn, why: str, rule: TableRule) -> Guess:
+    digits, scale = column.length or 10, column.scale or 0
+    if digits > MOST_DIGITS:
+        return Guess("STRING", why, source_type=f"numeric({digits},{scale})")
+    if rule.decimal_handling_mode == "double":  # what came has lost digits already
+        return Guess("DOUBLE", why)
+    return Guess(f"DECIMAL({digits},{scale})", why)

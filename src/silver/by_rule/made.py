@@ -1,0 +1,174 @@
+"""The table that a rule makes of a topic: its name, its key and its columns, from a sample of the topic's records.
+
+Types are those of the messages' schemas; without schemas those of the database's own definition, where the rule names a
+topic of schema changes; else the weakest that hold every value: BIGINT, BOOLEAN, and STRING for all others. Imports
+without pyspark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lakehouse.contracts.by_rule import KnownBy, MadeColumn, MadeTable
+from lakehouse.contracts.column_types import parse_source_type, parse_type
+from lakehouse.contracts.names import as_name, column_name, route_name, unique
+from lakehouse.contracts.tables import Column
+from lakehouse.contracts.topics import SourceKind, TableRule
+from lakehouse.registered import RegisteredSchema
+from silver.by_rule.definitions import Definition, guess_of
+from silver.by_rule.events import Event, events_of, seen
+from silver.by_rule.types import Guess, from_schemas, weakest
+from silver.decode.drift import came_as
+from silver.decode.message import Json, Record
+from silver.decode.table import table_name
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule, and the source that has it."""
+
+    source: str
+    kind: SourceKind
+    name: str
+    declared: TableRule
+
+
+def made_table(
+    rule: Rule,
+    topic: str,
+    records: Sequence[Record],
+    *,
+    taken: Collection[str],
+    registered: Mapping[int, RegisteredSchema] | None = None,
+    defined: Mapping[str, Definition] | None = None,
+) -> MadeTable:
+    """The table of a topic with these records; one that cannot be made yet says why, and has no columns.
+
+    `taken`: the names that it cannot have. `registered`: the registry's schemas. `defined`: tables as the database
+    defines them; None where the rule names no topic of schema changes.
+    """
+    readings = events_of(records, registered)
+    events = [one for one in readings if isinstance(one, Event) and one.envelope == "table" and one.source is not None]
+    tables = {table_of(event, rule.kind) for event in events}
+    known_by = known_by_of(events, defined)
+    table = min(tables) if len(tables) == 1 else ""
+    name = _name(rule, topic, events[0] if events else None, table, taken)
+
+    def not_made(why: str) -> MadeTable:
+        return MadeTable(
+            source=rule.source, rule=rule.name, name=name, topic=topic, table=table, known_by=known_by, why=why
+        )
+
+    if len(tables) > 1:
+        return not_made(f"topic {topic} has events of {len(tables)} tables: {', '.join(sorted(tables))}")
+    if not any(event.row is not None or event.schemas for event in events):
+        return not_made(f"nothing in topic {topic} states a row yet: {seen(readings)}")
+    if known_by == "topic of schema changes" and table not in (defined or {}):
+        return not_made(f"topic {rule.declared.schema_changes} does not say yet what {table} is")
+    keys = _keys(events)
+    sample = Sample(rule.declared, events, known_by, (defined or {}).get(table))
+    columns: dict[str, MadeColumn] = {}
+    for number, field in enumerate(_fields(sample, keys), start=1):
+        own = unique(column_name(field, number=number), columns)
+        columns[own] = sample.column(own, field)
+    named = {column.declared.fields[0] if column.declared.fields else own: own for own, column in columns.items()}
+    return MadeTable(
+        source=rule.source,
+        rule=rule.name,
+        name=name,
+        topic=topic,
+        table=table,
+        known_by=known_by,
+        keys=tuple(named[key] for key in keys),
+        columns={own: _with_option(column, own, keys, events) for own, column in columns.items()},
+    )
+
+
+def table_of(event: Event, kind: str) -> str:
+    """The event's table as contracts name it."""
+    return "" if event.source is None else table_name(event.source.table or "", event.source, kind)
+
+
+def known_by_of(events: Iterable[Event], defined: Mapping[str, Definition] | None) -> KnownBy:
+    """What says the types of these events' columns."""
+    if any(event.schemas for event in events):
+        return "schema of the messages"
+    return "values" if defined is None else "topic of schema changes"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Events of a table, and what says the types of its columns. `definition`: as the database has it."""
+
+    rule: TableRule
+    events: Sequence[Event]
+    known_by: KnownBy
+    definition: Definition | None = None
+
+    def column(self, name: str, field: str, *, is_optional: bool = False) -> MadeColumn:
+        """The column of a field: its type, and as what it came."""
+        guess, came = self._guess(field)
+        declared = Column(
+            type=parse_type(guess.type),
+            fields=() if name == field else (field,),
+            source_type=None if guess.source_type is None else parse_source_type(guess.source_type),
+            epoch_unit=guess.epoch_unit,
+            # What the connector has cut it has cut before there was a table.
+            allow_cut_digits=True,
+            optional=is_optional,
+        )
+        return MadeColumn(declared=declared, came_as=came)
+
+    def _guess(self, field: str) -> tuple[Guess, tuple[str, ...]]:
+        schemas = [event.schemas[field] for event in self.events if field in event.schemas]
+        defined = None if self.definition is None else self.definition.columns.get(field)
+        if self.known_by == "schema of the messages" and schemas:
+            return from_schemas(schemas), tuple(dict.fromkeys(came_as(schema) for schema in schemas))
+        if self.known_by == "topic of schema changes" and defined is not None:
+            return guess_of(defined, self.rule), (defined.text,)
+        return weakest(_values(field, self.events)), ()
+
+
+def _with_option(column: MadeColumn, name: str, keys: Sequence[str], events: Sequence[Event]) -> MadeColumn:
+    """A column that older events lack has come later: events may lack it."""
+    field = column.declared.fields[0] if column.declared.fields else name
+    rows = [event.row for event in events if event.row is not None]
+    if field in keys or all(field in row for row in rows):
+        return column
+    return column.model_copy(update={"declared": column.declared.model_copy(update={"optional": True})})
+
+
+def _name(rule: Rule, topic: str, event: Event | None, table: str, taken: Collection[str]) -> str:
+    fixed = rule.declared.names.get(table)
+    source = None if event is None else event.source
+    of_route = None
+    if source is not None:
+        of_route = route_name(
+            rule.declared.name,
+            database=source.db or "",
+            schema=source.schema or "",
+            table=source.table or "",
+            topic=topic,
+        )
+    return unique(fixed or of_route or as_name(topic) or "table", taken)
+
+
+def _keys(events: Sequence[Event]) -> tuple[str, ...]:
+    keys = Counter(tuple(event.key.fields) for event in events if event.key.fields)
+    return keys.most_common(1)[0][0] if keys else ()
+
+
+def _fields(sample: Sample, keys: Sequence[str]) -> list[str]:
+    """All fields, in the order of the database, or of the newest events; then those that older ones had."""
+    by_database = sample.known_by == "topic of schema changes" and sample.definition is not None
+    of_database = list(sample.definition.columns) if by_database and sample.definition else []
+    parts = [part for event in reversed(sample.events) for part in (event.schemas, event.row or {})]
+    return list(dict.fromkeys([*of_database, *(field for part in parts for field in part), *keys]))
+
+
+def _values(field: str, events: Sequence[Event]) -> list[Json]:
+    rows = [event.row[field] for event in events if event.row is not None and field in event.row]
+    of_keys = [event.key.fields[field] for event in events if event.key.fields and field in event.key.fields]
+    return rows or of_keys

@@ -1,0 +1,231 @@
+"""The tables that rules have made, in `ops.tables`: a version a change of a table; the last one counts.
+
+A batch that brings a topic without a table makes it, from a sample of the batch; one whose records have other columns
+changes it (silver.by_rule.changed). So a batch without such news asks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.by_rule import MadeTable
+from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.registered import RegisteredSchema
+from lakehouse.spark.tables import TableSpec, Warehouse, small_table
+from silver.batch.earlier_records import in_ranges
+from silver.batch.merge import silver_table
+from silver.by_rule.changed import Change, by_definition, changed
+from silver.by_rule.definitions import Definition, definitions
+from silver.by_rule.events import Event, events_of
+from silver.by_rule.made import Rule, Sample, made_table
+from silver.decode.message import Record
+from silver.order.runs import TopicPartition
+from silver.suspended import COLUMNS, NOT_MADE, Suspension
+from silver.views import ensure_view_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+_COLUMNS = "name STRING, version INT, source STRING, topic STRING, made STRING, run STRING"
+MADE_TABLES = TableSpec(name="ops.tables", columns=f"{_COLUMNS}, written_at TIMESTAMP")
+# Of the beginning and of the end of what a batch has of a topic-partition.
+SAMPLED = 20
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+Registered = Mapping[int, RegisteredSchema] | None
+
+
+def made_tables(warehouse: Warehouse, contracts: Contracts) -> list[MadeTable]:
+    """The tables that rules have made in this warehouse; one query, and none without a rule."""
+    has_rules = any(source.by_rule for source in contracts.topics.sources.values())
+    if not has_rules or not warehouse.exists(MADE_TABLES.name):
+        return []
+    last = warehouse.read(MADE_TABLES.name).groupBy("name").agg(F.max_by("made", "version").alias("made"))
+    return sorted((MadeTable.model_validate_json(row["made"]) for row in last.collect()), key=lambda one: one.name)
+
+
+def with_made_tables(warehouse: Warehouse, contracts: Contracts) -> Contracts:
+    """The contracts with the tables that rules have made in this warehouse."""
+    made = made_tables(warehouse, contracts)
+    return contracts.with_made(made) if made or contracts.made else contracts
+
+
+@dataclass
+class MadeTables:
+    """Those that a run knows, which grow. `run`: its id. `accepted`: those whose changed columns a person accepts.
+
+    Plain data: it travels with the stream.
+    """
+
+    known: dict[str, MadeTable] = field(default_factory=dict)
+    run: str = ""
+    accepted: frozenset[str] = frozenset()
+    changes: int = 0
+
+    def of_source(self, source: str) -> list[MadeTable]:
+        """Those of one source."""
+        return [one for one in list(self.known.values()) if one.source == source]
+
+    def store(self, warehouse: Warehouse, tables: Iterable[MadeTable]) -> None:
+        """Write these versions down, and know them."""
+        written = list(tables)
+        if not written:
+            return
+        warehouse.ensure(MADE_TABLES)
+        rows = [
+            {
+                "name": one.name,
+                "version": one.version,
+                "source": one.source,
+                "topic": one.topic,
+                "made": one.model_dump_json(),
+                "run": self.run,
+            }
+            for one in written
+        ]
+        table = small_table(warehouse.spark, rows, _COLUMNS)
+        warehouse.append(MADE_TABLES.name, table.withColumn("written_at", F.current_timestamp()))
+        self.known |= {one.name: one for one in written}
+        self.changes += 1
+
+
+@dataclass(frozen=True)
+class Making:
+    """What is needed to make and change the tables of one source."""
+
+    warehouse: Warehouse
+    source: str
+    contracts: Contracts
+    tables: MadeTables
+    registered: Registered
+
+    def make(self, records: DataFrame, ranges: Ranges) -> None:
+        """Make a table of every topic of a rule that has none; see again to those whose definition has changed.
+
+        `records`: bronze rows, which have these `ranges`.
+        """
+        source = self.contracts.topics.sources[self.source]
+        topics = {place[0] for place in ranges}
+        by_topic = {one.topic: one for one in self.tables.of_source(self.source)}
+        rules = {topic: name for topic in sorted(topics) if (name := source.rule_of(topic)) is not None}
+        new = [topic for topic in rules if topic not in by_topic or not by_topic[topic].is_made]
+        changed_rules = {
+            name for name, rule in source.by_rule.items() if rule.schema_changes in topics or self._is_asked(name)
+        }
+        written = []
+        if new:
+            sampled = sample_of(records, {place: at for place, at in ranges.items() if place[0] in new})
+            written += [
+                one
+                for topic in new
+                if (one := self._made(rules[topic], topic, sampled.get(topic, []), by_topic.get(topic))) is not None
+            ]
+        for name in sorted(changed_rules):
+            written += self._revised(name)
+        self.tables.store(self.warehouse, written)
+
+    def _is_asked(self, rule: str) -> bool:
+        """Whether a person accepts changed columns of a table of the rule, which its definition has stopped."""
+        return any(one.rule == rule and one.why and one.name in self.tables.accepted for one in self._known())
+
+    def _known(self) -> list[MadeTable]:
+        return self.tables.of_source(self.source)
+
+    def _made(
+        self, rule_name: str, topic: str, records: Sequence[Record], before: MadeTable | None
+    ) -> MadeTable | None:
+        """The table of a topic; None where that says nothing new."""
+        source = self.contracts.topics.sources[self.source]
+        rule = Rule(self.source, source.kind, rule_name, source.by_rule[rule_name])
+        defined = self.definitions(rule_name)
+        while True:
+            taken = {*self.contracts.declared.feeds, *self.tables.known} - ({before.name} if before else set())
+            made = made_table(rule, topic, records, taken=taken, registered=self.registered, defined=defined)
+            if before is not None:
+                if (made.why, made.table) == (before.why, before.table):
+                    return None
+                return made.model_copy(update={"name": before.name, "version": before.version + 1})
+            # Another source may take the name at the same time.
+            if self.tables.known.setdefault(made.name, made) is made:
+                return made
+
+    def definitions(self, rule: str) -> dict[str, Definition] | None:
+        """The tables as the rule's topic of schema changes defines them, all of bronze; None where it names none."""
+        topic = self.contracts.topics.sources[self.source].by_rule[rule].schema_changes
+        name = f"bronze.{self.source}_events"
+        if topic is None:
+            return None
+        rows = self.warehouse.read(name).where(F.col("topic") == topic).select(*_OF_RECORD).orderBy("timestamp", *_AT)
+        return definitions([record_of(row) for row in rows.collect()], self.registered)
+
+    def _revised(self, rule_name: str) -> list[MadeTable]:
+        """The tables whose definition has changed, as they are now, or with what a person must accept."""
+        rule = self.contracts.topics.sources[self.source].by_rule[rule_name]
+        defined = self.definitions(rule_name) or {}
+        written = []
+        for made in self._known():
+            if made.rule != rule_name or not made.is_made or made.known_by != "topic of schema changes":
+                continue
+            change = by_definition(made, Sample(rule, (), made.known_by, defined.get(made.table)))
+            is_accepted = not change.refused or made.name in self.tables.accepted
+            new = change.accepted if is_accepted else change.table
+            why = "" if is_accepted else "; ".join(change.refused)
+            if (new.columns, why) != (made.columns, made.why):
+                written.append(new.model_copy(update={"why": why, "version": made.version + 1}))
+        return written
+
+    def change(
+        self, made: MadeTable, records: DataFrame, ranges: Ranges, *, marks: Collection[str], gone: Collection[str]
+    ) -> Change:
+        """What becomes of a table by records with these marks; `ranges`: of its topic, and `records` of these."""
+        rule = self.contracts.topics.sources[self.source].by_rule[made.rule]
+        sampled = sample_of(records, ranges).get(made.topic, [])
+        events = [one for one in events_of(sampled, self.registered) if isinstance(one, Event)]
+        definition = (self.definitions(made.rule) or {}).get(made.table)
+        return changed(made, Sample(rule, events, made.known_by, definition), marks=marks, gone=gone)
+
+
+_AT = ("partition", "offset")
+_OF_RECORD = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+def record_of(row: Row) -> Record:
+    """A bronze row as a record."""
+    headers = [(one["key"], None if one["value"] is None else bytes(one["value"])) for one in row["headers"] or ()]
+    key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
+    return Record(str(row["topic"]), key, value, headers)
+
+
+def sample_of(records: DataFrame, ranges: Ranges) -> dict[str, list[Record]]:
+    """Of every topic the first and last records of each partition, in the order of time. `ranges`: of the records."""
+    first = {place: (low, min(low + SAMPLED - 1, high)) for place, (low, high) in ranges.items()}
+    last = {place: (max(low, high - SAMPLED + 1), high) for place, (low, high) in ranges.items()}
+    both = in_ranges(records, first).unionByName(in_ranges(records, last)).select(*_OF_RECORD)
+    rows = {(row["topic"], row["partition"], row["offset"]): row for row in both.collect()}
+    found: dict[str, list[Record]] = {}
+    for _at, row in sorted(rows.items(), key=lambda one: (one[1]["timestamp"], one[0])):
+        found.setdefault(row["topic"], []).append(record_of(row))
+    return found
+
+
+def ensure_made(warehouse: Warehouse, feed: Feed) -> None:
+    """Create the silver table of a feed that a rule has made, or add the columns that it lacks. And its view.
+
+    Raises TableError when it differs otherwise.
+    """
+    spec = silver_table(feed)
+    if warehouse.exists(spec.name):
+        warehouse.add_columns(spec)
+    warehouse.ensure(spec)
+    ensure_view_of(warehouse, feed)
+
+
+def suspension(made: MadeTable, why: str) -> Suspension:
+    """That a table waits for a person, or for what says what it is."""
+    if made.is_made:
+        return Suspension(COLUMNS, "The table's columns are those of its events.", why)
+    return Suspension(NOT_MADE, "The events say what the table is.", why)

@@ -1,0 +1,46 @@
+"""Where a record has other columns than the table that a rule has made: a field more, or one of another type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from lakehouse.contracts.models import Feed
+from silver.decode.message import FieldSchema, Object
+
+# A mark is one of these before the name of the field.
+NEW, RETYPED = "+", "~"
+# So many marks of a record are shown: a table has not more columns.
+MOST_MARKS = 1000
+BY_SCHEMA = "schema of the messages"
+# What transforms add to a flattened row is no column of its table.
+_ADDED = "__"
+
+
+def came_as(schema: FieldSchema) -> str:
+    """A field's type in the words of its schema: `int64`, `org.apache.kafka.connect.data.Decimal(10,2)`."""
+    # A name may be anything: no more of it than names have.
+    name = re.sub(r"[^A-Za-z0-9._$-]", "?", schema.name or schema.type or "unknown")[:200]
+    sizes = [str(size) for size in (schema.precision, schema.scale) if size is not None]
+    items = "" if schema.items is None else f"<{came_as(schema.items)}>"
+    return name + items + (f"({','.join(sizes)})" if sizes else "")
+
+
+def new_fields(fields: Collection[str], declared: Collection[str]) -> list[str]:
+    """Of the fields of a row those that no column is of."""
+    return [f"{NEW}{name}" for name in fields if name not in declared and not name.startswith(_ADDED)][:MOST_MARKS]
+
+
+def drift(feed: Feed, row: Object | None, schemas: Mapping[str, FieldSchema] | None) -> list[str]:
+    """The marks of an event with this row, whose fields have these schemas; none of a feed that no rule has made."""
+    if feed.made is None:
+        return []
+    fields = {feed.fields_of(name)[0]: column for name, column in feed.made.columns.items()}
+    found = new_fields((schemas or {}) if row is None else row, fields)
+    if schemas and feed.made.known_by == BY_SCHEMA:
+        found += [
+            f"{RETYPED}{field}"
+            for field, column in fields.items()
+            if field in schemas and column.came_as and came_as(schemas[field]) not in column.came_as
+        ]
+    return found
