@@ -44,7 +44,7 @@ from lakehouse.steps import wide_console
 
 HERE = Path(__file__).parent
 OURS, PLAIN, FLINK = "this project", "plain Spark", "Flink SQL"
-PUBLICATION = load_contracts().gold.publication
+PUBLICATION = load_contracts().gold.unified_topic
 UNIFIED = PUBLICATION.topic
 LIMIT_SECONDS = 1800
 

@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 
 from demo.broker import embedded_broker
 from gold import publish
-from gold.build import unified_table
 from gold.gate import OTHERS, may_be_published
-from gold.unify import UNIFIED
+from gold.unify import UNIFIED, unified_table
 from lakehouse.batches import BATCHES
 from lakehouse.config import settings
 from lakehouse.consumed import Consumed, current
@@ -40,7 +39,9 @@ def main(sizes: Sequence[int]) -> None:
             warehouse = Warehouse(spark, chosen.warehouse, chosen.checkpoints)
             make_gold(warehouse, contracts, size)
             topic = {"topic": f"unified.of.{size}"}
-            own = contracts.gold.model_copy(update={"publication": contracts.gold.publication.model_copy(update=topic)})
+            own = contracts.gold.model_copy(
+                update={"publication": contracts.gold.unified_topic.model_copy(update=topic)}
+            )
             forget_peak()
             before, started = resident("VmRSS"), time.monotonic()
             sent = publish.run(spark, chosen, contracts.model_copy(update={"gold": own})).sent

@@ -137,7 +137,7 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
             raise outcome.failures[0]
     warehouse = Warehouse(spark, chosen.warehouse, chosen.checkpoints)
     with steps.step("check", "comparing silver with its sources, and the topic with gold"):
-        topic = contracts.gold.publication.topic
+        topic = contracts.gold.unified_topic.topic
         differences = [
             *silver_differences(warehouse, data=data),
             *topic_differences(warehouse, bootstrap_servers=bootstrap_servers, topic=topic),
@@ -183,7 +183,7 @@ def in_avro(record: Recorded) -> Recorded:
 def print_results(console: Console, warehouse: Warehouse, contracts: Contracts, chosen: Settings, run_id: str) -> None:
     """What an analyst would want to see."""
     orders = warehouse.read("gold.unified_orders")
-    topic = contracts.gold.publication.topic
+    topic = contracts.gold.unified_topic.topic
     view = compacted_view(chosen.kafka().bootstrap_servers, topic)
     for table in (
         report.rows_by_layer(warehouse, contracts),

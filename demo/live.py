@@ -112,7 +112,7 @@ def run_demo(console: Console, folder: Path, *, running: ExitStack) -> list[str]
         seconds.append(took)
     warehouse = Warehouse(spark, chosen.warehouse, chosen.checkpoints)
     with steps.step("check", "comparing silver with the databases, and the topic with gold"):
-        topic = contracts.gold.publication.topic
+        topic = contracts.gold.unified_topic.topic
         differing = [
             *_silver_differences(warehouse, stack),
             *topic_differences(warehouse, bootstrap_servers=stack.bootstrap_servers, topic=topic),

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -15,10 +15,13 @@ from cli.options import AsJson, BootstrapServers, ContractsFolder, DryRun, Kafka
 from cli.output import answer
 from lakehouse.config import connection
 from lakehouse.contracts.files import MODELS, SCHEMAS, load_contracts, packaged_text
+from lakehouse.contracts.models import NO_UNIFIED
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.connection import KafkaConnection
-from lakehouse.registered import RegisteredSchema
 from lakehouse.steps import Steps, wide_console
+
+if TYPE_CHECKING:
+    from cli.proposal.database import DatabaseProposal
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,6 +49,8 @@ def validate(contracts: ContractsFolder = None, as_json: AsJson = False) -> None
         table.add_row(f"silver.{feed.name}", kind, feed.envelope, topics, ", ".join(feed.keys), str(len(feed.columns)))
     console = wide_console()
     console.print(table)
+    if not checked.gold.has_unified:
+        console.print(NO_UNIFIED, highlight=False, soft_wrap=True)
     where = f" --contracts {contracts}" if contracts else ""
     console.print(f"[green]✓[/] No mistake. Next: lakehouse run{where} --dry-run", highlight=False, soft_wrap=True)
 
@@ -56,41 +61,60 @@ def init(
     from_topic: Annotated[
         str | None, typer.Option(help="Propose contracts from a sample of this topic's records.", show_default=False)
     ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            help="Propose a rule for all tables of this database (or schema of PostgreSQL), from samples of the "
+            "broker's topics.",
+            show_default=False,
+        ),
+    ] = None,
     bootstrap_servers: BootstrapServers = None,
     kafka_config: KafkaConfig = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Begin contracts of your own: a folder with the packaged ones, or proposed from a topic, commented.
+    """Begin contracts of your own: the packaged ones, or proposed from a topic or for a whole database, commented.
 
-    No value of a record is written into a proposal, only counts and shapes.
+    No value of a record is written into a proposal, only counts, shapes and names of topics, tables and columns.
 
-    Example: lakehouse init ./contracts --from-topic shop.public.orders --bootstrap-servers 127.0.0.1:9092
+    Example: lakehouse init ./contracts --database order_dw --bootstrap-servers 127.0.0.1:9092
     """
+    if from_topic and database:
+        raise SettingsError("--from-topic and --database exclude each other.", remedy="Give the one or the other.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder} is there already, and not empty.", remedy="Give a folder that does not exist.")
     texts = {name: packaged_text(name).replace("../lakehouse/contracts/schemas/", "../schemas/") for name in MODELS}
+    found: DatabaseProposal | None = None
     if from_topic:
         texts = dict(_proposed(from_topic, connection(bootstrap_servers=bootstrap_servers, kafka_config=kafka_config)))
+    elif database:
+        found = _found(database, connection(bootstrap_servers=bootstrap_servers, kafka_config=kafka_config))
+        texts = dict(found.texts)
     texts |= {
         f"schemas/{name}": (files("lakehouse.contracts") / "schemas" / name).read_text("utf-8") for name in SCHEMAS
     }
     if not dry_run:
         _write(folder, texts)
     if as_json:
-        answer("init", {"folder": folder, "files": sorted(texts), "dry_run": dry_run})
+        answer("init", {"folder": folder, "files": sorted(texts), "dry_run": dry_run, **_as_data(database, found)})
         return
     console = wide_console()
+    if found is not None:
+        from cli.proposal.shown import shown
+
+        console.print(shown(str(database), found.rows))
     console.print(f"{'Would write' if dry_run else 'Written'} to {folder}:", highlight=False, soft_wrap=True)
     for name in texts:
         console.print(f"  {name}", highlight=False)
-    check = "check every comment in them" if from_topic else "edit them"
+    check = "check every comment in them" if from_topic or database else "edit them"
     console.print(
         f"Next: {check}, then: lakehouse validate --contracts {folder}", highlight=False, markup=False, soft_wrap=True
     )
 
 
 def _proposed(topic: str, kafka: KafkaConnection) -> Mapping[str, str]:
+    from cli.proposal.broker import registered_schemas
     from cli.proposal.propose import propose
     from cli.proposal.sample import sample
     from lakehouse.kafka.broker import partitions
@@ -98,7 +122,7 @@ def _proposed(topic: str, kafka: KafkaConnection) -> Mapping[str, str]:
 
     with Steps(wide_console(stderr=True)).step("sample", f"reading some records of {topic}") as note:
         records = sample(kafka, topic)
-        registered = _registered(schema_ids(records), kafka)
+        registered = registered_schemas(schema_ids(records), kafka)
         note(f"{len(records)} records of {topic}")
     heartbeats = [
         name for name in partitions(kafka) if name == f"__debezium-heartbeat.{topic.split('.', maxsplit=1)[0]}"
@@ -106,17 +130,19 @@ def _proposed(topic: str, kafka: KafkaConnection) -> Mapping[str, str]:
     return propose(topic, records, ignored_topics=heartbeats, registered=registered)
 
 
-def _registered(ids: set[int], kafka: KafkaConnection) -> dict[int, RegisteredSchema] | None:
-    """Those schemas of the registry that it has; None where none is named, or needed."""
-    from contextlib import closing
+def _found(database: str, kafka: KafkaConnection) -> DatabaseProposal:
+    from cli.proposal.broker import proposed_database
 
-    from lakehouse.kafka.registry import registry
+    with Steps(wide_console(stderr=True)).step("sample", f"looking for topics of {database}") as note:
+        return proposed_database(database, kafka, note)
 
-    if kafka.schema_registry is None or not ids:
-        return None
-    with closing(registry(kafka.schema_registry)) as client:
-        found = {number: client.schema(number) for number in ids}
-    return {number: one for number, one in found.items() if one is not None}
+
+def _as_data(database: str | None, found: DatabaseProposal | None) -> Mapping[str, object]:
+    if found is None:
+        return {}
+    from cli.proposal.shown import as_data
+
+    return {"database": database, "topics": as_data(found.rows)}
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -16,7 +16,7 @@ from gold.unify import UNIFIED
 from lakehouse.batches import batches
 from lakehouse.config import Settings
 from lakehouse.consumed import Consumed
-from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.models import NO_UNIFIED, Contracts
 from lakehouse.errors import GateHeldError, LakehouseError
 from lakehouse.failures import storage_errors
 from lakehouse.kafka.retry import RetryPolicy
@@ -27,6 +27,7 @@ from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps
 from silver import apply
 from silver.audit import Memory
+from silver.by_rule.tables import with_made_tables
 from silver.conservation import COUNTED
 from silver.order.state import OUTCOMES
 
@@ -40,7 +41,8 @@ Results = Mapping[str, Any]
 class Work:
     """What every job of one run gets. `known`: the topics of the broker with their partitions.
 
-    `accepted`: the silver tables whose rejects go to quarantine, however many they are. `full_refresh`: gold is
+    `accepted`: the silver tables whose rejects go to quarantine, however many they are. `accepted_columns`: those by
+    rule that go on with the columns that their events have now. `full_refresh`: gold is
     computed whole. `republish`: every order is sent again. `memories`: what silver remembers of each source.
     `consumed`: what gold and publish remember. Both are valid while nobody else writes.
     """
@@ -52,6 +54,7 @@ class Work:
     known: Mapping[str, tuple[int, ...]]
     run_id: str
     accepted: frozenset[str] = frozenset()
+    accepted_columns: frozenset[str] = frozenset()
     full_refresh: bool = False
     republish: bool = False
     memories: dict[str, Memory] = field(default_factory=dict)
@@ -85,13 +88,21 @@ def run_jobs(
             before_each()
         try:
             with storage_errors(job=name, places=(work.settings.warehouse, work.settings.checkpoints)):
-                results[name] = (PLANS if dry_run else JOBS)[name](work)
+                # Bronze reads topics, whatever tables there are; silver makes tables.
+                now = work if name == "bronze" else replace(work, contracts=_contracts_now(work))
+                results[name] = (PLANS if dry_run else JOBS)[name](now)
         except LakehouseError as error:
             failures.append(error)
         let_java_forget()
-        if name == "bronze" and "gold" in names and any(results.get(name, {}).get("new_records", {}).values()):
+        is_judged = "gold" in names and work.contracts.gold.has_unified
+        if name == "bronze" and is_judged and any(results.get(name, {}).get("new_records", {}).values()):
             load_beforehand()
     return RunOutcome(results, failures)
+
+
+def _contracts_now(work: Work) -> Contracts:
+    """The contracts with the tables that rules have made by now."""
+    return with_made_tables(work.warehouse, work.contracts)
 
 
 def _bronze(work: Work) -> Results:
@@ -121,6 +132,7 @@ def _silver(work: Work) -> Results:
             work.contracts,
             run_id=work.run_id,
             accepted=work.accepted,
+            accepted_columns=work.accepted_columns,
             progress=note.now,
             memories=work.memories,
             retry_policy=RetryPolicy("silver", note.say),
@@ -135,7 +147,9 @@ def _gold(work: Work) -> Results:
     """Silver through gate 2 to gold. A blocked source is only noted; the publish job makes it an error."""
     doing = "gate 2, bringing gold.unified_orders up to silver"
     if work.full_refresh:
-        doing = "gate 2, computing every order again, to replace gold.unified_orders and its marts"
+        doing = "gate 2, computing every order again, to replace gold.unified_orders, its marts and the joins"
+    if not work.contracts.gold.has_unified:
+        doing = "computing the joins again" if work.full_refresh else "bringing the joins up to silver"
     with work.steps.step("gold", doing) as note:
         outcome = build.run(
             work.spark,
@@ -146,13 +160,20 @@ def _gold(work: Work) -> Results:
             consumed=work.consumed,
         )
         written, size = filesize.decimal(outcome.written_bytes), filesize.decimal(outcome.size_in_bytes)
-        note(f"{outcome.changed_rows:,} orders changed, {written} written to a table of {size}")
+        changed = f"{outcome.changed_rows:,} orders changed, {written} written to a table of {size}"
+        note(changed if work.contracts.gold.has_unified else NO_UNIFIED)
         for source, why in outcome.whole.items():
             note(f"{source} was computed whole: {why}")
         for source in outcome.blocked_sources:
             note(f"gate 2 holds {source}")
         for source in outcome.unpublished_sources:
             note(f"gate 2 holds the publication of {source}")
+        for name, rows in outcome.joins.written.items():
+            note(f"gold.{name}: {rows:,} rows written")
+        for name, why in outcome.joins.whole.items():
+            note(f"gold.{name} was computed whole: {why}")
+        for name, why in outcome.joins.skipped.items():
+            note(f"gold.{name} was left as it is: {why}")
     return {
         "changed_orders": outcome.changed_rows,
         "written_bytes": outcome.written_bytes,
@@ -161,6 +182,7 @@ def _gold(work: Work) -> Results:
         "held_sources": outcome.blocked_sources,
         "unpublished_sources": outcome.unpublished_sources,
         "changed_groups": outcome.marts,
+        "joins": asdict(outcome.joins),
     }
 
 
@@ -169,8 +191,8 @@ def _publish(work: Work) -> Results:
 
     Raises GateHeldError at the end when gate 2 blocks a source, from gold or from the unified topic.
     """
-    topic = work.contracts.gold.publication.topic
-    doing = f"sending {'every order again' if work.republish else 'what changed'} to {topic}"
+    topic = _unified_topic(work.contracts)
+    doing = f"sending {'every row again' if work.republish else 'what changed'} to {topic or 'the upsert topics'}"
     with work.steps.step("publish", doing) as note:
         outcome = publish.run(
             work.spark,
@@ -180,11 +202,15 @@ def _publish(work: Work) -> Results:
             republish=work.republish,
             consumed=work.consumed,
         )
-        note(f"{outcome.sent:,} records sent")
+        note(f"{outcome.sent:,} records sent" if topic is not None else NO_UNIFIED)
         for source, why in outcome.whole.items():
             note(f"{source} was compared with the topic: {why}")
         for name, upserted in outcome.upserted.items():
-            note(f"{upserted.sent:,} records sent to {work.contracts.gold.upsert_topics[name].topic}")
+            upsert_topic = work.contracts.gold.upsert_topics[name].topic
+            if upserted.skipped is not None:
+                note(f"nothing was sent to {upsert_topic}: {upserted.skipped}")
+                continue
+            note(f"{upserted.sent:,} records sent to {upsert_topic}")
             if upserted.why is not None:
                 note(f"its table was compared with the topic: {upserted.why}")
     if outcome.blocked:
@@ -199,6 +225,10 @@ def _publish(work: Work) -> Results:
         "compared_whole": outcome.whole,
         "upsert_topics": {name: asdict(upserted) for name, upserted in outcome.upserted.items()},
     }
+
+
+def _unified_topic(contracts: Contracts) -> str | None:
+    return None if contracts.gold.publication is None else contracts.gold.publication.topic
 
 
 # What a gate blocks a source from.
@@ -226,6 +256,9 @@ def _plan_silver(work: Work) -> Results:
 
 def _plan_gold(work: Work) -> Results:
     with work.steps.step("gold", "looking for what is new in silver") as note:
+        if not work.contracts.gold.has_unified:
+            note(NO_UNIFIED)
+            return {"pending_orders": {}}
         feeds = [feed for source in work.contracts.gold.sources.values() for feed in source.feeds]
         absent = [f"silver.{feed}" for feed in feeds if not work.warehouse.exists(f"silver.{feed}")]
         if absent:
@@ -237,10 +270,12 @@ def _plan_gold(work: Work) -> Results:
 
 
 def _plan_publish(work: Work) -> Results:
-    topic = work.contracts.gold.publication.topic
+    topic = _unified_topic(work.contracts)
     with work.steps.step("publish", "looking for what is new in gold") as note:
         pending = None
-        if work.warehouse.exists(UNIFIED):
+        if topic is None:
+            note(NO_UNIFIED)
+        elif work.warehouse.exists(UNIFIED):
             pending = publish.pending(work.warehouse, work.settings, work.contracts, republish=work.republish)
             note(f"{pending:,} records would go to {topic}; nothing was sent")
         else:

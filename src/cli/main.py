@@ -24,6 +24,9 @@ from cli.monitoring import commands as monitoring
 from cli.monitoring.metrics import Metrics
 from cli.opening import at_work, opened
 from cli.options import (
+    NOTHING_ACCEPTED,
+    AcceptColumns,
+    Accepted,
     AcceptRejects,
     AsJson,
     Chosen,
@@ -35,7 +38,7 @@ from cli.options import (
     MetricsPort,
     Trigger,
     WhenItEnds,
-    accepted_feeds,
+    accepted,
     with_job_options,
 )
 from cli.output import answer, say
@@ -100,6 +103,7 @@ def silver(
     chosen: Chosen,
     *,
     accept_rejects: AcceptRejects = None,
+    accept_columns: AcceptColumns = None,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
     metrics_file: MetricsFile = None,
@@ -108,13 +112,13 @@ def silver(
 ) -> None:
     """Judge, fold and merge what is new in bronze into the silver tables. Needs no broker; for Avro a schema registry.
 
-    Exits with 3 when gate 1 has suspended a table; the others went on.
+    Exits with 3 when a table is suspended; the others went on.
 
     Example: lakehouse silver --warehouse ./warehouse
     """
-    accepted = accepted_feeds(chosen, accept_rejects)
+    given = accepted(chosen, accept_rejects, accept_columns)
     metrics = Metrics(metrics_file, metrics_port, metrics_host)
-    _run_jobs(chosen, ("silver",), metrics, dry_run=dry_run, accepted=accepted, trigger=trigger)
+    _run_jobs(chosen, ("silver",), metrics, dry_run=dry_run, given=given, trigger=trigger)
 
 
 @app.command()
@@ -129,7 +133,7 @@ def gold(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
-    """Check the silver tables and bring gold.unified_orders and its marts up to them. Needs no broker.
+    """Check the silver tables and bring gold.unified_orders, its marts and the joins up to them. Needs no broker.
 
     With --full-refresh every order of every source that passes gate 2 is computed again from silver, and replaces what
     gold has, in one commit: for a gold table that was damaged, or whose contract has other columns now.
@@ -175,6 +179,7 @@ def run(
     *,
     max_offsets_per_trigger: MaxOffsets = None,
     accept_rejects: AcceptRejects = None,
+    accept_columns: AcceptColumns = None,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
     metrics_file: MetricsFile = None,
@@ -193,9 +198,9 @@ def run(
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    accepted = accepted_feeds(chosen, accept_rejects)
+    given = accepted(chosen, accept_rejects, accept_columns)
     metrics = Metrics(metrics_file, metrics_port, metrics_host)
-    _run_jobs(chosen, EVERY_JOB, metrics, dry_run=dry_run, accepted=accepted, trigger=trigger)
+    _run_jobs(chosen, EVERY_JOB, metrics, dry_run=dry_run, given=given, trigger=trigger)
 
 
 @app.command()
@@ -222,7 +227,7 @@ def _run_jobs(
     metrics: Metrics,
     *,
     dry_run: bool,
-    accepted: frozenset[str] = frozenset(),
+    given: Accepted = NOTHING_ACCEPTED,
     full_refresh: bool = False,
     republish: bool = False,
     trigger: Trigger = Trigger.available_now,
@@ -258,14 +263,15 @@ def _run_jobs(
             steps,
             known,
             run_id,
-            accepted,
+            given.rejects,
+            given.columns,
             full_refresh=full_refresh,
             republish=republish,
             memories=memories,
             consumed=consumed,
         )
         before_each = lease.check if lease else None
-        if names == EVERY_JOB and trigger is Trigger.available_now and not (dry_run or accepted):
+        if names == EVERY_JOB and trigger is Trigger.available_now and not (dry_run or given):
             outcome = run_unless_settled(work, before_each=before_each)
         else:
             outcome = run_jobs(names, work, dry_run=dry_run, before_each=before_each)

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cli.options import Chosen
@@ -37,6 +38,13 @@ def opened(chosen: Chosen, steps: Steps, *, is_lasting: bool = False) -> Warehou
     materialize_in(warehouse.checkpoints, run_id=chosen.run_id)
     check_format(warehouse)
     return warehouse
+
+
+def with_made_tables(chosen: Chosen, warehouse: Warehouse) -> Chosen:
+    """What was chosen, with the tables that rules have made in the warehouse among its contracts."""
+    from silver.by_rule.tables import with_made_tables as with_made
+
+    return replace(chosen, contracts=with_made(warehouse, chosen.contracts))
 
 
 @contextmanager

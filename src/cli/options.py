@@ -70,6 +70,15 @@ AcceptRejects = Annotated[
     ),
 ]
 
+AcceptColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A silver table by rule that is suspended for its events have other columns: it goes on with those. One"
+        " that is gone stays, NULL in rows that change from now on. May be given again for another table.",
+        show_default=False,
+    ),
+]
+
 MetricsFile = Annotated[
     Path | None,
     typer.Option(
@@ -228,13 +237,33 @@ class Chosen:
         return steps
 
 
-def accepted_feeds(chosen: Chosen, given: list[str] | None) -> frozenset[str]:
-    """The silver tables of `--accept-rejects`. Raises SettingsError when the contract has no such table."""
-    unknown = sorted(set(given or ()) - set(chosen.contracts.feeds))
-    if unknown:
-        known = ", ".join(sorted(chosen.contracts.feeds))
-        raise SettingsError(f"There is no silver table {', '.join(unknown)}.", remedy=f"There are: {known}.")
-    return frozenset(given or ())
+@dataclass(frozen=True)
+class Accepted:
+    """The silver tables that `--accept-rejects` and `--accept-columns` name."""
+
+    rejects: frozenset[str] = frozenset()
+    columns: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        """Whether anything is accepted."""
+        return bool(self.rejects or self.columns)
+
+
+NOTHING_ACCEPTED = Accepted()
+
+
+def accepted(chosen: Chosen, rejects: list[str] | None, columns: list[str] | None) -> Accepted:
+    """What a person accepts. Raises SettingsError for a table that the contracts do not have."""
+    for name in (*(rejects or ()), *(columns or ())):
+        require_table(chosen, name)
+    return Accepted(frozenset(rejects or ()), frozenset(columns or ()))
+
+
+def require_table(chosen: Chosen, name: str) -> None:
+    """Raise SettingsError when the contracts have no silver table of this name, and no rule may make one."""
+    if name not in chosen.contracts.feeds and not chosen.contracts.may_come(name):
+        known = ", ".join(sorted(chosen.contracts.feeds)) or "those that rules make"
+        raise SettingsError(f"There is no silver table {name}.", remedy=f"There are: {known}.")
 
 
 def with_job_options(body: Callable[..., None]) -> Callable[..., None]:

@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 
 from bronze.events import events_table
 from cli.jobs import JOBS, RunOutcome, Work, run_jobs
-from gold.unify import UNIFIED
 from lakehouse.batches import BATCHES, append, batches, release
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts
@@ -28,6 +27,7 @@ from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.offsets import Partition, latest, topic_ids
 from lakehouse.spark.tables import AT_A_TIME, Warehouse
 from silver.audit import checkpoint_of
+from silver.by_rule.tables import with_made_tables
 from silver.quarantine import QUARANTINE
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 def run_unless_settled(work: Work, *, before_each: Callable[[], None] | None) -> RunOutcome:
     """All jobs, unless there is nothing to do; how they have left things, when all of them ended well."""
-    warehouse, contracts = work.warehouse, work.contracts
+    warehouse = work.warehouse
+    contracts = with_made_tables(warehouse, work.contracts)
     places = (warehouse.location, warehouse.checkpoints)
     with work.steps.step("news", "looking for what has come or changed since the last run") as note:
         ends = ends_of_bronze(work.settings, contracts, known=work.known)
@@ -79,7 +80,7 @@ def ends_of_bronze(settings: Settings, contracts: Contracts, *, known: TopicPart
 
 def ends_of_publish(settings: Settings, contracts: Contracts, *, known: TopicPartitions) -> dict[str, int]:
     """Those that publish writes to: nobody else does, so only that they are the same topics matters."""
-    topics = (contracts.gold.publication, *contracts.gold.upsert_topics.values())
+    topics = contracts.gold.published_topics
     written = [name for topic in topics for name in (topic.topic, topic.progress_topic) if name in known]
     return {f"{topic}//{topic_id}": 0 for topic, topic_id in topic_ids(settings.kafka(), written).items()}
 
@@ -118,7 +119,9 @@ def _tables_now(warehouse: Warehouse, contracts: Contracts, *, since_written: in
     names = [
         *(events_table(source).name for source in contracts.topics.sources),
         *(f"silver.{feed}" for feed in contracts.feeds),
-        *(UNIFIED, *(f"gold.{mart}" for mart in contracts.gold.marts), QUARANTINE.name),
+        *(*contracts.gold.unified_tables, QUARANTINE.name),
+        # One that waits for a table that a rule makes is not there.
+        *filter(warehouse.exists, (f"gold.{join}" for join in contracts.gold.joins)),
     ]
     with ThreadPoolExecutor(AT_A_TIME) as threads:
         commits = dict(zip(names, threads.map(warehouse.last_commit, names), strict=True))

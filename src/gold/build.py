@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold import marts
+from gold import joins, marts
 from gold.changes import ChangedKeys, Keys, together
 from gold.gate import (
     OTHERS,
@@ -38,13 +38,14 @@ from gold.gate import (
     passed_versions,
     with_rows,
 )
-from gold.merge import merge_orders, replace_orders, write_orders
+from gold.merge import merge_orders, not_of_others, replace_orders, write_orders
 from gold.unify import (
     UNIFIED,
     deleted_orders,
     highest_feed_that_knows,
     order_columns,
     orders_of_feed,
+    unified_table,
     with_fulfillment,
     with_source,
 )
@@ -52,11 +53,10 @@ from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.consumed import Consumed, ConsumedVersions, Version, current
 from lakehouse.contracts.models import Contracts, GoldSource, GoldTables
-from lakehouse.contracts.published import unified_columns
 from lakehouse.quality.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
 from lakehouse.spark.materialized import materialized, materialized_or_fetched, merge_source
 from lakehouse.spark.sizing import prepared_for, rows_in, rows_to_search
-from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
+from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,7 @@ class GoldOutcome:
 
     It blocks `blocked_sources` from gold, `unpublished_sources` from the topic. `whole`: the sources that were
     computed whole, and why. `written_bytes` of `gold.unified_orders`, which has `size_in_bytes`. `marts`: of each, the
-    groups that were written.
+    groups that were written. `joins`: what became of each.
     """
 
     changed_rows: int
@@ -80,6 +80,7 @@ class GoldOutcome:
     written_bytes: int = 0
     size_in_bytes: int = 0
     marts: Mapping[str, int] = field(default_factory=dict)
+    joins: joins.JoinsOutcome = field(default_factory=joins.JoinsOutcome)
 
 
 def run(
@@ -95,10 +96,13 @@ def run(
 
     `full_refresh`: compute every order of these sources, and replace what gold has with them, in one commit; orders
     that stay as they are keep their `processed_at`. `consumed`: for a process that runs again under the same lease.
-    Raises ContractError when Great Expectations refuses the arguments of a rule.
+    Without unified orders, the joins alone. Raises ContractError when Great Expectations refuses the arguments of a
+    rule.
     """
     started_at = datetime.now(UTC)
     warehouse = settings.address.opened(spark)
+    if not contracts.gold.has_unified:
+        return GoldOutcome(0, (), (), joins=joins.refresh_alone(warehouse, contracts, whole=full_refresh, of=consumed))
     is_replaced = full_refresh and warehouse.exists(UNIFIED)
     warehouse.ensure_all([BATCHES, RESULTS, *([] if is_replaced else [unified_table(contracts.gold)])])
     before = current(warehouse, UNIFIED)
@@ -141,12 +145,22 @@ def run(
             **{who: [now] for who in holds - known.keys()},
             **{who: [*versions.values()] for who in (made_by, passed_tables(contracts.gold_gate))},
         }
+        forgotten = [*others, *(lets_go & known.keys())]
         try:
             groups = marts.refresh(warehouse, contracts, now=now, known=known, taken=taken, whole=full_refresh)
+            joined = joins.refresh(
+                warehouse,
+                contracts,
+                known=known,
+                taken=taken,
+                forgotten=forgotten,
+                blocked=blocked_sources,
+                whole=full_refresh,
+            )
         finally:
             job.write_results()
             # In one commit: should this run die before it, the next one does the same again, and ends the same.
-            consumed.record(warehouse, taken, forgotten=[*others, *(lets_go & known.keys())], started_at=started_at)
+            consumed.record(warehouse, taken, forgotten=forgotten, started_at=started_at)
     return GoldOutcome(
         changed_rows=rows,
         blocked_sources=blocked_sources,
@@ -155,6 +169,7 @@ def run(
         written_bytes=warehouse.written_bytes(UNIFIED, after=before.number, to=now.number) if now != before else 0,
         size_in_bytes=now.size_in_bytes,
         marts=groups,
+        joins=joined,
     )
 
 
@@ -226,7 +241,7 @@ def _merge(job: GoldJob, desired: Mapping[str, Desired], *, blocked: Sequence[st
     whole = [name for name, one in desired.items() if one.why is not None]
     if job.size_in_bytes == 0 and len(whole) == len(desired):
         return write_orders(warehouse, orders)
-    beyond = _not_of_others(tables, whole) if whole else None
+    beyond = not_of_others(tables, whole) if whole else None
     count = None if whole else sum(one.keys.count for one in desired.values() if one.keys is not None)
     with merge_source(orders, key="composite_key", count=count, size_in_bytes=job.size_in_bytes) as source:
         return merge_orders(warehouse.delta(UNIFIED), source, tables=tables, delete_beyond=beyond)
@@ -350,15 +365,9 @@ def sources_with_news(
     return news
 
 
-def unified_table(tables: GoldTables) -> TableSpec:
-    """`gold.unified_orders`, with the columns of the contract and those that gold adds."""
-    declared = ", ".join(f"{name} {type_name}" for name, type_name in unified_columns(tables).items())
-    return TableSpec(name=UNIFIED, columns=declared, properties=UPSERTED)
-
-
 def consumer(tables: GoldTables, *, created_ms: int) -> str:
     """This gold table, made by this contract: what another one has taken says nothing about its rows."""
-    contract = tables.model_dump_json(exclude={"publication", "marts"})
+    contract = tables.model_dump_json(exclude={"publication", "marts", "joins"})
     return f"{UNIFIED} {created_ms} {sha256(contract.encode()).hexdigest()[:16]}"
 
 
@@ -366,12 +375,6 @@ def goes_on(now: Mapping[str, Version], already: Mapping[str, Version]) -> bool:
     """Whether gold has taken an earlier commit of each of these very tables."""
     before = {version.table: already.get(version.table) for version in now.values()}
     return all((known := before[version.table]) is not None and known.goes_on_to(version) for version in now.values())
-
-
-def _not_of_others(tables: GoldTables, whole: Sequence[str]) -> str:
-    """A condition on gold's rows: of a source that is taken whole, or of one that the contract no longer names."""
-    others = [f"'{source.name}'" for name, source in tables.sources.items() if name not in whole]
-    return f"target.source_database NOT IN ({', '.join(others)})" if others else "true"
 
 
 def desired_orders(

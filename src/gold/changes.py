@@ -139,10 +139,10 @@ class ChangedKeys:
         kept = self._stack.enter_context(kept_changes(read, are_narrow=True))
         if kept is None:
             return None
-        return Keys(broadcast(kept.rows, kept.count), kept.count, _ends(kept, self._key))
+        return Keys(broadcast(kept.rows, kept.count), kept.count, ends(kept, self._key))
 
 
-def _ends(kept: Kept, key: str) -> tuple[int, int] | None:
+def ends(kept: Kept, key: str) -> tuple[int, int] | None:
     """The lowest and the highest of keys that are whole numbers, all of them."""
     if kept.table is not None:
         keys = kept.table.column(key).to_pylist()

@@ -80,7 +80,7 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
         found = _compared_orders(warehouse, settings, contracts, orders, sources) if sources else (0, 0, ())
     unpublished.pop(OTHERS, None)
     behind = max((now - version for version in by_version), default=0)
-    return Comparison(contracts.gold.publication.topic, *found, unpublished, behind)
+    return Comparison(contracts.gold.unified_topic.topic, *found, unpublished, behind)
 
 
 def compare_upsert(warehouse: Warehouse, settings: Settings, contracts: Contracts, name: str) -> Comparison:

@@ -43,6 +43,12 @@ def merge_orders(table: DeltaTable, orders: DataFrame, *, tables: GoldTables, de
     return int(merge.execute().collect()[0]["num_affected_rows"])
 
 
+def not_of_others(tables: GoldTables, whole: Sequence[str]) -> str:
+    """A condition on gold's rows: of a source that is taken whole, or of one that the contract no longer names."""
+    others = [f"'{source.name}'" for name, source in tables.sources.items() if name not in whole]
+    return f"target.source_database NOT IN ({', '.join(others)})" if others else "true"
+
+
 def write_orders(warehouse: Warehouse, orders: DataFrame) -> int:
     """Make a gold that has no rows yet hold these orders; how many there are."""
     live = orders.where(~F.col("is_deleted")).drop("is_deleted")

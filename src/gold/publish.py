@@ -65,27 +65,28 @@ def run(
 ) -> PublishOutcome:
     """Publish what is new in gold and may be published, then what is new in the tables of upsert topics.
 
-    Creates each topic, and its progress topic, when absent. A topic that fails does not stop the others; the first
-    error is raised at the end. `republish`: send every row once more, and a delete for every key of a topic that its
-    table does not have. A broker that stops answering is waited for as `retry_policy` says. `consumed`: as
-    `gold.build.run` has left it.
+    Without unified orders the upsert topics alone. Creates each topic, and its progress topic, when absent. A topic
+    that fails does not stop the others; the first error is raised at the end. `republish`: send every row once more,
+    and a delete for every key of a topic that its table does not have. A broker that stops answering is waited for as
+    `retry_policy` says. `consumed`: as `gold.build.run` has left it.
 
-    Raises TableError when there is no gold table yet, KafkaError when a topic is not kept as it must be or the broker
-    does not take every record: the next run goes on. So it is raised, when all others are sent, for records that are
-    too large.
+    Raises TableError when there is no table of the unified orders yet, KafkaError when a topic is not kept as it must
+    be or the broker does not take every record: the next run goes on. So it is raised, when all others are sent, for
+    records that are too large.
     """
     failures: list[LakehouseError] = []
     outcome, upserted = PublishOutcome(0), dict[str, upsert.Upserted]()
-    with _going_on(failures):
-        outcome = _publish_unified(
-            spark,
-            settings,
-            contracts,
-            retry_policy=retry_policy,
-            republish=republish,
-            most=most_in_a_transaction,
-            consumed=consumed or Consumed(),
-        )
+    if contracts.gold.has_unified:
+        with _going_on(failures):
+            outcome = _publish_unified(
+                spark,
+                settings,
+                contracts,
+                retry_policy=retry_policy,
+                republish=republish,
+                most=most_in_a_transaction,
+                consumed=consumed or Consumed(),
+            )
     for name in contracts.gold.upsert_topics:
         with _going_on(failures):
             upserted[name] = upsert.publish(
@@ -124,7 +125,7 @@ def _publish_unified(
     consumed: Consumed,
 ) -> PublishOutcome:
     """Publish what is new in gold and may be published to the unified topic."""
-    connection, publication = settings.kafka(), contracts.gold.publication
+    connection, publication = settings.kafka(), contracts.gold.unified_topic
     contracts = ready(contracts, connection, register=True, retry_policy=retry_policy)
     warehouse = settings.address.opened(spark)
     created_ms, size = warehouse.created_and_size(UNIFIED)

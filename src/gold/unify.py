@@ -11,12 +11,19 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Fulfillment, GoldSource, GoldTables
 from lakehouse.contracts.published import unified_columns
 from lakehouse.spark.sizing import broadcast
+from lakehouse.spark.tables import UPSERTED, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
 UNIFIED = "gold.unified_orders"
+
+
+def unified_table(tables: GoldTables) -> TableSpec:
+    """`gold.unified_orders`, with the columns of the contract and those that gold adds."""
+    declared = ", ".join(f"{name} {type_name}" for name, type_name in unified_columns(tables).items())
+    return TableSpec(name=UNIFIED, columns=declared, properties=UPSERTED)
 
 
 def order_columns(tables: GoldTables) -> Mapping[str, str]:

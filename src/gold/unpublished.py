@@ -52,21 +52,21 @@ def record_shape(contracts: Contracts) -> RecordShape:
     """The records of the unified topic: the composite key, and every column of gold."""
     columns = unified_columns(contracts.gold)
     values = tuple(Field(name, name, sql_type) for name, sql_type in columns.items())
-    publication = contracts.gold.publication
+    publication = contracts.gold.unified_topic
     ids = contracts.schema_ids.get(publication.topic, NO_IDS)
     return RecordShape(publication.format, (Field(KEY, KEY, "STRING", optional=False),), values, ids)
 
 
 def shape_of(contracts: Contracts, *, topic_id: str) -> str:
     """The topic's id, the format and the columns: other records are published whole."""
-    publication = contracts.gold.publication
+    publication = contracts.gold.unified_topic
     columns = sha256(str(list(unified_columns(contracts.gold).items())).encode()).hexdigest()[:16]
     return f"{topic_id} {publication.format} {columns}"
 
 
 def publish_position(connection: KafkaConnection, contracts: Contracts) -> tuple[PublishPosition, str]:
     """The publish position, and the shape of records for the topic as it is now; both empty where there is no topic."""
-    position, topic_id = position_and_id(connection, contracts.gold.publication)
+    position, topic_id = position_and_id(connection, contracts.gold.unified_topic)
     return position, shape_of(contracts, topic_id=topic_id)
 
 
@@ -74,7 +74,7 @@ def ready(
     contracts: Contracts, connection: KafkaConnection, *, register: bool, retry_policy: RetryPolicy | None = None
 ) -> Contracts:
     """The contracts with the ids of the unified topic's schemas: see `gold.avro.with_schema_ids`."""
-    topic, shape = contracts.gold.publication, record_shape(contracts)
+    topic, shape = contracts.gold.unified_topic, record_shape(contracts)
     return with_schema_ids(contracts, connection, topic, shape, register=register, retry_policy=retry_policy)
 
 
@@ -172,7 +172,7 @@ def topic_of_sources(
     # A key that is no source's, and one that is not ours at all.
     is_others = F.coalesce(~prefix.isin(*prefixes.values()), F.lit(True))
     is_own = reduce(or_, [is_others if name == OTHERS else prefix == prefixes[name] for name in sources])
-    return last_values(warehouse, connection, contracts.gold.publication.topic).where(is_own)
+    return last_values(warehouse, connection, contracts.gold.unified_topic.topic).where(is_own)
 
 
 def of_sources(contracts: Contracts, sources: Collection[str]) -> Column:

@@ -31,6 +31,7 @@ from lakehouse.config import Settings
 from lakehouse.consumed import Version, last_version
 from lakehouse.contracts.models import Contracts, UpsertTopic
 from lakehouse.contracts.published import KeyedTable, key_fields, keyed_table, value_fields
+from lakehouse.contracts.upsert_checks import why_not_yet
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.broker import GROUP_PREFIX, ensure_compacted_topic
 from lakehouse.kafka.connection import KafkaConnection
@@ -50,10 +51,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Upserted:
-    """How many records went to an upsert topic; `why` it was compared with its table whole, None where it was not."""
+    """How many records went to an upsert topic; `why` it was compared with its table whole, None where it was not.
+
+    `skipped`: why nothing was sent to it, where a rule has not made its table yet.
+    """
 
     sent: int
     why: str | None = None
+    skipped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,10 +121,13 @@ def publish(
     republish: bool,
     most: int,
 ) -> Upserted:
-    """Bring the upsert topic of this name up to its table; nothing while there is no such table.
+    """Bring the upsert topic of this name up to its table; nothing, not even the topic, while there is no such table.
 
     Raises KafkaError as `gold.publish.run` does.
     """
+    why_not = why_not_yet(contracts, name)
+    if why_not is not None:
+        return Upserted(0, skipped=why_not)
     connection, warehouse = settings.kafka(), settings.address.opened(spark)
     contracts = upsert_ready(contracts, connection, name, register=True, retry_policy=retry_policy)
     upsert = upsert_of(contracts, name)
@@ -165,6 +173,9 @@ def pending(
     """Of each upsert topic, by its name, how many records the next run would send. Changes nothing."""
     connection, counts = settings.kafka(), {}
     for name in contracts.gold.upsert_topics:
+        if why_not_yet(contracts, name) is not None:
+            counts[name] = 0
+            continue
         upsert = upsert_of(upsert_ready(contracts, connection, name, register=False), name)
         position, topic_id = position_and_id(connection, upsert.topic)
         counts[name] = 0

@@ -36,7 +36,7 @@ def rows_by_layer(warehouse: Warehouse, contracts: Contracts) -> Table:
         deleted = F.count_if("_is_deleted")
         rows = warehouse.read(name).agg(F.count(F.lit(1)).alias("rows"), deleted.alias("deleted")).collect()[0]
         table.add_row(name, _number(rows["rows"]), _number(rows["deleted"]), str(warehouse.version(name)))
-    for name in ("quality.quarantine", "gold.unified_orders"):
+    for name in ("quality.quarantine", *contracts.gold.unified_tables[:1]):
         table.add_row(name, _number(warehouse.read(name).count()), "", str(warehouse.version(name)))
     return table
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from connectors.connectors import Connector
 from connectors.findings import Finding
 from connectors.together import shared
-from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.models import NO_UNIFIED, Contracts
 from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.errors import LakehouseError
 from monitoring.readings.databases import Database
@@ -229,8 +229,10 @@ def _undecodable(scene: Scene) -> Iterator[Result]:
 
 
 def _unified_topic(scene: Scene) -> Iterator[Result]:
+    if not scene.contracts.gold.has_unified:
+        yield Result("unified-topic", "gold/tables.yaml", True, NO_UNIFIED)
     for source, is_there in (scene.on_unified or {}).items():
-        topic = scene.contracts.gold.publication.topic
+        topic = scene.contracts.gold.unified_topic.topic
         seen = f"{topic} has orders of it" if is_there else f"{topic} has no order of it"
         yield Result("unified-topic", source, is_there, seen)
 

@@ -64,7 +64,11 @@ class Explanation:
 
 
 def explain(tables: Tables, contracts: Contracts, composite_key: str) -> Explanation:
-    """What is known of the order. Raises SettingsError for a key that no source of gold has, TableError."""
+    """What is known of the order.
+
+    Raises SettingsError where there are no unified orders, and for a key that no source of gold has; TableError.
+    """
+    _ = contracts.gold.unified_topic
     source, number = _parsed(contracts, composite_key)
     composite_key = f"{contracts.gold.sources[source].prefix}-{number}"
     feeds = [contracts.feeds[name] for name in contracts.gold.sources[source].feeds]

@@ -52,7 +52,7 @@ def written(connector: Connector, *, login: tuple[str, str] | None, aggregate: s
 
 def ends_of_unified(connection: KafkaConnection, contracts: Contracts) -> dict[Partition, int]:
     """Where the unified topic ends now. Raises KafkaError."""
-    topic = contracts.gold.publication.topic
+    topic = contracts.gold.unified_topic.topic
     return latest(connection, [Partition(topic, number) for number in partitions(connection).get(topic, ())])
 
 

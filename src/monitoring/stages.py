@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,13 +14,16 @@ from monitoring.readings.running import Running, heartbeats_of
 from monitoring.readings.topics import SourceTopics, connector_seconds
 from monitoring.readings.warehouse import Behind
 
+NO_ORDERS = "no unified orders are made of it"
+
 
 @dataclass(frozen=True)
 class Seen:
     """What was seen, by source. `asked_connect`: whether somebody said where it is. `troubles`: what did not answer.
 
     `silver`, `gold`, `topic`: what each has not taken; without a source where the tables do not say it. `rates`: by
-    source and layer, the records a second of its last pass.
+    source and layer, the records a second of its last pass. `without_orders`: the sources that no unified orders are
+    made of.
     """
 
     now: datetime
@@ -32,6 +35,7 @@ class Seen:
     gold: Mapping[str, Behind] = field(default_factory=dict)
     topic: Mapping[str, Behind] = field(default_factory=dict)
     rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    without_orders: Collection[str] = ()
     troubles: Mapping[str, LakehouseError] = field(default_factory=dict)
 
 
@@ -43,13 +47,22 @@ def stages_of(seen: Seen, source: str) -> list[Stage]:
         topics_stage(seen, source),
         bronze_stage(seen, source),
         table_stage(seen, source, "silver", seen.silver),
-        table_stage(seen, source, "gold", seen.gold),
+        _gold_stage(seen, source),
         _topic_stage(seen, source),
     ]
 
 
+def _gold_stage(seen: Seen, source: str) -> Stage:
+    """How far the unified orders are behind silver."""
+    if source in seen.without_orders:
+        return _unknown(source, "gold", NO_ORDERS)
+    return table_stage(seen, source, "gold", seen.gold)
+
+
 def _topic_stage(seen: Seen, source: str) -> Stage:
     """How far the unified topic is behind gold."""
+    if source in seen.without_orders:
+        return _unknown(source, "topic", NO_ORDERS)
     error = seen.troubles.get("topic")
     if error is not None and "topics" not in seen.troubles:
         return Stage(source, "topic", "critical", what=error.what, remedy=error.remedy)

@@ -88,6 +88,7 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
         gold=of_tables.gold,
         topic=unpublished,
         rates=of_tables.rates,
+        without_orders=contracts.topics.sources.keys() - contracts.gold.sources.keys(),
         troubles=troubles,
     )
     sources = contracts.topics.sources
@@ -116,7 +117,7 @@ def _of_tables(tables: Tables, contracts: Contracts, now: datetime) -> OfTables:
     passes, by_source = warehouse.passes(tables, since=now - LOOKED_BACK)
     lock, began = warehouse.lock(tables, now=now)
     since = passes[-1].ended_at - timedelta(seconds=sum(passes[-1].seconds.values())) if passes else now
-    has_gold = tables.exists(warehouse.UNIFIED)
+    has_gold = contracts.gold.has_unified and tables.exists(warehouse.UNIFIED)
     status = Status(
         now,
         freshness=warehouse.freshness(tables, contracts, since=since) if has_gold and passes else (),

@@ -75,7 +75,8 @@ def run(
     remembered = [memory.schemas for memory in known.values() if memory.schemas is not None]
     of_registry = remembered[0] if remembered else schemas(warehouse, settings.schema_registry())
 
-    made = MadeTables({one.name: one for one in made_tables(warehouse, contracts)}, run_id, frozenset(accepted_columns))
+    known_tables = contracts.made.values() or made_tables(warehouse, contracts)
+    made = MadeTables({one.name: one for one in known_tables}, run_id, frozenset(accepted_columns))
     contracts = contracts.declared
     places = (warehouse.location, warehouse.checkpoints)
 

@@ -99,7 +99,7 @@ def test_the_sink_has_only_options_that_there_are() -> None:
 
 
 def test_the_sink_reads_the_topic_of_the_contract_as_it_was_written(contracts: Contracts) -> None:
-    topic = contracts.gold.publication.topic
+    topic = contracts.gold.unified_topic.topic
     assert CONFIG["topics"] == topic
     assert CONFIG["topic2TableMap"] == f"{topic}:unified_orders"
     assert CONFIG["consumer.override.isolation.level"] == "read_committed"

@@ -80,7 +80,7 @@ def test_every_table_is_in_the_schema_that_it_was_given(warehouse: Warehouse, co
 
 
 def test_the_topic_is_gold(warehouse: Warehouse, chosen: Settings, contracts: Contracts) -> None:
-    servers, topic = chosen.kafka().bootstrap_servers, contracts.gold.publication.topic
+    servers, topic = chosen.kafka().bootstrap_servers, contracts.gold.unified_topic.topic
     assert topic_differences(warehouse, bootstrap_servers=servers, topic=topic) == []
     assert warehouse.read("gold.unified_orders").count() > 0
 

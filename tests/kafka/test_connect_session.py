@@ -131,7 +131,7 @@ def test_the_whole_flow_and_a_second_run_that_changes_nothing(
     assert audit.where(f"read != {' + '.join(OUTCOMES)}").count() == 0
     read_by_topic = {row["topic"]: row["n"] for row in audit.groupBy("topic").agg(F.sum("read").alias("n")).collect()}
     assert read_by_topic == dict(remote.sent)
-    topic = contracts.gold.publication.topic
+    topic = contracts.gold.unified_topic.topic
     assert topic_differences(remote.warehouse, bootstrap_servers=remote.bootstrap_servers, topic=topic) == []
 
     versions, published = remote.versions(), _published(remote, topic)

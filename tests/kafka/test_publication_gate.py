@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 def shop(empty_silver: Callable[[], Warehouse], contracts: Contracts, bootstrap_servers: str) -> Iterator[Shop]:
     """Silver tables written by hand, and a topic of this test."""
     warehouse = empty_silver()
-    publication = contracts.gold.publication.model_copy(update={"topic": f"unified.{uuid4().hex}"})
+    publication = contracts.gold.unified_topic.model_copy(update={"topic": f"unified.{uuid4().hex}"})
     own = contracts.model_copy(update={"gold": contracts.gold.model_copy(update={"publication": publication})})
     chosen = settings(
         warehouse=warehouse.location, checkpoints=warehouse.checkpoints, bootstrap_servers=bootstrap_servers
@@ -53,12 +53,12 @@ def gold_and_publish(shop: Shop) -> list[GateHeldError]:
 
 def sent(shop: Shop) -> list[tuple[str, bool]]:
     """Every record of the topic: its key, and whether it is a delete."""
-    records = read_topic(shop.chosen.kafka().bootstrap_servers, shop.contracts.gold.publication.topic)
+    records = read_topic(shop.chosen.kafka().bootstrap_servers, shop.contracts.gold.unified_topic.topic)
     return sorted((json.loads(key)["composite_key"], value is None) for key, value in records)
 
 
 def differs(shop: Shop) -> list[str]:
-    servers, topic = shop.chosen.kafka().bootstrap_servers, shop.contracts.gold.publication.topic
+    servers, topic = shop.chosen.kafka().bootstrap_servers, shop.contracts.gold.unified_topic.topic
     return topic_differences(shop.warehouse, bootstrap_servers=servers, topic=topic)
 
 

@@ -202,7 +202,7 @@ def text(size: int, *, seed: int) -> str:
 
 def with_limit(contracts: Contracts, limit: int) -> Contracts:
     """The contracts with a topic that takes messages of so many bytes."""
-    own = contracts.gold.publication.model_copy(update={"max_message_bytes": limit})
+    own = contracts.gold.unified_topic.model_copy(update={"max_message_bytes": limit})
     return contracts.model_copy(update={"gold": contracts.gold.model_copy(update={"publication": own})})
 
 
@@ -258,7 +258,7 @@ def test_an_order_that_is_too_large_is_named_and_keeps_back_no_other(shop: Publi
 
 
 def test_another_format_replaces_every_key(shop: PublishedShop) -> None:
-    own = shop.contracts.gold.publication.model_copy(update={"format": "connect-json"})
+    own = shop.contracts.gold.unified_topic.model_copy(update={"format": "connect-json"})
     connect = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"publication": own})})
     flat = {record.key for record in shop.records()}
     outcome = shop.publish(connect)

@@ -73,7 +73,7 @@ class Flow:
         return {table: self.warehouse.version(table) for table in TABLES}
 
     def topic(self) -> list[tuple[bytes, bytes | None]]:
-        return list(read_topic(self.chosen.kafka().bootstrap_servers, self.contracts.gold.publication.topic))
+        return list(read_topic(self.chosen.kafka().bootstrap_servers, self.contracts.gold.unified_topic.topic))
 
 
 def produce(bootstrap_servers: str, folder: Path, *, first: bool) -> Counter[str]:
@@ -171,7 +171,7 @@ def without_commit_times(found: Explanation) -> Explanation:
 
 
 def test_the_topic_is_gold(flow: Flow) -> None:
-    topic = flow.contracts.gold.publication.topic
+    topic = flow.contracts.gold.unified_topic.topic
     assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.kafka().bootstrap_servers, topic=topic) == []
     assert len(compacted_view(flow.chosen.kafka().bootstrap_servers, topic)) > 0
 
@@ -242,7 +242,7 @@ def test_news_reach_the_topic_once(flow: Flow, tmp_path: Path) -> None:
     keys = [key for key, _value in news.elements()]
     assert 0 < len(keys) == len(set(keys))
     assert flow.versions()["gold.unified_orders"] > versions["gold.unified_orders"]
-    topic = flow.contracts.gold.publication.topic
+    topic = flow.contracts.gold.unified_topic.topic
     assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.kafka().bootstrap_servers, topic=topic) == []
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 
+from cli.proposal.broker import proposed_database
 from cli.proposal.propose import propose
-from cli.proposal.sample import sample
+from cli.proposal.sample import NO_ANSWER, NO_OFFSETS, NO_RIGHT, NO_TIME, Unread, sample, samples
 from demo.replay import replay
-from lakehouse.errors import KafkaError, TopicMissingError
+from lakehouse.contracts.files import load_contracts
+from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
 from lakehouse.kafka.broker import client_config
-from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.connection import KafkaConnection, load_connection
+from lakehouse.steps import Step
 from silver.decode.message import Record
+from tests.support.brokers import READER_PASSWORD, SecuredBroker
 
 pytestmark = pytest.mark.kafka
 
@@ -160,3 +164,143 @@ def test_a_broker_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("lakehouse.kafka.broker.TIMEOUT_SECONDS", 0.5)
     with pytest.raises(KafkaError, match="No Kafka broker answers"):
         sample(KafkaConnection(bootstrap_servers="127.0.0.1:1"), "any")
+
+
+@pytest.fixture
+def create(kafka: KafkaConnection) -> Iterator[Callable[[str, int], None]]:
+    """Makes a topic of that name and of so many partitions, and deletes it afterwards."""
+    admin = AdminClient(client_config(kafka))
+    made: list[str] = []
+
+    def make(name: str, partitions: int) -> None:
+        admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1)])[name].result()
+        made.append(name)
+        while name not in admin.list_topics(timeout=10).topics:
+            time.sleep(0.01)
+
+    yield make
+    for deleted in admin.delete_topics(made).values():
+        deleted.result()
+
+
+def test_many_topics_are_sampled_each_at_both_ends(kafka: KafkaConnection, topic_of: NewTopicOf) -> None:
+    topics = {topic_of(partitions): tuple(range(partitions)) for partitions in (1, 2, *[1] * 10)}
+    one, two, *_others, last = topics
+    produce(kafka, one, range(100))
+    produce(kafka, two, range(3), partition=1)
+    produce(kafka, last, range(2))
+    found = [*samples(kafka, topics, most=4, seconds=30)]
+    assert [len(some) for some in found] == [10, 2]
+    merged = {topic: read for some in found for topic, read in some.items()}
+    assert [*merged] == [*topics]
+    assert numbers(merged[one]) == [0, 1, 98, 99]
+    assert numbers(merged[two]) == [0, 1, 2]
+    assert numbers(merged[last]) == [0, 1]
+    assert [len(records(merged, name)) for name in topics if name not in (one, two, last)] == [0] * 9
+
+
+def records(found: Mapping[str, Sequence[Record] | Unread], topic: str) -> Sequence[Record]:
+    read = found[topic]
+    assert not isinstance(read, Unread)
+    return read
+
+
+def test_of_many_topics_what_the_time_was_too_short_for_is_named(
+    kafka: KafkaConnection, topic_of: NewTopicOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topic_of(1)
+    produce(kafka, topic, range(3))
+    assert [*samples(kafka, {topic: (0,)}, most=4, seconds=0)] == [{topic: NO_TIME}]
+    monkeypatch.setattr("cli.proposal.sample.SECONDS", 0)
+    assert [*samples(kafka, {topic: (0,)}, most=4, seconds=30)] == [{topic: NO_ANSWER}]
+
+
+def test_a_topic_that_went_away_leaves_the_others(kafka: KafkaConnection, topic_of: NewTopicOf) -> None:
+    topic = topic_of(1)
+    produce(kafka, topic, range(3))
+    gone = f"gone-{uuid4()}"
+    (found,) = samples(kafka, {gone: (0,), topic: (0,)}, most=4, seconds=30)
+    assert found[gone] == NO_OFFSETS
+    assert numbers(found[topic]) == [0, 1, 2]
+
+
+def test_many_topics_of_a_broker_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakehouse.kafka.offsets.TIMEOUT_SECONDS", 0.5)
+    with pytest.raises(BrokerGoneError):
+        list(samples(KafkaConnection(bootstrap_servers="127.0.0.1:1"), {"any": (0,)}, most=4, seconds=30))
+
+
+class Noted(Step):
+    """What a step says of itself, kept."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _text, *, urgent=False: None)
+
+
+def test_a_database_is_proposed_from_the_topics_of_a_broker(
+    kafka: KafkaConnection, create: Callable[[str, int], None], tmp_path: Path
+) -> None:
+    """The recorded topics of MySQL, under names that have nothing of the database in them, beside other topics."""
+    mark = uuid4().hex
+    names = {
+        "mysql.ecommerce.orders": f"{mark}_orders",
+        "mysql.ecommerce.orders_nopk": f"{mark}_orders_nopk",
+        "mysql.ecommerce.orders_types": f"{mark}_orders_types",
+        "mysql": f"ddl_{mark}",
+        "mysql.transaction": f"transactions_{mark}",
+        "__debezium-heartbeat.mysql": f"beats_{mark}",
+    }
+    for name in names.values():
+        create(name, 1)
+    create(f"clicks_{mark}", 2)
+    produce(kafka, f"clicks_{mark}", range(3))
+    replay(kafka.bootstrap_servers, RECORDINGS / "mysql.jsonl.gz", topics=names)
+    note = Noted()
+    proposal = proposed_database("ecommerce", kafka, note)
+    assert len(note.came_of_it) == 1
+    assert "topics looked at" in note.came_of_it[0]
+    for file, text in proposal.texts.items():
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text(text)
+    ((_name, source),) = load_contracts(tmp_path).topics.sources.items()
+    rule = source.by_rule["ecommerce"]
+    assert f"{mark}_.*" in rule.include
+    assert rule.schema_changes == f"ddl_{mark}"
+    assert f"beats_{mark}" in source.ignored_topics
+    rows = {one.topic: one for one in proposal.rows}
+    types = rows[f"{mark}_orders_types"]
+    assert (types.table, types.keys, types.types_by) == (
+        "ecommerce.orders_types",
+        ("order_id",),
+        "topic of schema changes",
+    )
+    assert rows[f"{mark}_orders"].records == 20
+    assert "no key" in rows[f"{mark}_orders_nopk"].remark
+    assert not rows[f"clicks_{mark}"].taken
+    assert "transaction markers" in rows[f"transactions_{mark}"].remark
+
+
+def test_a_topic_that_may_not_be_read_leaves_the_others(
+    secured: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("READER_PASSWORD", READER_PASSWORD)
+    (tmp_path / "kafka.yaml").write_text(
+        f"bootstrap_servers: {secured.bootstrap_servers}\nsecurity_protocol: SASL_PLAINTEXT\nsasl_mechanism: PLAIN\n"
+        "username: reader\npassword: {env: READER_PASSWORD}\n"
+    )
+    readable, described = (f"sampled-{uuid4()}" for _ in range(2))
+    admin = secured.admin()  # named: its requests end with it
+    for created in admin.create_topics([NewTopic(one, 1, 1) for one in (readable, described)]).values():
+        created.result()
+    secured.grant(ResourceType.TOPIC, readable, AclOperation.DESCRIBE, AclOperation.READ)
+    secured.grant(ResourceType.TOPIC, described, AclOperation.DESCRIBE)
+    producer = Producer(secured.admin_config())
+    for topic in (readable, described):
+        producer.produce(topic, value=b"1")
+    assert producer.flush(30) == 0
+    reader = load_connection(tmp_path / "kafka.yaml")
+    with pytest.raises(KafkaError, match=f"does not let topic {described} be read"):
+        sample(reader, described)
+    (found,) = samples(reader, {described: (0,), readable: (0,)}, most=4, seconds=30)
+    assert found[described] == NO_RIGHT
+    assert numbers(found[readable]) == [1]

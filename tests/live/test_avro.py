@@ -229,7 +229,7 @@ def test_a_schema_that_the_subject_does_not_allow_stops_the_publication(flow: Fl
     schema = {"schema": json.dumps(before)}
     requests.post(f"{url}/subjects/{subject}/versions", json=schema, timeout=10).raise_for_status()
     requests.put(f"{url}/config/{subject}", json={"compatibility": "FULL"}, timeout=10).raise_for_status()
-    publication = flow.contracts.gold.publication.model_copy(update={"topic": "refused.orders"})
+    publication = flow.contracts.gold.unified_topic.model_copy(update={"topic": "refused.orders"})
     gold = flow.contracts.gold.model_copy(update={"publication": publication, "upsert_topics": {}})
     with pytest.raises(RegistryError, match=r"finds the new schema of refused\.orders-value not compatible"):
         publish.run(flow.spark, flow.chosen, flow.contracts.model_copy(update={"gold": gold}))

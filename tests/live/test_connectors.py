@@ -56,7 +56,7 @@ class Flow:
         steps = Steps(wide_console(stderr=True))
         outcome = run_jobs(tuple(JOBS), Work(self.spark, chosen, self.contracts, steps, known, uuid4().hex))
         assert outcome.failures == []
-        view = compacted_view(self.stack.bootstrap_servers, self.contracts.gold.publication.topic)
+        view = compacted_view(self.stack.bootstrap_servers, self.contracts.gold.unified_topic.topic)
         return dict(view)
 
     @property

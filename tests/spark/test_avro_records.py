@@ -103,7 +103,7 @@ def test_the_composite_key_is_read_back(spark: SparkSession, number: str) -> Non
 
 
 def test_without_a_registry_avro_is_refused(contracts: Contracts) -> None:
-    publication = contracts.gold.publication.model_copy(update={"format": "avro"})
+    publication = contracts.gold.unified_topic.model_copy(update={"format": "avro"})
     connection = KafkaConnection(bootstrap_servers="localhost:1")
     with pytest.raises(SettingsError, match=r"no schema registry is named\. Add schema_registry"):
         with_schema_ids(contracts, connection, publication, record_shape(contracts), register=True)

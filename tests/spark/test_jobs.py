@@ -12,6 +12,7 @@ import pytest
 from cli import jobs
 from cli.jobs import Work, run_jobs
 from lakehouse.config import settings
+from lakehouse.contracts.files import load_contracts
 from lakehouse.quality import table_rules
 
 
@@ -19,6 +20,7 @@ class Nothing:
     """Work whose jobs are all replaced."""
 
     settings = settings(warehouse="./w")
+    contracts = load_contracts()
 
 
 @pytest.mark.parametrize(

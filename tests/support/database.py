@@ -116,7 +116,7 @@ def arrive(warehouse: Warehouse, source: str, records: Sequence[Mapping[str, Any
     """The records in bronze, as one commit."""
     warehouse.ensure(events_table(source))
     path = folder / f"{len(list(folder.iterdir()))}.jsonl.gz"
-    write(path, records)
+    write(path, [dict(one) for one in records])
     rows = bronze_rows(warehouse.spark, path, topics={topic: topic for topic in {one["topic"] for one in records}})
     warehouse.append(events_table(source).name, rows)
     return rows

@@ -108,7 +108,7 @@ def main(moment: str, location: str, servers: str, topic: str) -> None:
     """Run the job on the warehouse until that moment."""
     chosen_moment = MOMENTS[moment]
     contracts = load_contracts()
-    publication = contracts.gold.publication.model_copy(update={"topic": topic})
+    publication = contracts.gold.unified_topic.model_copy(update={"topic": topic})
     gold = contracts.gold.model_copy(update={"publication": publication})
     own = ungated(contracts).model_copy(update={"gold": gold})
     # It lives for seconds: the quick compiler only.

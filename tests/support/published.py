@@ -30,11 +30,11 @@ class PublishedShop(Shop):
 
     @property
     def topic(self) -> str:
-        return self.contracts.gold.publication.topic
+        return self.contracts.gold.unified_topic.topic
 
     @property
     def progress_topic(self) -> str:
-        return self.contracts.gold.publication.progress_topic
+        return self.contracts.gold.unified_topic.progress_topic
 
     def publish(self, contracts: Contracts | None = None, **how: Any) -> publish.PublishOutcome:
         return publish.run(self.warehouse.spark, self.chosen, contracts or self.contracts, **how)
@@ -70,7 +70,7 @@ def published_shop(
 ) -> Iterator[PublishedShop]:
     """A shop with a topic of its own, which is deleted at the end."""
     update = {"topic": f"unified.{uuid4().hex}", **publication}
-    own = contracts.gold.publication.model_copy(update=update)
+    own = contracts.gold.unified_topic.model_copy(update=update)
     gold = ungated(contracts).model_copy(update={"gold": contracts.gold.model_copy(update={"publication": own})})
     chosen = settings(
         warehouse=warehouse.location, checkpoints=warehouse.checkpoints, bootstrap_servers=bootstrap_servers

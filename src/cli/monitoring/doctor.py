@@ -19,6 +19,7 @@ from cli.output import answer, ask
 from connectors.connectors import Connector
 from connectors.findings import Finding
 from connectors.together import kept_topics, topic_findings
+from lakehouse.contracts.models import NO_UNIFIED
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.steps import Steps, wide_console
@@ -42,6 +43,8 @@ class Probing:
 
 def run(chosen: Chosen, connect_url: str | None, *, probing: Probing | None) -> None:
     """Show what every check saw. Ends with 1 when something is wrong."""
+    if probing is not None and not chosen.contracts.gold.has_unified:
+        raise SettingsError(NO_UNIFIED, remedy="Leave out --probe: it waits for an order in the unified topic.")
     view = view_of(chosen, connect_url)
     steps = chosen.steps()
     with steps.step("doctor", "looking at databases, connectors, topics and tables") as note:

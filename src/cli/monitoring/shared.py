@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cli.opening import opened
 from cli.options import Chosen
 from connectors.rest import worker_at
+from lakehouse.contracts.by_rule import MadeTable
 from lakehouse.contracts.models import Contracts
 from monitoring.readings.tables import Tables, tables_at
 from monitoring.status import View
@@ -25,14 +26,25 @@ def view_of(chosen: Chosen, connect_url: str | None, *, warehouse: Warehouse | N
     """
     settings = chosen.settings
     kafka = settings.kafka() if settings.bootstrap_servers or settings.kafka_config else None
+    has_topic = chosen.contracts.gold.has_unified
     tables = tables_at(settings.address, lambda: warehouse or opened(chosen, chosen.steps()))
+    contracts = _with_made_tables(chosen.contracts, tables)
     return View(
-        contracts=chosen.contracts,
+        contracts=contracts,
         tables=tables,
         kafka=kafka,
         worker=worker_at(connect_url) if connect_url else None,
-        published=partial(published_versions, chosen.contracts, tables, kafka) if kafka else None,
+        published=partial(published_versions, contracts, tables, kafka) if kafka and has_topic else None,
     )
+
+
+def _with_made_tables(contracts: Contracts, tables: Tables) -> Contracts:
+    """The contracts with the tables that rules have made in the warehouse."""
+    has_rules = any(source.by_rule for source in contracts.topics.sources.values())
+    if not has_rules or not tables.exists("ops.tables"):
+        return contracts
+    rows = tables.rows("SELECT name, max_by(made, version) AS made FROM {ops.tables} GROUP BY name ORDER BY name")
+    return contracts.with_made(MadeTable.model_validate_json(row["made"]) for row in rows)
 
 
 def published_versions(contracts: Contracts, tables: Tables, kafka: KafkaConnection) -> Mapping[str, int]:

@@ -6,29 +6,28 @@ The comments say why something was guessed in counts and shapes; no value of a r
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from cli.proposal.text import comment, line, scalar, schema_line
 from lakehouse.contracts.checks import GOLD, ROW_GATE, TABLE_GATE, TABLES, TOPICS
-from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS
+from lakehouse.contracts.files import MODELS, OPTIONAL
 from lakehouse.contracts.names import TableName, as_name, column_name, unique
 from lakehouse.contracts.published import GOLD_ADDS
 from lakehouse.contracts.topics import SourceKind
 from lakehouse.errors import SettingsError
 from lakehouse.registered import RegisteredSchema
 from silver.by_rule.events import Event, NoEvent, events_of
+from silver.by_rule.events import seen as records_seen
 from silver.by_rule.types import DecimalMode, Guess, from_schemas, from_values, is_integer
 from silver.decode.message import Json, Number, Record
 from silver.decode.table import table_name
 
 KINDS: tuple[str, ...] = get_args(SourceKind)
-_LINE = 120
 # What a topic's own words say of the database, where no record does.
 _WORDS = {"postgres": "postgresql", "postgresql": "postgresql", "pg": "postgresql", "mysql": "mysql"}
 _BY_HAND = "or begin without a sample: lakehouse init DIR."
@@ -122,12 +121,7 @@ def propose(
         GOLD: _gold(proposal),
         TABLE_GATE: _table_gate(proposal),
     }
-    return {file: "\n".join([_schema_line(file), *texts[file], ""]) for file in MODELS if file not in OPTIONAL}
-
-
-def _schema_line(file: str) -> str:
-    (schema,) = [name for name, model in SCHEMAS.items() if model is MODELS[file]]
-    return f"# yaml-language-server: $schema=../schemas/{schema}"
+    return {file: "\n".join([schema_line(file), *texts[file], ""]) for file in MODELS if file not in OPTIONAL}
 
 
 # What the records say
@@ -140,7 +134,7 @@ def _proposal(
     registered: Mapping[int, RegisteredSchema] | None,
 ) -> _Proposal:
     readings = events_of(records, registered)
-    seen = _seen(readings)
+    seen = records_seen(readings)
     events = _events(topic, readings, seen)
     envelope = events[0].envelope
     table = _table(topic, events)
@@ -178,27 +172,6 @@ def _proposal(
         ),
         ignored_topics=tuple(ignored_topics),
     )
-
-
-def _seen(readings: Sequence[Event | NoEvent]) -> str:
-    """`12 records: 10 change events, 2 heartbeats`, the most frequent first."""
-    labels = Counter(_label(reading) for reading in readings)
-    parts = [f"{count} {label[0 if count == 1 else 1]}" for label, count in sorted(labels.items(), key=_frequent_first)]
-    return f"{len(readings)} record{'' if len(readings) == 1 else 's'}: {', '.join(parts)}"
-
-
-def _frequent_first(counted: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
-    label, count = counted
-    return -count, label
-
-
-def _label(reading: Event | NoEvent) -> tuple[str, str]:
-    if isinstance(reading, NoEvent):
-        return reading.value
-    if reading.row is None:
-        return "delete", "deletes"
-    name = "change event" if reading.envelope == "table" else "outbox event"
-    return name, f"{name}s"
 
 
 def _events(topic: str, readings: Sequence[Event | NoEvent], seen: str) -> Sequence[Event]:
@@ -350,19 +323,19 @@ def _names(fields: Iterable[str]) -> dict[str, str]:
 def _topics(proposal: _Proposal) -> list[str]:
     mode = _decimal_mode(proposal)
     return [
-        *_comment(f"Proposed from a sample of {proposal.topic}:"),
-        *_comment(f"{proposal.seen}."),
-        *_comment("Check what the comments say of every guess, then: lakehouse validate --contracts DIR."),
+        *comment(f"Proposed from a sample of {proposal.topic}:"),
+        *comment(f"{proposal.seen}."),
+        *comment("Check what the comments say of every guess, then: lakehouse validate --contracts DIR."),
         "sources:",
-        *_line(2, f"{_scalar(proposal.source.value)}:", proposal.source.why),
-        *_line(4, f"kind: {proposal.kind.value}", proposal.kind.why),
-        *_line(4, "start: earliest", "of the very first run; every later one continues"),
+        *line(2, f"{scalar(proposal.source.value)}:", proposal.source.why),
+        *line(4, f"kind: {proposal.kind.value}", proposal.kind.why),
+        *line(4, "start: earliest", "of the very first run; every later one continues"),
         "    feeds:",
-        *_line(6, f"{proposal.feed}:", f"its silver table is silver.{proposal.feed}"),
-        f"        topics: [{_scalar(proposal.topic)}]",
-        *_line(8, f"envelope: {proposal.envelope}", _why_envelope(proposal)),
-        *(_line(8, f"tables: [{_scalar(proposal.tables.value)}]", proposal.tables.why) if proposal.tables else []),
-        *(_line(8, f"decimal_handling_mode: {mode.value}", mode.why) if mode else []),
+        *line(6, f"{proposal.feed}:", f"its silver table is silver.{proposal.feed}"),
+        f"        topics: [{scalar(proposal.topic)}]",
+        *line(8, f"envelope: {proposal.envelope}", _why_envelope(proposal)),
+        *(line(8, f"tables: [{scalar(proposal.tables.value)}]", proposal.tables.why) if proposal.tables else []),
+        *(line(8, f"decimal_handling_mode: {mode.value}", mode.why) if mode else []),
         *_ignored(proposal),
     ]
 
@@ -389,24 +362,24 @@ def _decimal_mode(proposal: _Proposal) -> _Said | None:
 def _ignored(proposal: _Proposal) -> list[str]:
     why = "heartbeats, transactions, schema changes of this connector; read when they exist"
     if proposal.ignored_topics:
-        return [*_line(4, "ignored_topics:", why), *(f"      - {_scalar(topic)}" for topic in proposal.ignored_topics)]
-    return _line(4, "ignored_topics: []", why)
+        return [*line(4, "ignored_topics:", why), *(f"      - {scalar(topic)}" for topic in proposal.ignored_topics)]
+    return line(4, "ignored_topics: []", why)
 
 
 def _tables(proposal: _Proposal) -> list[str]:
     return [
-        *_comment("The silver table of the feed, its columns in the order in which the events first have them."),
+        *comment("The silver table of the feed, its columns in the order in which the events first have them."),
         "tables:",
         f"  {proposal.feed}:",
-        *_line(4, f"keys: [{_scalar(proposal.key)}]", proposal.key_why),
+        *line(4, f"keys: [{scalar(proposal.key)}]", proposal.key_why),
         *(_order_of_table() if proposal.envelope == "table" else _order_of_outbox(proposal)),
         "    columns:",
-        *[line for column in proposal.columns for line in _column(proposal, column)],
+        *[one for column in proposal.columns for one in _column(proposal, column)],
     ]
 
 
 def _order_of_table() -> list[str]:
-    return _line(4, "sequence_by: source_position", "change events carry their place in the database's log")
+    return line(4, "sequence_by: source_position", "change events carry their place in the database's log")
 
 
 def _order_of_outbox(proposal: _Proposal) -> list[str]:
@@ -415,9 +388,9 @@ def _order_of_outbox(proposal: _Proposal) -> list[str]:
         "every event has every column" if not partial else f"up to {partial} of {proposal.events} events lack a column"
     )
     return [
-        *_line(4, "sequence_by: kafka_offset", "outbox events carry no place in the database's log"),
-        *_line(4, "payload: full", f"{whole}; partial, if what an event leaves out stays as it is"),
-        *_line(4, "apply_as_deletes: []", "add the event types (header eventType) that delete the row"),
+        *line(4, "sequence_by: kafka_offset", "outbox events carry no place in the database's log"),
+        *line(4, "payload: full", f"{whole}; partial, if what an event leaves out stays as it is"),
+        *line(4, "apply_as_deletes: []", "add the event types (header eventType) that delete the row"),
     ]
 
 
@@ -425,7 +398,7 @@ def _column(proposal: _Proposal, column: _Column) -> list[str]:
     guess = column.guess
     parts = [
         *(
-            [_Said(f"fields: [{_scalar(column.field)}]", "its name in the events")]
+            [_Said(f"fields: [{scalar(column.field)}]", "its name in the events")]
             if column.field != column.name
             else []
         ),
@@ -434,39 +407,39 @@ def _column(proposal: _Proposal, column: _Column) -> list[str]:
         *([_Said(f"epoch_unit: {guess.epoch_unit}", "")] if guess.epoch_unit not in (None, "micros") else []),
         *([_Said("optional: true", f"{column.lacking} of {proposal.events} events lack it")] if column.lacking else []),
     ]
-    name = _scalar(column.name)
+    name = scalar(column.name)
     if not parts:
-        return _line(6, f"{name}: {guess.type}", guess.why)
+        return line(6, f"{name}: {guess.type}", guess.why)
     below = [_Said(f"type: {guess.type}", ""), *parts]
-    return [*_line(6, f"{name}:", guess.why), *[line for part in below for line in _line(8, part.value, part.why)]]
+    return [*line(6, f"{name}:", guess.why), *[one for part in below for one in line(8, part.value, part.why)]]
 
 
 def _row_gate(proposal: _Proposal) -> list[str]:
     return [
-        *_comment(
+        *comment(
             "Gate 1: every row on its way into silver; one that fails goes to quality.quarantine. Add your rules."
         ),
         f"feeds: [{proposal.feed}]",
         "expectations:",
         "  - name: key_present",
         "    type: expect_column_values_to_not_be_null",
-        f"    kwargs: {{ column: {_scalar(proposal.key)} }}",
-        *_line(4, "on_failure: quarantine", "or warn: the row goes on, and is counted"),
-        f"    description: {_scalar(f'Every row has its {proposal.key}.')}",
+        f"    kwargs: {{ column: {scalar(proposal.key)} }}",
+        *line(4, "on_failure: quarantine", "or warn: the row goes on, and is counted"),
+        f"    description: {scalar(f'Every row has its {proposal.key}.')}",
     ]
 
 
 def _table_gate(proposal: _Proposal) -> list[str]:
     return [
-        *_comment("Gate 2: the silver table as a whole, before gold takes it. Add your rules."),
+        *comment("Gate 2: the silver table as a whole, before gold takes it. Add your rules."),
         f"feeds: [{proposal.feed}]",
         "expectations:",
         "  - name: key_unique",
         "    type: expect_column_values_to_be_unique",
-        f"    kwargs: {{ column: {_scalar(proposal.key)} }}",
-        *_line(4, "on_failure: fail", "gold does not take the source until it is met; or warn"),
-        f"    description: {_scalar(f'No two live rows have the same {proposal.key}.')}",
-        *_comment("The rows of gold after gold has taken them, before they are published."),
+        f"    kwargs: {{ column: {scalar(proposal.key)} }}",
+        *line(4, "on_failure: fail", "gold does not take the source until it is met; or warn"),
+        f"    description: {scalar(f'No two live rows have the same {proposal.key}.')}",
+        *comment("The rows of gold after gold has taken them, before they are published."),
         "publication:",
         "  - name: orders_conserved",
         "    type: unexpected_rows_expectation",
@@ -483,24 +456,22 @@ def _table_gate(proposal: _Proposal) -> list[str]:
 def _gold(proposal: _Proposal) -> list[str]:
     prefix = proposal.source.value.upper().replace("_", "")
     return [
-        *_comment("The gold table, and the topic that it is published to."),
-        *_line(0, f"key: {_scalar(proposal.key)}", "the key of the silver table"),
-        *_line(
-            0, "columns:", "all of the silver table, in its types: change both together; take out what nobody reads"
-        ),
-        *[f"  {_scalar(column.name)}: {column.guess.type}" for column in proposal.columns],
+        *comment("The gold table, and the topic that it is published to."),
+        *line(0, f"key: {scalar(proposal.key)}", "the key of the silver table"),
+        *line(0, "columns:", "all of the silver table, in its types: change both together; take out what nobody reads"),
+        *[f"  {scalar(column.name)}: {column.guess.type}" for column in proposal.columns],
         "sources:",
-        f"  {_scalar(proposal.source.value)}:",
-        *_line(4, f"name: {proposal.kind.value}", "source_database"),
-        *_line(
-            4, f"prefix: {_scalar(prefix)}", f"composite_key: {prefix}-<{proposal.key}>; it cannot change later: check"
+        f"  {scalar(proposal.source.value)}:",
+        *line(4, f"name: {proposal.kind.value}", "source_database"),
+        *line(
+            4, f"prefix: {scalar(prefix)}", f"composite_key: {prefix}-<{proposal.key}>; it cannot change later: check"
         ),
         f"    feeds: [{proposal.feed}]",
         *_fulfillment(proposal),
         "publication:",
-        *_line(2, f"topic: {_scalar(f'bigquery.unified.{proposal.table}')}", "created, compacted, when it is absent"),
+        *line(2, f"topic: {scalar(f'bigquery.unified.{proposal.table}')}", "created, compacted, when it is absent"),
         "  partitions: 3",
-        *_line(2, "replication_factor: 1", "as many copies as your other topics have: check"),
+        *line(2, "replication_factor: 1", "as many copies as your other topics have: check"),
     ]
 
 
@@ -508,37 +479,12 @@ def _fulfillment(proposal: _Proposal) -> list[str]:
     """fulfillment_status follows from a text column `status`; without one there is none to follow."""
     if not any((column.name, column.guess.type) == ("status", "STRING") for column in proposal.columns):
         why = "fulfillment (column, values, otherwise) is left out, no text column is named status"
-        return _comment(f"{why}: fulfillment_status is NULL.")
+        return comment(f"{why}: fulfillment_status is NULL.")
     return [
-        *_line(0, "fulfillment:", "fulfillment_status"),
-        *_line(2, "column: status", "the column of that name"),
-        *_line(2, "values:", "value of the column: fulfillment_status; check"),
+        *line(0, "fulfillment:", "fulfillment_status"),
+        *line(2, "column: status", "the column of that name"),
+        *line(2, "values:", "value of the column: fulfillment_status; check"),
         "    completed: FULFILLED",
         "    cancelled: CANCELLED",
         "  otherwise: PENDING",
     ]
-
-
-# YAML
-
-
-def _scalar(text: str) -> str:
-    """The text as YAML that is read as this text: in quotes where it would be a number, a boolean or no scalar."""
-    if re.fullmatch(r"[A-Za-z_][\w.-]*( [\w.-]+)*", text, re.ASCII) and yaml.safe_load(text) == text:
-        return text
-    return yaml.safe_dump(text, default_style='"', width=float("inf")).rstrip("\n")
-
-
-def _line(indent: int, text: str, why: str) -> list[str]:
-    """A line with its reason behind it, or above it where the line would be too long."""
-    margin = " " * indent
-    if not why:
-        return [margin + text]
-    behind = f"{margin}{text} # {why}"
-    return (
-        [behind] if len(behind) <= _LINE else [*(margin + line for line in _comment(why, indent=indent)), margin + text]
-    )
-
-
-def _comment(text: str, *, indent: int = 0) -> list[str]:
-    return [f"# {line}" for line in textwrap.wrap(text, width=_LINE - 2 - indent)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cli.opening import at_work, opened
+from cli.opening import at_work, opened, with_made_tables
 from cli.options import Chosen, DryRun, with_job_options
 from cli.output import answer
 from lakehouse.spark.materialized import forget_materialized
@@ -42,6 +42,7 @@ def optimize(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
     """
     steps = chosen.steps()
     warehouse = opened(chosen, steps)
+    chosen = with_made_tables(chosen, warehouse)
     from lakehouse.spark.lease import forget_old_rows
     from lakehouse.spark.optimize import carried_out, maintainable, planned
 
@@ -70,7 +71,6 @@ def optimize(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
 def tables_of(contracts: Contracts) -> list[str]:
     """Every table that the jobs write, by layer."""
     from bronze.events import events_table
-    from gold.unify import UNIFIED
     from lakehouse.batches import BATCHES
     from lakehouse.quality.results import RESULTS
     from silver.audit import OUTBOX_EVENTS
@@ -79,8 +79,8 @@ def tables_of(contracts: Contracts) -> list[str]:
     return [
         *(events_table(source).name for source in contracts.topics.sources),
         *(f"silver.{feed}" for feed in contracts.feeds),
-        UNIFIED,
-        *(f"gold.{mart}" for mart in contracts.gold.marts),
+        *contracts.gold.unified_tables,
+        *(f"gold.{join}" for join in contracts.gold.joins),
         *(spec.name for spec in (QUARANTINE, RESULTS, BATCHES, OUTBOX_EVENTS)),
     ]
 

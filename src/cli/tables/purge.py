@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from cli.opening import at_work, opened
-from cli.options import Chosen, DryRun, with_job_options
+from cli.opening import at_work, opened, with_made_tables
+from cli.options import Chosen, DryRun, require_table, with_job_options
 from cli.output import answer
-from lakehouse.errors import SettingsError
 from lakehouse.steps import wide_console
 
 FeedName = Annotated[
@@ -41,11 +40,12 @@ def purge(
     from cli.tables.accounts import skipped_topics
     from silver.purge import carry_out, plan
 
-    feeds = chosen.contracts.feeds
-    if feed is not None and feed not in feeds:
-        raise SettingsError(f"There is no silver table {feed}.", remedy=f"There are: {', '.join(sorted(feeds))}.")
+    if feed is not None:
+        require_table(chosen, feed)
     steps = chosen.steps()
     warehouse = opened(chosen, steps)
+    chosen = with_made_tables(chosen, warehouse)
+    feeds = chosen.contracts.feeds
     with steps.step("purge", "looking for what can go") as note:
         asked = [declared for name, declared in feeds.items() if feed in {None, name}]
         skipped = set() if without_skipped else skipped_topics(warehouse, {declared.source for declared in asked})

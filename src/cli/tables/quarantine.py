@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cli.opening import at_work, opened
+from cli.opening import at_work, opened, with_made_tables
 from cli.options import Chosen, DryRun, Options, declared_as, parameters, with_job_options
 from cli.output import Yes, answer, ask
 from lakehouse.contracts.models import Feed
@@ -107,6 +107,7 @@ def list_entries(
     Example: lakehouse quarantine list --feed postgres_orders --warehouse ./warehouse
     """
     warehouse = opened(chosen, chosen.steps())
+    chosen = with_made_tables(chosen, warehouse)
     entries = _entries(warehouse, chosen, narrowed)
     from pyspark.sql import functions as F
 
@@ -139,6 +140,7 @@ def show(
     """
     _place(entry)
     warehouse = opened(chosen, chosen.steps())
+    chosen = with_made_tables(chosen, warehouse)
     entries = _entries(warehouse, chosen, Filter((entry,), state="all"))
     rows = _with_times_as_text(entries.orderBy("first_seen")).collect()
     if not rows:
@@ -228,6 +230,7 @@ def _decide(chosen: Chosen, decision: Decision, *, every: bool, yes: bool, dry_r
         )
     steps = chosen.steps()
     warehouse = opened(chosen, steps)
+    chosen = with_made_tables(chosen, warehouse)
     with steps.step("look", "judging them by the rules of today") as note:
         plan = _planned(chosen, warehouse, decision)
         records = sum(counts["records"] for counts in plan.values())

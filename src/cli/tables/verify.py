@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cli.opening import opened
+from cli.opening import opened, with_made_tables
 from cli.options import Chosen, with_job_options
 from cli.output import answer, say
+from lakehouse.contracts.models import NO_UNIFIED
 from lakehouse.errors import ConservationError, LakehouseError, SettingsError
 from lakehouse.failures import storage_errors
 from lakehouse.spark.sizing import prepared_for, rows_in
@@ -19,6 +20,7 @@ from lakehouse.steps import Steps, wide_console
 if TYPE_CHECKING:
     from cli.tables.accounts import Account
     from gold.compare import Comparison
+    from gold.joins import JoinComparison
     from lakehouse.spark.tables import Warehouse
 
 # What is shown, and is no error.
@@ -43,11 +45,14 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
     it was published; keys that differ are named, and are an error too. Every upsert topic is
     compared with its table in the same way.
 
+    Without `--source`, every join is compared with the whole join of the silver tables, as it has taken them.
+
     Example: lakehouse verify --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
     """
     sources = _sources(chosen, source)
     steps = chosen.steps()
     warehouse = opened(chosen, steps)
+    chosen = with_made_tables(chosen, warehouse)
     from cli.tables.accounts import account_of
 
     accounts = []
@@ -59,21 +64,26 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
             with prepared_for(warehouse.spark, _rows(warehouse, f"bronze.{name}_events")):
                 accounts.append(account_of(warehouse, name))
             note(f"{name}: {summary(accounts[-1])}")
+    joins = _compared_joins(chosen, warehouse, steps) if source is None else []
     comparison: Comparison | None = None
     of_upserts: list[Comparison] = []
     if source is None and (chosen.settings.bootstrap_servers or chosen.settings.kafka_config):
-        comparison = _compared(chosen, warehouse, steps)
+        comparison = _compared(chosen, warehouse, steps) if chosen.contracts.gold.has_unified else None
         of_upserts = _compared_upserts(chosen, warehouse, steps)
     failures: list[LakehouseError] = [error for account in accounts if (error := _failure(account))]
     compared = [*([] if comparison is None else [comparison]), *of_upserts]
     failures += [topic_differs(one) for one in compared if one.differing]
+    failures += [_join_differs(one) for one in joins if one.differing]
     if chosen.as_json:
         results = {account.source: _as_json(account) for account in accounts}
         topics = {"topic": comparison and vars(comparison), "upsert_topics": [vars(one) for one in of_upserts]}
-        answer(chosen.command, {"sources": results, **topics}, failures)
+        answer(chosen.command, {"sources": results, **topics, "joins": [vars(one) for one in joins]}, failures)
     else:
         _show(accounts)
-        _show_topic(comparison)
+        if chosen.contracts.gold.has_unified:
+            _show_topic(comparison)
+        else:
+            wide_console().print(NO_UNIFIED, highlight=False, soft_wrap=True)
         for one in of_upserts:
             _show_topic(one)
     for failure in failures:
@@ -87,7 +97,7 @@ def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison 
     from gold.compare import compare
     from gold.unify import UNIFIED
 
-    topic = chosen.contracts.gold.publication.topic
+    topic = chosen.contracts.gold.unified_topic.topic
     with (
         storage_errors(job="verify: gold", places=(warehouse.location, warehouse.checkpoints)),
         steps.step("verify", f"laying {topic} beside gold") as note,
@@ -104,6 +114,7 @@ def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison 
 def _compared_upserts(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> list[Comparison]:
     """The upsert topics whose tables are there, each compared with its table."""
     from gold.compare import compare_upsert
+    from lakehouse.contracts.upsert_checks import why_not_yet
 
     found = []
     for name, topic in chosen.contracts.gold.upsert_topics.items():
@@ -111,13 +122,47 @@ def _compared_upserts(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> lis
             storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
             steps.step("verify", f"comparing {topic.topic} with {topic.table}") as note,
         ):
-            if not warehouse.exists(topic.table):
-                note(f"{topic.table} is not there yet")
+            why_not = why_not_yet(chosen.contracts, name)
+            if why_not is not None or not warehouse.exists(topic.table):
+                note(why_not or f"{topic.table} is not there yet")
                 continue
             with prepared_for(warehouse.spark, _rows(warehouse, topic.table)):
                 found.append(compare_upsert(warehouse, chosen.settings, chosen.contracts, name))
             note(f"{_number(found[-1].orders, 'row')} compared, {found[-1].differing:,} differ")
     return found
+
+
+def _compared_joins(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> list[JoinComparison]:
+    """Every join, compared with the whole join of silver."""
+    from gold.joins import compare
+    from lakehouse.batches import BATCHES
+    from lakehouse.consumed import Consumed
+
+    found: list[JoinComparison] = []
+    names = list(chosen.contracts.gold.joins)
+    if not names or not warehouse.exists(BATCHES.name):
+        return found
+    known = Consumed().now(warehouse)
+    for name in names:
+        with (
+            storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
+            steps.step("verify", f"comparing gold.{name} with the tables that it joins") as note,
+        ):
+            size = sum(_rows(warehouse, f"silver.{table}") for table in chosen.contracts.gold.joins[name].tables)
+            with prepared_for(warehouse.spark, size):
+                found.append(compare(warehouse, chosen.contracts, name, known=known))
+            one = found[-1]
+            compared = f"{_number(one.rows, 'row')} compared, {one.differing:,} differ"
+            note(compared if one.why_not is None else f"not compared: {one.why_not}")
+    return found
+
+
+def _join_differs(comparison: JoinComparison) -> ConservationError:
+    return ConservationError(
+        f"{comparison.table} is not what its silver tables give, in {_number(comparison.differing, 'key')}.",
+        remedy="Run `lakehouse gold` and compare again, should a run have died. Otherwise find out who else writes to "
+        "it; then `lakehouse gold --full-refresh` computes it again.",
+    )
 
 
 def _rows(warehouse: Warehouse, table: str) -> int:

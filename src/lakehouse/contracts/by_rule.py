@@ -69,11 +69,18 @@ class MadeTable(Model):
 
 def may_make(source: Source, name: str) -> bool:
     """Whether a rule of the source may make a table of this name: what is known before there is an event."""
-    return any(name in rule.names.values() or _may_be_of(rule.name, name) for rule in source.by_rule.values())
+    # A name that is taken has a number behind it.
+    names = {name, re.sub(r"_\d+$", "", name)}
+    return any(
+        one in rule.names.values() or _may_be_of(rule.name, one) for rule in source.by_rule.values() for one in names
+    )
 
 
 def _may_be_of(route: str, name: str) -> bool:
     """Whether the fixed parts of the route stand in the name, in their order."""
     placeholders = "|".join(rf"\{{{one}\}}" for one in PLACEHOLDERS)
-    fixed = re.split(placeholders, route.replace("<>", "{table}"))
-    return re.fullmatch("_?.+_?".join(re.escape(as_name(part)) for part in fixed), name) is not None
+    # Of a letter before each: a number is the beginning of a name only where it is the beginning of the route.
+    first, *others = re.split(placeholders, route.replace("<>", "{table}"))
+    fixed = [as_name(first), *(as_name(f"x{part}")[1:].strip("_") for part in others)]
+    # What stands for a placeholder may be nothing that a name can have.
+    return re.fullmatch("_?.*_?".join(map(re.escape, fixed)), name) is not None

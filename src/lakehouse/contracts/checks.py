@@ -6,8 +6,17 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from lakehouse.contracts.column_types import DIGITS_OF_DOUBLE, HOLDERS, STRING, ColumnType, DecimalType
+from lakehouse.contracts.join_checks import join_mistakes
 from lakehouse.contracts.mistakes import Mistake, Path, unknown
-from lakehouse.contracts.models import Contracts, Expectation, Gate, GoldTables, Publication, TableExpectation
+from lakehouse.contracts.models import (
+    NO_UNIFIED,
+    Contracts,
+    Expectation,
+    Gate,
+    GoldTables,
+    Publication,
+    TableExpectation,
+)
 from lakehouse.contracts.published import GOLD_ADDS, UNIFIED_ORDERS, why_not_carried
 from lakehouse.contracts.tables import Column, Metadata, SilverTable
 from lakehouse.contracts.topics import FeedTopics, Source, StartAtOffsets
@@ -62,8 +71,8 @@ def _topics(contracts: Contracts) -> Iterator[Mistake]:
         yield from _start(source_name, source)
     yield from _shared_topics(sources)
     yield from _ignored_topics(sources)
-    published = contracts.gold.publication.topic
-    for topic in (published, contracts.gold.publication.progress_topic):
+    publication = contracts.gold.publication
+    for topic in () if publication is None else (publication.topic, publication.progress_topic):
         if topic in owners or any(feed.has_topic(topic) for feed in _feeds(sources).values()):
             what = f"{topic} is a topic that bronze reads: gold would feed itself"
             yield Mistake(GOLD, ("publication", "topic"), what)
@@ -270,6 +279,8 @@ def _gate(contracts: Contracts, gate: Gate, file: str) -> Iterator[Mistake]:
         if feed not in tables:
             yield Mistake(file, ("feeds",), unknown("feed", feed, tables, where=TABLES))
     yield from _expectations(file, "expectations", gate.expectations)
+    if gate.expectations and not gate.feeds:
+        yield Mistake(file, ("feeds",), "these rules are about no feed: name one, or leave the rules out")
     for number, rule in enumerate(gate.expectations):
         here = ("expectations", number)
         for feed in rule.feeds:
@@ -283,6 +294,12 @@ def _gate(contracts: Contracts, gate: Gate, file: str) -> Iterator[Mistake]:
 
 def _publication_gate(contracts: Contracts) -> Iterator[Mistake]:
     rules = contracts.gold_gate.publication
+    if not contracts.gold.has_unified:
+        for key in ("expectations", "publication"):
+            if getattr(contracts.gold_gate, key):
+                what = f"{NO_UNIFIED} So these rules are never asked: leave them out"
+                yield Mistake(TABLE_GATE, (key,), what)
+        return
     yield from _expectations(TABLE_GATE, "publication", rules)
     for number, rule in enumerate(rules):
         here = ("publication", number)
@@ -329,6 +346,12 @@ def _scope(file: str, here: Path, rule: Expectation, keys: Sequence[str]) -> Ite
 
 
 def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
+    if gold.publication is not None:
+        yield from _unified(contracts, gold, gold.publication)
+    yield from (Mistake(GOLD, path, what) for path, what in join_mistakes(contracts))
+
+
+def _unified(contracts: Contracts, gold: GoldTables, publication: Publication) -> Iterator[Mistake]:
     if gold.key not in gold.columns:
         yield Mistake(GOLD, ("key",), unknown("column", gold.key, gold.columns, where="columns"))
     if gold.fulfillment is not None:
@@ -348,8 +371,8 @@ def _gold(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
     yield from _gold_feeds(contracts, gold)
     yield from _gold_columns(contracts, gold)
     yield from _marts(gold)
-    yield from _sizes(contracts, gold.publication)
-    yield from _connect_json(gold)
+    yield from _sizes(contracts, publication)
+    yield from _connect_json(gold, publication)
 
 
 def _gold_feeds(contracts: Contracts, gold: GoldTables) -> Iterator[Mistake]:
@@ -429,9 +452,9 @@ def _sizes(contracts: Contracts, publication: Publication) -> Iterator[Mistake]:
             yield Mistake(GOLD, ("publication", "max_message_bytes"), what)
 
 
-def _connect_json(gold: GoldTables) -> Iterator[Mistake]:
+def _connect_json(gold: GoldTables, publication: Publication) -> Iterator[Mistake]:
     for column, declared in gold.columns.items():
-        why = why_not_carried(gold.publication.format, declared.ddl)
+        why = why_not_carried(publication.format, declared.ddl)
         if why is not None:
             what = f"connect-json cannot carry {declared.ddl}, {why}: leave the column out, or write format: json"
             yield Mistake(GOLD, ("columns", column), what)

@@ -51,6 +51,8 @@ MODELS: Mapping[str, type[Model]] = {
 }
 # A folder without them has the packaged ones.
 OPTIONAL = frozenset({"monitoring/thresholds.yaml"})
+# A folder without them has none of what they declare.
+EMPTY = frozenset({"silver/tables.yaml", "silver/gate.yaml", "gold/tables.yaml", "gold/gate.yaml"})
 # What editors complete and check the files by; the files name them in their first line.
 SCHEMAS: Mapping[str, type[Model]] = {
     "topics.json": Topics,
@@ -106,9 +108,29 @@ def read_documents(folder: Traversable | None) -> Mapping[str, Document]:
     documents = {}
     for name, model in MODELS.items():
         path = _packaged(name) if folder is None else folder.joinpath(*name.split("/"))
+        if folder is not None and name in EMPTY and not path.is_file():
+            documents[name] = _absent(folder, model, name)
+            continue
         is_own = folder is not None and not (name in OPTIONAL and not path.is_file())
         documents[name] = read_document(path if is_own else _packaged(name), model, name=str(path) if is_own else name)
     return documents
+
+
+def _absent(folder: Traversable, model: type[Model], name: str) -> Document:
+    """A file that is not there: it declares nothing. One beside it of nearly its name is a mistake."""
+    layer, file = name.split("/")
+    at, own = folder.joinpath(layer), file.removesuffix(".yaml")
+    there = [one.name for one in at.iterdir()] if at.is_dir() else []
+    stems = {
+        one.rsplit(".", 1)[0]: one
+        for one in there
+        if one.endswith((".yaml", ".yml")) and f"{layer}/{one}" not in MODELS
+    }
+    path = str(at.joinpath(file))
+    for near in get_close_matches(own, stems, n=1, cutoff=0.7):
+        what = f"this file of the contracts is absent; is {stems[near]} meant to be it?"
+        return Document(path, None, None, (ContractProblem(path, 1, "(file)", what),))
+    return Document(path, None, model(), ())
 
 
 def packaged_text(name: str) -> str:

@@ -21,6 +21,8 @@ class Mistake:
 def unknown(what: str, name: str, valid: Iterable[str], *, where: str) -> str:
     """That there is no such name, which one was probably meant, and which there are."""
     known = sorted(set(valid))
+    if not known:
+        return f"no {what} {name!r} in {where}; there is none"
     close = get_close_matches(name, known, n=1)
     hint = f" did you mean {close[0]!r}?" if close else ""
     return f"no {what} {name!r} in {where};{hint} There {'is' if len(known) == 1 else 'are'}: {', '.join(known)}"

@@ -9,15 +9,17 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from lakehouse.contracts.base import Model
 from lakehouse.contracts.by_rule import MadeTable, may_make
 from lakehouse.contracts.column_types import ColumnType
+from lakehouse.contracts.joins import Join
 from lakehouse.contracts.names import Name, TopicName
 from lakehouse.contracts.tables import SilverTable, SilverTables
 from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.contracts.topics import FeedTopics, Source, SourceKind, Topics
+from lakehouse.errors import SettingsError
 from lakehouse.registered import RegisteredSchema, SchemaIds
 
 PublishedColumn = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$")]
@@ -94,8 +96,8 @@ class TableExpectation(Expectation):
 class Gate(Model):
     """A `gate.yaml`: for each feed it names, the expectations that its rows or its table must meet."""
 
-    feeds: tuple[Name, ...] = Field(min_length=1, strict=False)
-    expectations: tuple[Expectation, ...] = Field(min_length=1, strict=False)
+    feeds: tuple[Name, ...] = Field(default=(), strict=False)
+    expectations: tuple[Expectation, ...] = Field(default=(), strict=False)
 
     def rules(self, feed: str) -> tuple[Expectation, ...]:
         """The expectations that a feed must meet; none for a feed that the gate does not name."""
@@ -109,7 +111,7 @@ class Gate(Model):
 class TableGate(Gate):
     """`gold/gate.yaml`: what the silver tables must meet before gold takes them, and gold before it is published."""
 
-    expectations: tuple[TableExpectation, ...] = Field(min_length=1, strict=False)
+    expectations: tuple[TableExpectation, ...] = Field(default=(), strict=False)
     publication: tuple[TableExpectation, ...] = Field(default=(), strict=False)
     """The expectations that the rows of each source in `gold.unified_orders` must meet before they are published."""
 
@@ -170,8 +172,8 @@ class UpsertTopic(CompactedTopic):
     """A topic with the rows of one table as they are: of every key its row, or a null value once there is none."""
 
     table: Annotated[str, StringConstraints(pattern=r"^(silver|gold)\.[a-z][a-z0-9_]*$")]
-    """`silver.<feed>`, `gold.unified_orders` or `gold.<mart>`. Its key is the record's key: of a feed its `keys`, of
-    the unified orders `composite_key`, of a mart its groups."""
+    """`silver.<feed>`, `gold.unified_orders`, `gold.<mart>` or `gold.<join>`. Its key is the record's key: of a feed
+    its `keys`, of the unified orders `composite_key`, of a mart its groups, of a join the key of its own table."""
     key_prefix: FieldPrefix = ""
     """Before the name of each field of the record's key."""
     value_prefix: FieldPrefix = ""
@@ -197,21 +199,73 @@ class Mart(Model):
     """Column of the mart: the column of gold that it is the sum of; NULL where no order of the group has a value."""
 
 
-class GoldTables(Model):
-    """`gold/tables.yaml`: what the unified orders are made of, and where they are published."""
+NO_UNIFIED = "There are no unified orders: gold/tables.yaml does not declare them."
+# What unified orders are declared by, all of it, and what only they have.
+_OF_UNIFIED, _WITH_UNIFIED = ("key", "columns", "sources", "publication"), ("fulfillment", "marts")
 
-    key: Name
+
+class GoldTables(Model):
+    """`gold/tables.yaml`: what the unified orders are made of, and where they are published; more tables and topics.
+
+    Each may be left out. Unified orders have `key`, `columns`, `sources` and `publication`, and only they have
+    `fulfillment` and `marts`.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "dependentRequired": {
+                name: [other for other in _OF_UNIFIED if other != name] for name in (*_OF_UNIFIED, *_WITH_UNIFIED)
+            }
+        }
+    )
+
+    key: Name = ""
     """The column that numbers the orders of a source; the only key of every feed that gold takes."""
-    columns: dict[Name, ColumnType] = Field(min_length=1)
+    columns: dict[Name, ColumnType] = Field(default_factory=dict, min_length=1)
     """The columns that gold takes from the feeds, in the type they have there; NULL where a feed has no such column."""
-    sources: dict[Name, GoldSource] = Field(min_length=1)
+    sources: dict[Name, GoldSource] = Field(default_factory=dict, min_length=1)
     fulfillment: Fulfillment | None = None
     """Without it, `fulfillment_status` is NULL."""
     marts: dict[Name, Mart] = Field(default_factory=dict)
     """Tables `gold.<name>`, kept up with `gold.unified_orders`."""
-    publication: Publication
+    joins: dict[Name, Join] = Field(default_factory=dict)
+    """More tables `gold.<name>`, kept up with the silver tables that they join."""
+    publication: Publication | None = None
+    """The topic of the unified orders."""
     upsert_topics: dict[Name, UpsertTopic] = Field(default_factory=dict)
     """More compacted topics, each with the rows of one table."""
+
+    @model_validator(mode="after")
+    def _all_of_unified(self) -> GoldTables:
+        given = [name for name in (*_OF_UNIFIED, *_WITH_UNIFIED) if getattr(self, name)]
+        absent = [name for name in _OF_UNIFIED if name not in given]
+        if given and absent:
+            raise ValueError(
+                f"the unified orders are declared in part: add {', '.join(absent)}, or leave out {', '.join(given)}"
+            )
+        return self
+
+    @property
+    def has_unified(self) -> bool:
+        """Whether there are unified orders."""
+        return self.publication is not None
+
+    @property
+    def unified_topic(self) -> Publication:
+        """The topic of the unified orders. Raises SettingsError where there are none."""
+        if self.publication is None:
+            raise SettingsError(NO_UNIFIED, remedy="docs/gold.md says how they are declared.")
+        return self.publication
+
+    @property
+    def unified_tables(self) -> tuple[str, ...]:
+        """The tables of the unified orders by their whole names: theirs, and the marts; none where there are none."""
+        return ("gold.unified_orders", *(f"gold.{mart}" for mart in self.marts)) if self.has_unified else ()
+
+    @property
+    def published_topics(self) -> tuple[CompactedTopic, ...]:
+        """Every topic that gold is published to, that of the unified orders first."""
+        return (*(() if self.publication is None else (self.publication,)), *self.upsert_topics.values())
 
 
 class Contracts(Model):
@@ -276,6 +330,11 @@ class Contracts(Model):
             if name in self.silver.tables
         }
         return declared | {name: self._made_feed(made) for name, made in self.made.items() if made.is_made}
+
+    def not_made(self, source: str) -> Mapping[str, Feed]:
+        """The feeds of a source whose tables rules could not make yet, by name: their records wait."""
+        of_source = {name: made for name, made in self.made.items() if made.source == source}
+        return {name: self._made_feed(made) for name, made in of_source.items() if not made.is_made}
 
     def _made_feed(self, made: MadeTable) -> Feed:
         source = self.topics.sources[made.source]

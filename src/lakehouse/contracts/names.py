@@ -22,7 +22,8 @@ def _compiles(pattern: str) -> str:
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 Pattern = Annotated[str, AfterValidator(_compiles)]
-TableName = Annotated[str, StringConstraints(pattern=r"^[^.\x00-\x1f]+\..+$")]
+_TABLE = r"[^.\x00-\x1f]+\..+"
+TableName = Annotated[str, StringConstraints(pattern=f"^{_TABLE}$")]
 
 
 PLACEHOLDERS = ("database", "schema", "table", "topic")
@@ -47,6 +48,11 @@ def route_name(route: str, *, database: str, schema: str, table: str, topic: str
     values = {"{database}": database, "{schema}": schema, "{table}": table, "{topic}": topic}
     parts = re.split(r"(\{\w+\})", route.replace("<>", "{table}"))
     return as_name("".join(values.get(part, part) for part in parts))
+
+
+def is_table_name(text: str) -> bool:
+    """Whether the text is a `TableName`."""
+    return re.fullmatch(_TABLE, text) is not None
 
 
 def as_name(text: str) -> str:

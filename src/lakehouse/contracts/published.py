@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lakehouse.contracts.column_types import MOST_DIGITS, DecimalType
+from lakehouse.contracts.joins import Join
 from lakehouse.contracts.models import Contracts, GoldTables, Mart, PublicationFormat, UpsertTopic
 
 UNIFIED_ORDERS = "unified_orders"
@@ -59,6 +60,23 @@ def mart_columns(tables: GoldTables, mart: Mart) -> Mapping[str, str]:
     return columns
 
 
+def join_columns(contracts: Contracts, join: Join) -> Mapping[str, str]:
+    """Every column of the join with its Spark type, which is that of silver. All of its tables are there."""
+    return {
+        column: contracts.feeds[table].columns[source].type.ddl
+        for table, columns in join.parts
+        for column, source in columns.items()
+    }
+
+
+def not_there(contracts: Contracts, name: str) -> tuple[str, ...]:
+    """Of the silver tables that a table is, or joins, those that a rule may make and has not made yet."""
+    schema, table = name.split(".")
+    join = contracts.gold.joins.get(table) if schema == "gold" else None
+    needed = join.tables if join is not None else (table,) if schema == "silver" else ()
+    return tuple(f"silver.{one}" for one in needed if one not in contracts.feeds and contracts.may_come(one))
+
+
 def why_not_carried(record_format: PublicationFormat, sql_type: str) -> str | None:
     """Why the format cannot carry a column of this Spark type; None where it can."""
     if record_format != "connect-json" or sql_type in CONNECT_TYPES or sql_type.startswith("DECIMAL"):
@@ -98,13 +116,15 @@ def keyed_table(contracts: Contracts, name: str) -> KeyedTable | None:
     schema, table = name.split(".")
     gold = contracts.gold
     if schema == "silver":
-        declared = contracts.silver.tables.get(table)
+        declared = contracts.feeds.get(table)
         if declared is None or declared.append_only:
             return None
         columns = {column: of.type.ddl for column, of in declared.columns.items()}
         return KeyedTable(name, declared.keys, columns, SILVER_ADDS, declared.sensitive_columns, keeps_deleted=True)
-    if table == UNIFIED_ORDERS:
+    if table == UNIFIED_ORDERS and gold.has_unified:
         return KeyedTable(name, ("composite_key",), unified_columns(gold), {}, contracts.sensitive_in_gold)
+    if table in gold.joins:
+        return _keyed_join(contracts, name, gold.joins[table])
     if table not in gold.marts:
         return None
     mart = gold.marts[table]
@@ -112,6 +132,19 @@ def keyed_table(contracts: Contracts, name: str) -> KeyedTable | None:
     of_mart = mart_columns(gold, mart)
     sensitive = frozenset(column for column in of_mart if made_of.get(column, column) in contracts.sensitive_in_gold)
     return KeyedTable(name, group_columns(mart), of_mart, {}, sensitive, has_null_keys=True)
+
+
+def _keyed_join(contracts: Contracts, name: str, join: Join) -> KeyedTable | None:
+    if any(table not in contracts.feeds for table in join.tables):
+        return None
+    sensitive = frozenset(
+        column
+        for table, columns in join.parts
+        for column, source in columns.items()
+        if source in contracts.feeds[table].sensitive_columns
+    )
+    keys = join.keys(contracts.feeds[join.table].keys)
+    return KeyedTable(name, keys, join_columns(contracts, join), {}, sensitive)
 
 
 @dataclass(frozen=True)

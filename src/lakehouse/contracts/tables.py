@@ -127,4 +127,4 @@ class SilverTable(Model):
 class SilverTables(Model):
     """`silver/tables.yaml`: the silver tables, each of the feed of its name."""
 
-    tables: dict[Name, SilverTable] = Field(min_length=1)
+    tables: dict[Name, SilverTable] = Field(default_factory=dict)

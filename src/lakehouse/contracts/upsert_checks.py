@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from lakehouse.contracts.join_checks import mistakes_of_join
 from lakehouse.contracts.mistakes import Path, unknown
 from lakehouse.contracts.models import Contracts, UpsertTopic
 from lakehouse.contracts.published import (
-    UNIFIED_ORDERS,
     KeyedTable,
     key_fields,
     keyed_table,
+    not_there,
     value_fields,
     why_not_carried,
 )
@@ -26,23 +27,44 @@ def upsert_mistakes(contracts: Contracts) -> Iterator[tuple[Path, str]]:
     """Where in `gold/tables.yaml` a mistake is, and what it is. All else in the contracts has none."""
     yield from _topics(contracts)
     for name, topic in contracts.gold.upsert_topics.items():
-        here = ("upsert_topics", name)
-        table = keyed_table(contracts, topic.table)
-        if table is None:
-            yield (*here, "table"), _no_table(contracts, topic.table)
-            continue
-        unheard = [column for column in topic.columns if column not in table.every_column]
-        for column in unheard:
-            yield (*here, "columns"), unknown("column", column, table.every_column, where=topic.table)
-        if not unheard:
-            yield from ((here + path, what) for path, what in _fields(table, topic))
-        yield from ((here + path, what) for path, what in _size(contracts, topic))
+        if not not_there(contracts, topic.table):
+            yield from ((("upsert_topics", name, *path), what) for path, what in _of_topic(contracts, topic))
+
+
+def why_not_yet(contracts: Contracts, name: str) -> str | None:
+    """Why the upsert topic cannot be published yet: a rule has not made a table, or made it otherwise than it must be.
+
+    None where it can be.
+    """
+    topic = contracts.gold.upsert_topics[name]
+    absent = not_there(contracts, topic.table)
+    if absent:
+        return f"not there yet: {', '.join(absent)}"
+    schema, table = topic.table.split(".")
+    if schema == "gold" and table in contracts.gold.joins:
+        for _path, what in mistakes_of_join(contracts, table):
+            return what
+    return next((what for _path, what in _of_topic(contracts, topic)), None)
+
+
+def _of_topic(contracts: Contracts, topic: UpsertTopic) -> Iterator[tuple[Path, str]]:
+    table = keyed_table(contracts, topic.table)
+    if table is None:
+        yield ("table",), _no_table(contracts, topic.table)
+        return
+    unheard = [column for column in topic.columns if column not in table.every_column]
+    for column in unheard:
+        yield ("columns",), unknown("column", column, table.every_column, where=topic.table)
+    if not unheard:
+        yield from _fields(table, topic)
+    yield from _size(contracts, topic)
 
 
 def _topics(contracts: Contracts) -> Iterator[tuple[Path, str]]:
     """Every topic is written by one publication alone, and read by no source."""
     gold = contracts.gold
-    owners = dict.fromkeys((gold.publication.topic, gold.publication.progress_topic), "publication")
+    own = gold.publication
+    owners = {} if own is None else dict.fromkeys((own.topic, own.progress_topic), "publication")
     for name, topic in gold.upsert_topics.items():
         here = ("upsert_topics", name, "topic")
         written = (topic.topic, topic.progress_topic)
@@ -57,10 +79,11 @@ def _topics(contracts: Contracts) -> Iterator[tuple[Path, str]]:
 
 def _no_table(contracts: Contracts, name: str) -> str:
     schema, table = name.split(".")
-    if schema == "silver" and table in contracts.silver.tables:
+    if schema == "silver" and table in contracts.feeds:
         return f"{name} is append_only, a list of changes without a key: only a table with a key can be published so"
-    known = [f"silver.{feed}" for feed, declared in contracts.silver.tables.items() if not declared.append_only]
-    known += [f"gold.{UNIFIED_ORDERS}", *(f"gold.{mart}" for mart in contracts.gold.marts)]
+    known = [f"silver.{feed}" for feed, declared in contracts.feeds.items() if not declared.append_only]
+    known += [f"gold.{one}" for one in contracts.gold.joins]
+    known += contracts.gold.unified_tables
     return unknown("table", name, known, where="the contracts")
 
 
@@ -100,7 +123,7 @@ def _size(contracts: Contracts, topic: UpsertTopic) -> Iterator[tuple[Path, str]
     schema, name = topic.table.split(".")
     if schema != "silver":
         return
-    least = contracts.silver.tables[name].max_record_bytes + ROW_OVERHEAD
+    least = contracts.feeds[name].max_record_bytes + ROW_OVERHEAD
     if topic.max_message_bytes < least:
         what = (
             f"{topic.max_message_bytes} is too low for {topic.table}, whose max_record_bytes in silver/tables.yaml is "

@@ -219,7 +219,7 @@ class Warehouse:
             )
 
     def add_columns(self, spec: TableSpec) -> None:
-        """Add the columns of the spec that the table lacks, in one commit; what it has of their rows is NULL."""
+        """Add the columns of the spec that the table lacks, and take over its comment. The rows there have NULL."""
         found = _types(self.read(spec.name).schema)
         wanted = list(declared(spec.columns))
         before = [None, *wanted[:-1]]
@@ -230,6 +230,8 @@ class Warehouse:
         ]
         if new:
             self.spark.sql(f"ALTER TABLE {self.sql_name(spec.name)} ADD COLUMNS ({', '.join(new)})")
+            if spec.comment:
+                self.spark.sql(f"COMMENT ON TABLE {self.sql_name(spec.name)} IS {_text(spec.comment)}")
 
     def properties(self, name: str) -> dict[str, str]:
         """The table's properties. DESCRIBE DETAIL has them too, and counts the table's files for it."""

@@ -183,9 +183,14 @@ def reader(connection: KafkaConnection) -> dict[str, Any]:
 
 
 def sources_on(connection: KafkaConnection, contracts: Contracts) -> dict[str, bool]:
-    """By source of gold, whether the unified topic has an order of it; reads until each has one. Raises KafkaError."""
+    """By source of gold, whether the unified topic has an order of it; reads until each has one. Raises KafkaError.
+
+    Without unified orders nothing is read.
+    """
     found = dict.fromkeys(contracts.gold.sources, False)
-    with closing(committed_records(connection, contracts.gold.publication.topic)) as records:
+    if not found:
+        return {}
+    with closing(committed_records(connection, contracts.gold.unified_topic.topic)) as records:
         for record in records:
             if record.value is not None:
                 found |= {name: True for name, one in contracts.gold.sources.items() if _is_of(record.key, one.prefix)}
@@ -206,7 +211,7 @@ class Published(NamedTuple):
 
 def published_of(connection: KafkaConnection, contracts: Contracts, composite_key: str) -> list[Published]:
     """The records of an order that the topic still has. Reads all of it. Raises KafkaError."""
-    topic = contracts.gold.publication.topic
+    topic = contracts.gold.unified_topic.topic
     return [
         Published(
             topic,

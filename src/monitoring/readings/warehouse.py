@@ -295,7 +295,7 @@ def table_files(tables: Tables, contracts: Contracts) -> list[TableFiles]:
     names = [
         *(f"bronze.{source}_events" for source in contracts.topics.sources),
         *(f"silver.{feed}" for feed in contracts.feeds),
-        *(UNIFIED, *(f"gold.{mart}" for mart in contracts.gold.marts), BATCHES, QUARANTINE),
+        *(*contracts.gold.unified_tables, *(f"gold.{join}" for join in contracts.gold.joins), BATCHES, QUARANTINE),
     ]
     found = []
     for name in filter(tables.exists, names):

@@ -37,7 +37,7 @@ from silver.batch.changelog import (
 )
 from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_sent_before
 from silver.batch.events import events
-from silver.batch.merge import append_changes, merge_latest
+from silver.batch.merge import append_changes, first_rows, merge_latest
 from silver.batch.outcome import BatchOutcome, FeedBatch, from_bronze, read_ranges
 from silver.batch.position import PLACES, with_position
 from silver.batch.rederive import is_unusual_where, keys_of, rederive
@@ -239,6 +239,9 @@ def _merge(
     feed, table = batch.feed, batch.warehouse.delta(batch.table)
     if feed.append_only:
         rows = list_of_changes(live, feed)
+        if batch.is_empty:
+            batch.warehouse.append(batch.table, first_rows(rows))
+            return
         append_changes(table, rows if sent is None else broadcast(rows, sent))
         return
     if feed.sequence_by == "kafka_offset":
@@ -248,8 +251,11 @@ def _merge(
     if not (batch.total("changes") or batch.total("tombstones") or new_cutoffs):
         return
     latest, between = latest_per_key(live, feed), batch.key_ranges
+    if batch.is_empty:  # nothing to compare with; a batch that is repeated finds its rows, and is merged
+        batch.warehouse.append(batch.table, first_rows(latest, feed, unknown_below=below))
+        return
     # A cutoff goes over all rows of the table, and between two keys there are few.
-    size = 0 if new_cutoffs or between else batch.table_size
+    size = 0 if new_cutoffs or between else batch.table_size or 0
     with merge_source(latest, key=feed.keys[0], count=sent, size_in_bytes=size) as source:
         merge_latest(table, source, feed, cutoffs=new_cutoffs, unknown_below=below, between=between)
 

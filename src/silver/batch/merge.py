@@ -126,6 +126,13 @@ def merge_latest(
     return int(merge.execute().collect()[0]["num_affected_rows"])
 
 
+def first_rows(latest: DataFrame, feed: Feed | None = None, *, unknown_below: str | None = None) -> DataFrame:
+    """The rows as a table without any gets them: what a MERGE would insert. `unknown_below`: as in `merge_latest`."""
+    if feed is not None and unknown_below is not None:
+        latest = latest.alias("latest").where(_is_known_or_not_below(unknown_below, feed) or "true")
+    return latest.withColumn("_applied_at", F.current_timestamp())
+
+
 def replace_rows(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
     """Replace the rows that the table has of these keys, whatever their positions."""
     same_key = " AND ".join(f"target.{key} = latest.{key}" for key in feed.keys)

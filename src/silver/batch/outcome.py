@@ -70,7 +70,7 @@ class FeedBatch:
     `quarantine_state`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for.
     `request`: which one retries its records, where one does: they were read before, and are not the last of their
     topic-partitions. `value_bytes`: of the values of its records; None where they were not counted. `table_size`:
-    the bytes of the silver table before the batch; 0 where it was not looked at.
+    the bytes of the silver table before the batch; None where it was not looked at.
     """
 
     warehouse: Warehouse
@@ -83,7 +83,12 @@ class FeedBatch:
     checkpoint: str
     request: str | None = None
     value_bytes: int | None = None
-    table_size: int = 0
+    table_size: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the silver table has no row before the batch, as far as that is known."""
+        return self.table_size == 0
 
     @property
     def table(self) -> str:

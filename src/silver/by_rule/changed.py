@@ -16,12 +16,14 @@ from lakehouse.contracts.names import column_name, unique
 from silver.by_rule.made import Sample
 from silver.decode.drift import NEW, RETYPED
 
+# In bytes.
 _SIZES_OF_WHOLE = {
     **{"int8": 1, "int16": 2, "int32": 4, "int64": 8},
     **{"TINYINT": 1, "SMALLINT": 2, "MEDIUMINT": 3, "INT": 4, "INTEGER": 4, "BIGINT": 8},
     **{"int": 4, "long": 8},
 }
 _SIZES_OF_FLOAT = {"float": 4, "double": 8, "FLOAT": 4, "DOUBLE": 8}
+_UNSIGNED = " UNSIGNED"
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,11 @@ def by_definition(made: MadeTable, sample: Sample) -> Change:
 def _why_not(before: MadeColumn, now: MadeColumn) -> str | None:
     """Why a column that came as the one cannot go on by itself as the other; None where it can."""
     was, has = before.came_as[-1] if before.came_as else "unknown", now.came_as[-1] if now.came_as else "unknown"
-    if _family(was) != _family(has):
+    # Of a column that only its values have made nothing is known but the type that it has in its table.
+    is_known = bool(before.came_as)
+    if is_known and _family(was) != _family(has):
         return f"was {was}, and is {has}"
-    if any(one < other for one, other in zip(_sizes(has), _sizes(was), strict=False)):
+    if is_known and any(one < other for one, other in zip(_sizes(has), _sizes(was), strict=False)):
         return f"was {was}, and is narrower now: {has}"
     kept = ("type", "source_type", "epoch_unit")
     if any(getattr(before.declared, name) != getattr(now.declared, name) for name in kept):
@@ -102,17 +106,19 @@ def _why_not(before: MadeColumn, now: MadeColumn) -> str | None:
 
 def _family(came: str) -> str:
     name = re.sub(r"\(.*\)", "", came)
-    if name in _SIZES_OF_WHOLE:
+    if name.removesuffix(_UNSIGNED) in _SIZES_OF_WHOLE:
         return "a whole number"
     return "a float" if name in _SIZES_OF_FLOAT else name
 
 
 def _sizes(came: str) -> tuple[int, ...]:
-    """How much it holds; of a decimal the digits before and after its point."""
-    name, _open, rest = came.partition("(")
-    known = {**_SIZES_OF_WHOLE, **_SIZES_OF_FLOAT}
-    if name in known:
-        return (known[name],)
+    """How much it holds: of a whole number its bits and its sign, of a decimal the digits before and after its point."""
+    name, _open, rest = came.removesuffix(_UNSIGNED).partition("(")
+    if name in _SIZES_OF_WHOLE:
+        sign = 0 if came.endswith(_UNSIGNED) else 1
+        return (8 * _SIZES_OF_WHOLE[name] - sign, sign)
+    if name in _SIZES_OF_FLOAT:
+        return (_SIZES_OF_FLOAT[name],)
     sizes = tuple(int(size) for size in re.findall(r"\d+", rest))
     return (sizes[0] - sizes[1], sizes[1]) if len(sizes) == 2 else sizes
 

@@ -19,6 +19,7 @@ from silver.decode.message import MalformedError, Record, text_of, whole_number
 from silver.decode.wrapper import Unwrapping
 
 WHY = "{} in the database"
+_QUOTED = r'"(?:[^"]|"")*"'
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,10 @@ def definitions(
     unwrapped, found = Unwrapping(registered), dict[str, Definition]()
     for record in records:
         for change in _changes(record, unwrapped):
-            name, table = _name(text_of(change.get("id")) or ""), change.get("table")
+            *before, name = _names(text_of(change.get("id")) or "")
+            for earlier in (*before, *_names(text_of(change.get("previousId")) or "")):
+                found.pop(earlier, None)
+            table = change.get("table")
             if isinstance(table, dict):
                 found[name] = _definition(table)
             else:
@@ -69,10 +73,11 @@ def _changes(record: Record, unwrapped: Unwrapping) -> list[Mapping[str, Any]]:
     return [one for one in changes if isinstance(one, dict)] if isinstance(changes, list) else []
 
 
-def _name(identity: str) -> str:
-    """`"order_dw"."user"` as order_dw.user."""
-    quoted = re.findall(r'"((?:[^"]|"")*)"', identity)
-    return ".".join(part.replace('""', '"') for part in quoted) if quoted else identity
+def _names(identity: str) -> list[str]:
+    """`"order_dw"."user"` as order_dw.user; of a table that was renamed its names in turn."""
+    names = re.findall(rf"{_QUOTED}(?:\.{_QUOTED})*", identity)
+    parts = [[part[1:-1].replace('""', '"') for part in re.findall(_QUOTED, name)] for name in names]
+    return [".".join(one) for one in parts] or [identity]
 
 
 def _definition(table: Mapping[str, Any]) -> Definition:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lakehouse.contracts.by_rule import KnownBy, MadeColumn, MadeTable
 from lakehouse.contracts.column_types import parse_source_type, parse_type
-from lakehouse.contracts.names import as_name, column_name, route_name, unique
+from lakehouse.contracts.names import as_name, column_name, is_table_name, route_name, unique
 from lakehouse.contracts.tables import Column
 from lakehouse.contracts.topics import SourceKind, TableRule
 from lakehouse.registered import RegisteredSchema
@@ -53,7 +53,7 @@ def made_table(
     events = [one for one in readings if isinstance(one, Event) and one.envelope == "table" and one.source is not None]
     tables = {table_of(event, rule.kind) for event in events}
     known_by = known_by_of(events, defined)
-    table = min(tables) if len(tables) == 1 else ""
+    table = min(tables) if len(tables) == 1 and is_table_name(min(tables)) else ""
     name = _name(rule, topic, events[0] if events else None, table, taken)
 
     def not_made(why: str) -> MadeTable:
@@ -66,7 +66,7 @@ def made_table(
     if not any(event.row is not None or event.schemas for event in events):
         return not_made(f"nothing in topic {topic} states a row yet: {seen(readings)}")
     if known_by == "topic of schema changes" and table not in (defined or {}):
-        return not_made(f"topic {rule.declared.schema_changes} does not say yet what {table} is")
+        return not_made(f"topic {rule.declared.schema_changes} does not say yet what {table or f'the table of topic {topic}'} is")
     keys = _keys(events)
     sample = Sample(rule.declared, events, known_by, (defined or {}).get(table))
     columns: dict[str, MadeColumn] = {}

@@ -7,7 +7,7 @@ changes it (silver.by_rule.changed). So a batch without such news asks nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -217,11 +217,22 @@ def ensure_made(warehouse: Warehouse, feed: Feed) -> None:
 
     Raises TableError when it differs otherwise.
     """
-    spec = silver_table(feed)
+    spec = replace(silver_table(feed), comment=_comment(feed))
     if warehouse.exists(spec.name):
         warehouse.add_columns(spec)
     warehouse.ensure(spec)
     ensure_view_of(warehouse, feed)
+
+
+def _comment(feed: Feed) -> str:
+    """What the table says of itself: where its columns come from, and which of them are guessed."""
+    if feed.made is None:
+        return ""
+    of_rule = f"Made by the rule {feed.made.rule} of bronze/topics.yaml from topic {feed.made.topic}."
+    guessed = [name for name, column in feed.made.columns.items() if not column.came_as]
+    if not guessed:
+        return f"{of_rule} Its types are those of the {feed.made.known_by}."
+    return f"{of_rule} Types inferred from values, to be checked: {', '.join(guessed)}."
 
 
 def suspension(made: MadeTable, why: str) -> Suspension:

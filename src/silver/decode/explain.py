@@ -275,7 +275,7 @@ class Explaining:
             left_out=left_out,
             untold=left_out if absent_is_null(feed) else [*left_out, *absent],
             problems=problems,
-            drift=drift(feed, None if statement.is_delete else statement.row, statement.schemas) if is_change else (),
+            drift=drift(feed, None if statement.is_delete else statement.row, statement.schemas) if is_change else [],
         )
 
     def _metadata(self, statement: Statement, name: Metadata) -> str | None:

@@ -38,7 +38,7 @@ def writer_of(source: str, checkpoint: str, *parts: str) -> str:
 
 @dataclass(frozen=True)
 class PendingRange:
-    """A range of offsets pending for a suspended table, since this batch. `rule`, `why`: of the one that suspended it."""
+    """Offsets that are pending for a suspended table, since this batch. `rule`, `why`: of the one that suspended it."""
 
     feed: str
     place: TopicPartition

@@ -13,6 +13,7 @@ from connectors.cluster import Task
 from connectors.findings import Finding
 from connectors.together import KeptTopic, topic_findings
 from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import NO_UNIFIED, GoldTables
 from lakehouse.errors import ConnectError, KafkaError
 from lakehouse.kafka.offsets import Partition
 from monitoring.doctor import CHECKS, Result, Scene, results_of
@@ -99,6 +100,12 @@ def test_a_healthy_scene_is_well_and_every_check_has_looked() -> None:
 
 def test_a_scene_of_nothing_has_no_results() -> None:
     assert results_of(Scene(load_contracts(), NOW_MS)) == []
+
+
+def test_without_unified_orders_one_sentence_says_so() -> None:
+    contracts = load_contracts().model_copy(update={"gold": GoldTables()})
+    (result,) = results_of(Scene(contracts, NOW_MS, on_unified={}))
+    assert result == Result("unified-topic", "gold/tables.yaml", True, NO_UNIFIED)
 
 
 def test_checks_that_have_nothing_to_look_at_say_nothing() -> None:

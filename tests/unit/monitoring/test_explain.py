@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.contracts.files import MODELS, load_contracts
-from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.models import Contracts, GoldTables
 from lakehouse.errors import SettingsError, TableError
 from lakehouse.quality.masking import MASK
 from monitoring.explain import Explained, Explanation, as_json, explain
@@ -361,6 +361,11 @@ def test_a_key_that_no_source_has_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(SettingsError, match="is no composite key") as refused:
         explain(tables_in(tmp_path), CONTRACTS, key)
     assert "PG-<order_id>, MY-<order_id>" in refused.value.remedy
+
+
+def test_without_unified_orders_there_is_nothing_to_explain(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="There are no unified orders"):
+        explain(tables_in(tmp_path), CONTRACTS.model_copy(update={"gold": GoldTables()}), "PG-7")
 
 
 def test_a_key_with_a_sign_that_is_no_digit_is_refused(tmp_path: Path) -> None:

@@ -333,6 +333,16 @@ def test_a_source_has_all_stages_in_the_order_of_the_flow() -> None:
 # Whether it is caught up with in time.
 
 
+def test_a_source_that_no_unified_orders_are_made_of_has_no_such_stages() -> None:
+    error = KafkaError("the broker is gone", remedy="start it")
+    none = seen(without_orders={"postgres"}, gold={"postgres": Behind(3)}, troubles={"topic": error})
+    gold, topic = stages_of(none, "postgres")[-2:]
+    assert [(one.stage, one.level, one.lag_records, one.what) for one in (gold, topic)] == [
+        ("gold", "unknown", None, "no unified orders are made of it"),
+        ("topic", "unknown", None, "no unified orders are made of it"),
+    ]
+
+
 def room(one: Seen, drain: float | None = None) -> Headroom:
     return headroom_of(one, "postgres", drain=drain)
 

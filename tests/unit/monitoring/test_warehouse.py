@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import GoldTables
 from lakehouse.errors import TableError
 from monitoring.model import Freshness, Gate, Pass, Quarantine, Records
 from monitoring.readings import warehouse
@@ -584,6 +585,13 @@ def test_tables_of_every_layer_are_looked_at(tmp_path: Path) -> None:
     for name in names:
         write(tmp_path, name, SILVER, [{"order_id": 1}])
     assert {one.table for one in warehouse.table_files(tables_in(tmp_path), CONTRACTS)} == set(names)
+
+
+def test_a_table_of_unified_orders_that_the_contracts_do_not_have_is_not_looked_at(tmp_path: Path) -> None:
+    for name in ("gold.unified_orders", "gold.orders_daily", "silver.postgres_orders"):
+        write(tmp_path, name, SILVER, [{"order_id": 1}])
+    without = CONTRACTS.model_copy(update={"gold": GoldTables()})
+    assert [one.table for one in warehouse.table_files(tables_in(tmp_path), without)] == ["silver.postgres_orders"]
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ def test_gold_and_the_gates(proposals: Mapping[str, Mapping[str, str]], tmp_path
     assert contracts.gold.fulfillment.column == "status"
     assert tuple(contracts.gold.columns) == tuple(contracts.feeds["pg_orders"].columns)
     assert contracts.gold.sources["pg"].prefix == "PG"
-    assert contracts.gold.publication.topic == "bigquery.unified.orders"
+    assert contracts.gold.unified_topic.topic == "bigquery.unified.orders"
     (present,) = contracts.silver_gate.expectations
     assert (present.type, present.kwargs) == ("expect_column_values_to_not_be_null", {"column": "order_id"})
     assert present.on_failure == "quarantine"

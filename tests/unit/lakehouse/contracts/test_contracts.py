@@ -105,7 +105,7 @@ def test_what_says_where_a_record_comes_from_has_one_type(folder: Path, name: st
 
 def test_a_contract_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        load_contracts().gold.publication.partitions = 7
+        load_contracts().gold.unified_topic.partitions = 7
 
 
 MISTAKES = [
@@ -622,7 +622,7 @@ def test_all_mistakes_are_said_at_once(folder: Path) -> None:
     replace(folder, TOPICS, "kind: mysql", "knd: mysql")
     replace(folder, ROW_GATE, "on_failure: warn", "on_failure: ignore")
     (folder / TABLE_GATE).write_text("feeds: [\n")
-    (folder / GOLD).unlink()
+    replace(folder, GOLD, "key: order_id\n", "")
     with pytest.raises(ContractError) as refused:
         load_contracts(folder)
     files = [Path(problem.file).relative_to(folder).as_posix() for problem in refused.value.problems]
@@ -686,7 +686,7 @@ def test_what_silver_accepts_fits_the_topic(folder: Path) -> None:
 
 def test_connect_json_carries_every_column_of_the_packaged_contracts(folder: Path) -> None:
     replace(folder, GOLD, "format: json", "format: connect-json")
-    assert load_contracts(folder).gold.publication.format == "connect-json"
+    assert load_contracts(folder).gold.unified_topic.format == "connect-json"
 
 
 def test_broken_yaml_is_said_with_its_line(folder: Path) -> None:

@@ -1,0 +1,45 @@
+"""What a proposal for a database has found, as a table for people and as data. Imports without pyspark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.markup import escape
+from rich.table import Table
+
+from cli.proposal.database import TopicRow
+
+# Of topics that are not the database's, so many have a row; `--json` has all.
+MOST_OTHERS = 40
+
+
+def shown(database: str, rows: Sequence[TopicRow]) -> Table:
+    """The topics of the database, a row each; then those that are passed over, each with what it is."""
+    table = Table(title=f"Topics of {database}", title_justify="left", title_style="bold", header_style="dim")
+    for heading in ("topic", "table", "silver table", "key", "columns", "types by", "records", "remark"):
+        is_number = heading in ("columns", "records")
+        table.add_column(heading, overflow="fold", justify="right" if is_number else "left")
+    taken = [row for row in rows if row.taken]
+    others = [row for row in rows if not row.taken]
+    for row in taken:
+        table.add_row(*_cells(row))
+    if others:
+        table.add_section()
+    for row in others[:MOST_OTHERS]:
+        table.add_row(*_cells(row), style="dim")
+    if len(others) > MOST_OTHERS:
+        more = len(others) - MOST_OTHERS
+        table.add_row(f"and {more} more", *[""] * 6, "passed over: --json lists all", style="dim")
+    return table
+
+
+def as_data(rows: Sequence[TopicRow]) -> list[dict[str, object]]:
+    """The same as data, every topic."""
+    return [asdict(row) for row in rows]
+
+
+def _cells(row: TopicRow) -> list[str]:
+    numbers = ["" if number is None else str(number) for number in (row.columns, row.records)]
+    texts = (row.topic, row.table, row.silver_table, ", ".join(row.keys))
+    return [*map(escape, texts), numbers[0], row.types_by, numbers[1], escape(row.remark)]

@@ -1,0 +1,309 @@
+"""The joins: tables of gold with one row for each live row of a silver table, and columns of others that it refers to.
+
+A row is computed again, from silver as it is now, when it has changed in its own table, or the row that it refers to in
+another one; nothing is added to what was there before. So a repeated run, or one after a crash, ends the same, and a
+join is always what a full computation would give. Rows that come out as they were are not written. Where silver does
+not have its changes any more, every row is computed.
+
+Joins read silver as it is: gate 2 does not judge them. Only while it blocks a source, a join of a table of this source
+that the gate names is left as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from gold.changes import kept_changes
+from gold.joined import (
+    Changes,
+    JoinTable,
+    beside,
+    changed_keys,
+    full_join,
+    join_table,
+    own_rows,
+    referring_columns,
+    rows_with_others,
+    touched_rows,
+)
+from lakehouse.batches import BATCHES
+from lakehouse.consumed import Consumed, ConsumedVersions, Version, last_version
+from lakehouse.contracts.join_checks import mistakes_of_join
+from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.published import not_there
+from lakehouse.errors import TableError
+from lakehouse.spark.materialized import materialized, merge_source
+from lakehouse.spark.sizing import broadcast, prepared_for, rows_in, rows_to_search
+from lakehouse.spark.tables import TableSpec, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True)
+class JoinsOutcome:
+    """Of each join how many rows were written; of those computed whole, and of those left as they were, the reason."""
+
+    written: Mapping[str, int] = field(default_factory=dict)
+    whole: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+def refresh(
+    warehouse: Warehouse,
+    contracts: Contracts,
+    *,
+    known: ConsumedVersions,
+    taken: dict[str, list[Version]],
+    forgotten: list[str],
+    blocked: Collection[str] = (),
+    whole: bool = False,
+) -> JoinsOutcome:
+    """Bring every join up to silver as it is now. A join whose tables have no new commit costs no job of Spark.
+
+    `known`: what every consumer of changes had taken before; what a join has taken now is added to `taken`, and who
+    took something for it by another contract to `forgotten`. `blocked`: the sources that gate 2 blocks in this run.
+    `whole`: all rows, in one commit that also gives the table the columns that the contract has now.
+    """
+    written, reasons, skipped = dict[str, int](), dict[str, str](), dict[str, str]()
+    for name, join in contracts.gold.joins.items():
+        why_not = why_skipped(warehouse, contracts, name, blocked=blocked)
+        if why_not is not None:
+            skipped[name] = why_not
+            continue
+        table = join_table(contracts, name)
+        if not warehouse.exists(table.spec.name):
+            warehouse.ensure(table.spec)
+        made_by = table.consumer(created_ms=last_version(warehouse, table.spec.name).created_ms)
+        now = {feed: last_version(warehouse, f"silver.{feed}") for feed in join.tables}
+        before = known.get(made_by, {})
+        if not whole and all(before.get(version.table) == version for version in now.values()):
+            written[name] = 0
+            continue
+        written[name], why = _brought_up(warehouse, table, now, before, whole=whole)
+        reasons.update({} if why is None else {name: why})
+        taken[made_by] = [*now.values()]
+        forgotten += [who for who in known if who.startswith(f"{table.spec.name} ") and who != made_by]
+    return JoinsOutcome(written, reasons, skipped)
+
+
+def refresh_alone(
+    warehouse: Warehouse, contracts: Contracts, *, whole: bool = False, of: Consumed | None = None
+) -> JoinsOutcome:
+    """The same where gold has nothing else; `of`: the memory of a process that runs again. Without a join no query."""
+    if not contracts.gold.joins:
+        return JoinsOutcome()
+    started_at, consumed = datetime.now(UTC), Consumed() if of is None else of
+    warehouse.ensure(BATCHES)
+    taken, forgotten = dict[str, list[Version]](), list[str]()
+    try:
+        return refresh(
+            warehouse, contracts, known=consumed.now(warehouse), taken=taken, forgotten=forgotten, whole=whole
+        )
+    finally:
+        consumed.record(warehouse, taken, forgotten=forgotten, started_at=started_at)
+
+
+def why_skipped(warehouse: Warehouse, contracts: Contracts, name: str, *, blocked: Collection[str] = ()) -> str | None:
+    """Why the join is left as it is; None where it can be brought up."""
+    join = contracts.gold.joins[name]
+    absent = not_there(contracts, f"gold.{name}")
+    if not absent:
+        for _path, what in mistakes_of_join(contracts, name):
+            return what  # of a table that a rule has made: a declared one was checked before
+        absent = tuple(f"silver.{feed}" for feed in join.tables if not warehouse.exists(f"silver.{feed}"))
+    if absent:
+        return f"not there yet: {', '.join(absent)}"
+    sources = {contracts.feeds[feed].source for feed in join.tables if feed in contracts.gold_gate.feeds}
+    sources &= {*blocked}
+    return f"gate 2 blocks {', '.join(sorted(sources))}" if sources else None
+
+
+def _brought_up(
+    warehouse: Warehouse, table: JoinTable, now: Mapping[str, Version], before: Mapping[str, Version], *, whole: bool
+) -> tuple[int, str | None]:
+    """How many rows were written; where it was computed whole, why. `before`: by the silver table's whole name."""
+    sizes = {name: warehouse.created_and_size(name)[1] for name in (table.spec.name, *(v.table for v in now.values()))}
+    already = {feed: before[version.table] for feed, version in now.items() if version.table in before}
+    why = _why_whole(now, already, whole=whole)
+    size = sum(sizes.values())
+    with prepared_for(warehouse.spark, rows_to_search(size) if why is None else rows_in(size)):
+        if why is None:
+            count = _merge_changed(warehouse, table, now, already, size_in_bytes=sizes[table.spec.name])
+            if count is not None:
+                return count, None
+            why = "silver does not have the changes since the last run any more"
+        return _computed_whole(warehouse, table, now, is_replaced=whole or not already), why
+
+
+def _why_whole(now: Mapping[str, Version], already: Mapping[str, Version], *, whole: bool) -> str | None:
+    if whole:
+        return "a full refresh was asked for"
+    if len(already) < len(now):
+        return "nothing of it was taken before under this contract"
+    if not all(already[feed].goes_on_to(version) for feed, version in now.items()):
+        return "a silver table was rebuilt, or restored to an earlier version"
+    return None
+
+
+def _computed_whole(warehouse: Warehouse, table: JoinTable, now: Mapping[str, Version], *, is_replaced: bool) -> int:
+    """Make the table hold every row of the join, and no other; the rows that were written.
+
+    `is_replaced`: in one commit that writes all of them, with the columns of the contract.
+    """
+    rows = full_join(table, {feed: _at(warehouse, version) for feed, version in now.items()})
+    if is_replaced or not _has_columns(warehouse, table.spec):
+        warehouse.overwrite(table.spec, rows)
+        return warehouse.read(table.spec.name).count()
+    return _merge(warehouse, table, rows.withColumn("_is_gone", F.lit(False)), is_whole=True)
+
+
+def _has_columns(warehouse: Warehouse, spec: TableSpec) -> bool:
+    try:
+        warehouse.require_columns(spec)
+    except TableError:
+        return False
+    return True
+
+
+def _merge_changed(
+    warehouse: Warehouse,
+    table: JoinTable,
+    now: Mapping[str, Version],
+    already: Mapping[str, Version],
+    *,
+    size_in_bytes: int,
+) -> int | None:
+    """Make the table hold the rows that changes have touched, as they are now; the rows that were written.
+
+    None when silver does not have all of the changes.
+    """
+    with ExitStack() as stack:
+        changes = _changes(warehouse, table, now, already, stack)
+        if not changes:
+            return None if changes is None else 0
+        silver = {feed: _at(warehouse, version) for feed, version in now.items()}
+        rows = stack.enter_context(materialized(touched_rows(own_rows(table, silver[table.join.table]), changes)))
+        count = rows.count()
+        present = rows_with_others(table, rows, silver, count=count).withColumn("_is_gone", F.lit(False))
+        own = next((one.keys for one in changes if one.columns == table.keys), None)
+        if own is not None:
+            gone = own.rows.toDF(*table.keys).join(
+                broadcast(rows.select(*table.keys), count), on=[*table.keys], how="left_anti"
+            )
+            present = present.unionByName(gone.withColumn("_is_gone", F.lit(True)), allowMissingColumns=True)
+            count += own.count
+        if not count:
+            return 0
+        source = merge_source(present, key=table.keys[0], count=count, size_in_bytes=size_in_bytes)
+        return _merge(warehouse, table, stack.enter_context(source), is_whole=False)
+
+
+def _changes(
+    warehouse: Warehouse,
+    table: JoinTable,
+    now: Mapping[str, Version],
+    already: Mapping[str, Version],
+    stack: ExitStack,
+) -> list[Changes] | None:
+    """What changed in the tables of the join, of each where there is something; None when that is not known."""
+    join = table.join
+    referring = [column for one in join.left_join for column in one.by.values()]
+    read = [
+        (join.table, [join.columns[key] for key in table.keys], [*join.columns.values(), *referring], table.keys),
+        *(
+            (one.table, [*one.by], [*one.columns.values()], referring_columns(number, one))
+            for number, one in enumerate(join.left_join)
+        ),
+    ]
+    found = []
+    for feed, keys, columns, own_columns in read:
+        first, last = already[feed].number + 1, now[feed].number
+        if first > last:
+            continue
+        feed_of_changes = partial(warehouse.changes, f"silver.{feed}", first=first, last=last)
+        kept = stack.enter_context(
+            kept_changes(partial(_changed, feed_of_changes, keys=keys, columns=columns), are_narrow=True)
+        )
+        if kept is None:
+            return None
+        if kept.count:
+            found.append(Changes(own_columns, kept))
+    return found
+
+
+def _changed(read: Callable[[], DataFrame], *, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    return changed_keys(read(), keys=keys, columns=columns)
+
+
+def _at(warehouse: Warehouse, version: Version) -> DataFrame:
+    return warehouse.read(version.table, version=version.number)
+
+
+def _merge(warehouse: Warehouse, table: JoinTable, rows: DataFrame, *, is_whole: bool) -> int:
+    """Make the table hold these rows, without those that are `_is_gone`; the rows that were written.
+
+    `is_whole`: and no other.
+    """
+    columns = table.join.column_names
+    differs = " OR ".join(f"NOT (target.{column} <=> rows.{column})" for column in columns if column not in table.keys)
+    is_same = " AND ".join(f"target.{key} = rows.{key}" for key in table.keys)
+    values: dict[str, str | Column] = {column: f"rows.{column}" for column in columns}
+    merge = (
+        warehouse.delta(table.spec.name)
+        .alias("target")
+        .merge(rows.alias("rows"), is_same)
+        .whenMatchedDelete(condition="rows._is_gone")
+        .whenMatchedUpdate(condition=differs, set=values)
+        .whenNotMatchedInsert(condition="NOT rows._is_gone", values=values)
+    )
+    if is_whole:
+        merge = merge.whenNotMatchedBySourceDelete()
+    return int(merge.execute().collect()[0]["num_affected_rows"])
+
+
+@dataclass(frozen=True)
+class JoinComparison:
+    """How many rows a join should have, and how many keys are not as they should be; where none were compared, why."""
+
+    table: str
+    rows: int = 0
+    differing: int = 0
+    why_not: str | None = None
+
+
+def compare(warehouse: Warehouse, contracts: Contracts, name: str, *, known: ConsumedVersions) -> JoinComparison:
+    """Compare a join with the whole join of silver as it was when the join took it. Changes nothing.
+
+    `known`: what every consumer of changes has taken.
+    """
+    spec = f"gold.{name}"
+    why_not = why_skipped(warehouse, contracts, name)
+    if why_not is None and not warehouse.exists(spec):
+        why_not = f"not there yet: {spec}"
+    if why_not is not None:
+        return JoinComparison(spec, why_not=why_not)
+    table = join_table(contracts, name)
+    taken = known.get(table.consumer(created_ms=last_version(warehouse, spec).created_ms), {})
+    silver = {feed: taken.get(f"silver.{feed}") for feed in table.join.tables}
+    versions = {feed: version for feed, version in silver.items() if version is not None}
+    if len(versions) < len(silver) or not _has_columns(warehouse, table.spec):
+        return JoinComparison(spec, why_not="it was not computed yet under this contract")
+    if not all(version.goes_on_to(last_version(warehouse, version.table)) for version in versions.values()):
+        return JoinComparison(spec, why_not="a silver table was rebuilt since it was computed")
+
+    def compared() -> DataFrame:
+        should = full_join(table, {feed: _at(warehouse, version) for feed, version in versions.items()})
+        return beside(warehouse.read(spec), should, keys=table.keys)
+
+    with kept_changes(compared) as kept:
+        if kept is None:
+            return JoinComparison(spec, why_not="silver does not have the versions that it was computed from any more")
+        return JoinComparison(spec, kept.rows.where("_expected > 0").count(), kept.rows.where("_differing > 0").count())

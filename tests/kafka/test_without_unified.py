@@ -1,0 +1,189 @@
+"""A deployment without unified orders, from the topics to an upsert topic: every job and command works."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from rich.console import Console
+
+from cli.jobs import JOBS, RunOutcome, Work, run_jobs
+from cli.main import main
+from cli.settled import run_unless_settled
+from lakehouse.config import Settings, settings
+from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import NO_UNIFIED, Contracts, GoldTables
+from lakehouse.kafka.broker import client_config, partitions
+from lakehouse.kafka.log import committed_records
+from lakehouse.spark.tables import Warehouse
+from lakehouse.steps import Steps
+from tests.support.events import change, compact, mysql_source, run_headers
+from tests.support.shop import create, delete
+from tests.support.unified import ITEMS, JOINED, UPSERT, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Two tables of MySQL, and an upsert topic of one."""
+
+    warehouse: Warehouse
+    chosen: Settings
+    contracts: Contracts
+    folder: Path
+
+    def send(self, table: str, *rows: tuple[str, int, str | None]) -> None:
+        """The operation, the position, and the name of row 1; without a name the row is deleted."""
+        (topic,) = self.contracts.topics.sources["shop"].feeds[table].topics
+        producer = Producer(client_config(self.chosen.kafka()))
+        for op, pos, name in rows:
+            source = mysql_source(pos, table=table, db="shop")
+            row = {"id": 1, "name": name, **({"kind_id": 1} if table == "items" else {})}
+            value = change(op, source, None if name is None else row, before=row if name is None else None)
+            headers: list[tuple[str, str | bytes | None]] = [*run_headers("first", source=source)]
+            producer.produce(topic, key=compact({"id": 1}), value=value, headers=headers)
+        assert producer.flush(30) == 0
+
+    def work(self, run_id: str) -> Work:
+        known = partitions(self.chosen.kafka())
+        return Work(self.warehouse.spark, self.chosen, self.contracts, Steps(Console(quiet=True)), known, run_id)
+
+    def run(self, run_id: str, *, dry_run: bool = False) -> RunOutcome:
+        outcome = run_jobs(tuple(JOBS), self.work(run_id), dry_run=dry_run)
+        assert outcome.failures == []
+        return outcome
+
+    def published(self) -> dict[str, Any]:
+        """The last value of every key."""
+        topic = self.contracts.gold.upsert_topics["items"].topic
+        records = committed_records(self.chosen.kafka(), topic)
+        return {record.key.decode(): record.value and json.loads(record.value) for record in records}
+
+    def options(self) -> list[str]:
+        chosen = ["--contracts", str(self.folder), "--bootstrap-servers", self.chosen.kafka().bootstrap_servers]
+        return [*chosen, "--warehouse", self.chosen.warehouse]
+
+
+@pytest.fixture(scope="module")
+def flow(spark: SparkSession, bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
+    own, folder = uuid4().hex, tmp_path_factory.mktemp("flow")
+    topics = [f"{own}.{table}" for table in ("items", "kinds")]
+    feeds = {topic.split(".")[1]: {"topics": [topic], "envelope": "table"} for topic in topics}
+    upsert = {"items": {**UPSERT["items"], "topic": f"{own}.upsert"}}
+    files = {
+        **ITEMS,
+        "bronze/topics.yaml": {"sources": {"shop": {"kind": "mysql", "feeds": feeds}}},
+        "gold/tables.yaml": {"upsert_topics": upsert},
+    }
+    chosen = settings(warehouse=str(folder / "warehouse"), bootstrap_servers=bootstrap_servers)
+    written(folder, files)
+    contracts = load_contracts(folder / "contracts")
+    for topic in topics:
+        create(chosen.kafka(), topic, 1)
+    flow = Flow(Warehouse(spark, chosen.warehouse, chosen.checkpoints), chosen, contracts, folder / "contracts")
+    flow.send("items", ("c", 100, "a"), ("u", 200, "b"))
+    flow.send("kinds", ("c", 300, "k"))
+    yield flow
+    known = partitions(chosen.kafka())
+    delete(chosen.kafka(), *(topic for topic in known if topic.startswith(own)))
+
+
+def test_a_dry_run_before_the_first_run_says_what_it_would_do(flow: Flow) -> None:
+    results = flow.run("dry", dry_run=True).results
+    assert results["gold"] == {"pending_orders": {}}
+    assert results["publish"] == {"topic": None, "pending_records": None, "pending_in_upsert_topics": {"items": 0}}
+
+
+def test_a_run_brings_what_is_there_to_the_upsert_topic(flow: Flow) -> None:
+    outcome = flow.run("first")
+    assert outcome.results["silver"]["applied"] == 2
+    assert outcome.results["gold"]["changed_orders"] == 0
+    assert outcome.results["publish"]["topic"] is None
+    assert outcome.results["publish"]["upsert_topics"]["items"]["sent"] == 1
+    assert flow.published() == {'{"id":1}': {"id": 1, "name": "b", "kind_id": 1}}
+    for table in ("gold.unified_orders", "gold.orders_daily"):
+        assert not flow.warehouse.exists(table)
+    assert "bigquery.unified.orders" not in partitions(flow.chosen.kafka())
+
+
+def test_when_there_is_no_news_none_of_the_jobs_begins(flow: Flow) -> None:
+    left = run_unless_settled(flow.work("left"), before_each=None)
+    assert left.failures == []
+    assert left.results["publish"]["upsert_topics"]["items"]["sent"] == 0
+    outcome = run_unless_settled(flow.work("settled"), before_each=None)
+    assert outcome.results == {"nothing_new": True}
+
+
+def test_gold_without_anything_to_make_begins_no_job(flow: Flow) -> None:
+    spark = flow.warehouse.spark
+    spark.sparkContext.setJobGroup("gold alone", "counted")
+    outcome = run_jobs(("gold",), flow.work("gold"))
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("gold alone")
+    spark.sparkContext.setJobGroup("", "")
+    assert outcome.failures == []
+    assert list(jobs) == []
+
+
+def test_joins_need_no_unified_orders(flow: Flow) -> None:
+    gold = GoldTables.model_validate({"joins": JOINED})
+    joined = replace(flow, contracts=flow.contracts.model_copy(update={"gold": gold}))
+    written_rows = [run_jobs(("gold",), joined.work(run)).results["gold"]["joins"]["written"] for run in ("a", "b")]
+    assert written_rows == [{"items_with_kind": 1}, {"items_with_kind": 0}]
+    (row,) = flow.warehouse.read("gold.items_with_kind").collect()
+    assert row.asDict() == {"id": 1, "name": "b", "kind": "k"}
+    assert not flow.warehouse.exists("gold.unified_orders")
+
+
+def test_news_follow_and_a_delete_is_a_null(flow: Flow) -> None:
+    flow.send("items", ("u", 400, "c"))
+    assert flow.run("dry", dry_run=True).results["publish"]["pending_in_upsert_topics"] == {"items": 0}
+    assert flow.run("second").results["publish"]["upsert_topics"]["items"]["sent"] == 1
+    assert flow.published() == {'{"id":1}': {"id": 1, "name": "c", "kind_id": 1}}
+    flow.send("items", ("d", 500, None))
+    flow.run("third")
+    assert flow.published() == {'{"id":1}': None}
+
+
+SAID = {
+    "run --dry-run": NO_UNIFIED,
+    "gold": NO_UNIFIED,
+    "publish --republish": NO_UNIFIED,
+    "verify": NO_UNIFIED,
+    "status": "no unified orders are made of it",
+    "doctor": NO_UNIFIED,
+    "quality report": "the gates have no rules",
+    "optimize --dry-run": "silver.items",
+    "purge --dry-run": "items",
+    "report": "Report: ",
+}
+
+
+@pytest.mark.parametrize("command", SAID)
+def test_every_command_works(flow: Flow, command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    more = ["--output", str(tmp_path / "report.html")] if command == "report" else []
+    with suppress(SystemExit):  # of doctor and status: there is no heartbeat
+        main([*command.split(), *flow.options(), *more])
+    shown = capfd.readouterr()
+    said = " ".join(f"{shown.out} {shown.err}".split())
+    assert SAID[command] in said
+    assert "Error" not in said
+    assert "Traceback" not in said
+
+
+def test_the_metrics_have_no_stage_of_unified_orders(flow: Flow, tmp_path: Path) -> None:
+    file = tmp_path / "lakehouse.prom"
+    main(["gold", *flow.options(), "--metrics-file", str(file)])
+    text = file.read_text()
+    assert 'lakehouse_stage_level{source="shop",stage="silver"} 0.0' in text
+    assert 'stage="gold"' not in text
