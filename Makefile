@@ -45,8 +45,8 @@ test: lint bundle-check ## Lint and the bundle's fields, then all tests but the 
 test-unit: setup ## The tests without Spark and Kafka: two minutes
 	$(BIN)/pytest tests/unit
 
-coverage: setup ## Every branch of decode, order, fold and contracts by unit tests alone: less than all of them fails
-	$(BIN)/coverage run -m pytest -n0 tests/unit/silver tests/unit/lakehouse
+coverage: setup ## Every branch of decode, tables by rule, order, fold and contracts by unit tests alone: less than all of them fails
+	$(BIN)/coverage run -m pytest -n0 tests/unit/silver tests/unit/lakehouse tests/unit/cli/proposal
 	$(BIN)/coverage report
 
 test-slow: setup ## The tests that take minutes; CI runs both

@@ -16,8 +16,10 @@ from gold.unify import UNIFIED
 from lakehouse.batches import batches
 from lakehouse.config import Settings
 from lakehouse.consumed import Consumed
+from lakehouse.contracts.checks import GOLD
 from lakehouse.contracts.models import NO_UNIFIED, Contracts
-from lakehouse.errors import GateHeldError, LakehouseError
+from lakehouse.contracts.upsert_checks import mistakes_of_made
+from lakehouse.errors import ContractError, ContractProblem, GateHeldError, LakehouseError
 from lakehouse.failures import storage_errors
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.quality.results import PUBLICATION, TABLES
@@ -100,6 +102,16 @@ def run_jobs(
     return RunOutcome(results, failures)
 
 
+def _require_fitting(contracts: Contracts, part: str) -> None:
+    """Raise ContractError for what gold/tables.yaml says in this part of tables by rule, and they are not.
+
+    Such a join or topic was passed over, and everything else is done.
+    """
+    found = [(path, what) for path, what in mistakes_of_made(contracts) if path[0] == part]
+    if found:
+        raise ContractError([ContractProblem(GOLD, None, ".".join(map(str, path)), what) for path, what in found])
+
+
 def _contracts_now(work: Work) -> Contracts:
     """The contracts with the tables that rules have made by now."""
     return with_made_tables(work.warehouse, work.contracts)
@@ -174,6 +186,7 @@ def _gold(work: Work) -> Results:
             note(f"gold.{name} was computed whole: {why}")
         for name, why in outcome.joins.skipped.items():
             note(f"gold.{name} was left as it is: {why}")
+    _require_fitting(work.contracts, "joins")
     return {
         "changed_orders": outcome.changed_rows,
         "written_bytes": outcome.written_bytes,
@@ -213,6 +226,7 @@ def _publish(work: Work) -> Results:
             note(f"{upserted.sent:,} records sent to {upsert_topic}")
             if upserted.why is not None:
                 note(f"its table was compared with the topic: {upserted.why}")
+    _require_fitting(work.contracts, "upsert_topics")
     if outcome.blocked:
         said = [f"{', '.join(sources)} back from {_BLOCKED_FROM[gate]}" for gate, sources in outcome.blocked.items()]
         raise GateHeldError(

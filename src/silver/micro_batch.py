@@ -451,9 +451,8 @@ def _apply(
     for name in judged.records:
         feed, of_feed = job.feeds[name], [row for row in rows if row["feed"] == name]
         require_fields(arrived.of_feed(feed), feed, of_feed, before=state.of_feed(name))
-    outcomes = {}
-    for name, records in judged.records.items():
-        part = FeedBatch(
+    parts = [
+        FeedBatch(
             warehouse=warehouse,
             feed=job.feeds[name],
             rules=job.rules(name),
@@ -465,17 +464,27 @@ def _apply(
             value_bytes=arrived.value_bytes(job.feeds[name]),
             table_size=sizes[name],
         )
-        if any(part.total(kind) for kind in ("changes", "truncates", "tombstones")):
-            outcomes[name] = apply_feed(part, records)
-        if part.total("quarantined"):
-            quarantine.add(warehouse, entries(part, records), job.source)
-        if name in judged.quarantine_state.met_again:
-            quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
+        for name in judged.records
+    ]
+    outcomes = {part.feed.name: one for part in parts if (one := _applied(part, judged)) is not None}
     if any(row["quarantined"] for row in rows) or any(one.is_damaged for one in outcomes.values()):
         job.memory.quarantine_state = None
     # Last: a batch that is in `ops.batches` is done.
     written = [*_audited(arrived, judged, outcomes), *segment_rows(state, [row.asDict() for row in rows]), *others]
     return append(warehouse, state, written, of_batch=number.row, writer=number.writer, started_at=number.started_at)
+
+
+def _applied(part: FeedBatch, judged: JudgedBatch) -> BatchOutcome | None:
+    """The feed's part of the batch applied to its table: what became of it; None where it had no change."""
+    name, source = part.feed.name, part.feed.source
+    records, outcome = judged.records[name], None
+    if any(part.total(kind) for kind in ("changes", "truncates", "tombstones")):
+        outcome = apply_feed(part, records)
+    if part.total("quarantined"):
+        quarantine.add(part.warehouse, entries(part, records), source)
+    if name in judged.quarantine_state.met_again:
+        quarantine.passed(part.warehouse, records.where(F.col("kind") != "quarantined"), source)
+    return outcome
 
 
 def _audited(arrived: Arrived, judged: JudgedBatch, outcomes: Mapping[str, BatchOutcome]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -13,14 +14,17 @@ from cli import jobs
 from cli.jobs import Work, run_jobs
 from lakehouse.config import settings
 from lakehouse.contracts.files import load_contracts
+from lakehouse.contracts.models import Contracts, GoldTables
 from lakehouse.quality import table_rules
 
 
+@dataclass(frozen=True)
 class Nothing:
     """Work whose jobs are all replaced."""
 
     settings = settings(warehouse="./w")
-    contracts = load_contracts()
+    warehouse = None
+    contracts: Contracts = field(default_factory=load_contracts)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,16 @@ def test_what_gold_needs_is_loaded_beside_silver_when_there_is_something_new(
     monkeypatch.setattr(jobs, "JOBS", replaced)
     run_jobs(names, cast(Work, Nothing()))
     assert seen == expected
+
+
+def test_without_unified_orders_there_is_nothing_to_load_for_gold(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(jobs, "load_beforehand", lambda: seen.append("loading"))
+    replaced = {"bronze": lambda _work: {"new_records": {"shop": 3}}, "gold": lambda _work: {}}
+    monkeypatch.setattr(jobs, "JOBS", replaced)
+    without = Nothing(load_contracts().model_copy(update={"gold": GoldTables()}))
+    assert run_jobs(("bronze", "gold"), cast(Work, without)).failures == []
+    assert seen == []
 
 
 def test_it_is_told_to_send_nothing_before_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def row(key: int, order: str, text: str, number: int) -> Row:
 
 
 def live(job: Job) -> list[tuple[object, ...]]:
-    return job.rows("order_dw_select", *(f"`{name}`" for name in COLUMNS))
+    return job.rows("select", *(f"`{name}`" for name in COLUMNS))
 
 
 def expected(*rows: Row) -> list[tuple[object, ...]]:
@@ -47,7 +47,8 @@ def expected(*rows: Row) -> list[tuple[object, ...]]:
 
 def test_words_of_sql_are_columns(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
     database = Database(with_schemas=True)
-    job = Job(spark, by_rule(contracts), tmp_path)
+    # The table is called as its own: `silver.select`.
+    job = Job(spark, by_rule(contracts, name="<>"), tmp_path)
     database.define("select", COLUMNS, keys=KEYS)
     first, second, third = row(1, "a", "first", 1), row(1, "b", "second", 2), row(2, "a", "third", 3)
     assert job.run(*(database.event("select", "r", one, snapshot="true") for one in (first, second, third))) == ""
@@ -75,4 +76,4 @@ def test_words_of_sql_are_columns(spark: SparkSession, contracts: Contracts, tmp
 
 
 def columns(warehouse: Warehouse) -> set[str]:
-    return set(warehouse.read("silver.order_dw_select").columns)
+    return set(warehouse.read("silver.select").columns)

@@ -77,6 +77,14 @@ def not_there(contracts: Contracts, name: str) -> tuple[str, ...]:
     return tuple(f"silver.{one}" for one in needed if one not in contracts.feeds and contracts.may_come(one))
 
 
+def is_by_rule(contracts: Contracts, name: str) -> bool:
+    """Whether the table, or one that it joins, was made by a rule: what is asked of it could not be checked before."""
+    schema, table = name.split(".")
+    join = contracts.gold.joins.get(table) if schema == "gold" else None
+    tables = join.tables if join is not None else (table,) if schema == "silver" else ()
+    return not contracts.made.keys().isdisjoint(tables)
+
+
 def why_not_carried(record_format: PublicationFormat, sql_type: str) -> str | None:
     """Why the format cannot carry a column of this Spark type; None where it can."""
     if record_format != "connect-json" or sql_type in CONNECT_TYPES or sql_type.startswith("DECIMAL"):

@@ -10,6 +10,7 @@ from lakehouse.contracts.mistakes import Path, unknown
 from lakehouse.contracts.models import Contracts, UpsertTopic
 from lakehouse.contracts.published import (
     KeyedTable,
+    is_by_rule,
     key_fields,
     keyed_table,
     not_there,
@@ -40,11 +41,25 @@ def why_not_yet(contracts: Contracts, name: str) -> str | None:
     absent = not_there(contracts, topic.table)
     if absent:
         return f"not there yet: {', '.join(absent)}"
+    return next((what for _path, what in _of_made(contracts, topic)), None)
+
+
+def mistakes_of_made(contracts: Contracts) -> Iterator[tuple[Path, str]]:
+    """What is wrong in joins and upsert topics of tables that rules have made: known when these are there."""
+    for name in contracts.gold.joins:
+        if is_by_rule(contracts, f"gold.{name}") and not not_there(contracts, f"gold.{name}"):
+            yield from ((("joins", name, *path), what) for path, what in mistakes_of_join(contracts, name))
+    for name, topic in contracts.gold.upsert_topics.items():
+        if not not_there(contracts, topic.table):
+            yield from ((("upsert_topics", name, *path), what) for path, what in _of_made(contracts, topic))
+
+
+def _of_made(contracts: Contracts, topic: UpsertTopic) -> Iterator[tuple[Path, str]]:
+    if not is_by_rule(contracts, topic.table):  # checked with all others
+        return
     schema, table = topic.table.split(".")
-    if schema == "gold" and table in contracts.gold.joins:
-        for _path, what in mistakes_of_join(contracts, table):
-            return what
-    return next((what for _path, what in _of_topic(contracts, topic)), None)
+    of_join = list(mistakes_of_join(contracts, table)) if schema == "gold" and table in contracts.gold.joins else []
+    yield from of_join or _of_topic(contracts, topic)
 
 
 def _of_topic(contracts: Contracts, topic: UpsertTopic) -> Iterator[tuple[Path, str]]:

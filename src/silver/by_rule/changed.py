@@ -112,7 +112,7 @@ def _family(came: str) -> str:
 
 
 def _sizes(came: str) -> tuple[int, ...]:
-    """How much it holds: of a whole number its bits and its sign, of a decimal the digits before and after its point."""
+    """How much it holds: of a whole number bits and sign, of a decimal the digits before and after its point."""
     name, _open, rest = came.removesuffix(_UNSIGNED).partition("(")
     if name in _SIZES_OF_WHOLE:
         sign = 0 if came.endswith(_UNSIGNED) else 1

@@ -66,7 +66,8 @@ def made_table(
     if not any(event.row is not None or event.schemas for event in events):
         return not_made(f"nothing in topic {topic} states a row yet: {seen(readings)}")
     if known_by == "topic of schema changes" and table not in (defined or {}):
-        return not_made(f"topic {rule.declared.schema_changes} does not say yet what {table or f'the table of topic {topic}'} is")
+        asked = table or f"the table of topic {topic}"
+        return not_made(f"topic {rule.declared.schema_changes} does not say yet what {asked} is")
     keys = _keys(events)
     sample = Sample(rule.declared, events, known_by, (defined or {}).get(table))
     columns: dict[str, MadeColumn] = {}

@@ -35,8 +35,8 @@ class Command:
 
     environment: Mapping[str, str]
 
-    def __call__(self, *arguments: str) -> Ended:
-        """Run it to its end."""
+    def __call__(self, *arguments: str, seconds: float = SECONDS) -> Ended:
+        """Run it to its end; fails when it has not come after so many seconds."""
         run = subprocess.run(
             [str(Path(sys.executable).with_name("lakehouse")), *arguments],
             cwd=ROOT,
@@ -44,6 +44,6 @@ class Command:
             capture_output=True,
             text=True,
             check=False,
-            timeout=SECONDS,
+            timeout=seconds,
         )
         return Ended(run.returncode, run.stdout, run.stderr)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from lakehouse.contracts.by_rule import MadeTable
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.published import key_fields, keyed_table, not_there, value_fields
-from lakehouse.contracts.upsert_checks import why_not_yet
+from lakehouse.contracts.upsert_checks import mistakes_of_made, why_not_yet
 from lakehouse.errors import ContractError
 from tests.support.joins import COLUMNS, FEEDBACK, ORDER, USER, contracts_with, user_orders
 
@@ -180,5 +181,10 @@ def test_a_topic_whose_table_came_otherwise_says_why_it_waits(tmp_path: Path) ->
     assert why_not_yet(contracts, "all") is None
     feeds = contracts.feeds
     lacking = feeds[USER].model_copy(update={"columns": {"id": feeds[USER].columns["id"]}})
+    made = MadeTable(source="dw", rule="all", name=USER, topic="user", table="order_dw.user", known_by="values")
+    contracts = contracts.model_copy(update={"made": {USER: made}})
     contracts.__dict__["feeds"] = {**feeds, USER: lacking}
     assert "no column 'name' in table order_dw_user" in str(why_not_yet(contracts, "all"))
+    found = {(path[0], path[1]): what for path, what in mistakes_of_made(contracts)}
+    assert found.keys() == {("joins", "user_orders"), ("upsert_topics", "all")}
+    assert all("no column 'name' in table order_dw_user" in what for what in found.values())

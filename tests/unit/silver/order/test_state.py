@@ -152,3 +152,13 @@ def test_what_goes_to_another_process_is_remembered_there_alone() -> None:
     there = pickle.loads(pickle.dumps(memory))  # noqa: S301
     assert (there.checkpoint, there.state) == ("checkpoint", state)
     assert (memory.checkpoint, memory.state) == ("", None)
+
+
+def test_a_table_is_suspended_by_the_rule_of_its_first_batch() -> None:
+    def waits(first: int, rule: str | None) -> dict[str, Any]:
+        return suspended_row("orders", TOPIC_PARTITION, first=first, last=first + 9, records=10, rule=rule, why="why")
+
+    assert State().suspended_by == {}
+    state = written(State(), waits(0, "max_reject_ratio"), batch=1)
+    state = written(state, waits(10, None), batch=2)
+    assert written(state, waits(20, "made table"), batch=3).suspended_by == {"orders": "max_reject_ratio"}
