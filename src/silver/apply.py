@@ -35,7 +35,8 @@ from silver.audit import OUTBOX_EVENTS, Memory, checkpoint_of, rule_counts
 from silver.batch.merge import silver_table
 from silver.by_rule.tables import MadeTables, made_tables
 from silver.gate import require_rules
-from silver.micro_batch import SilverJob, apply_batch, resume
+from silver.job import SilverJob
+from silver.micro_batch import apply_batch, resume
 from silver.quarantine import QUARANTINE
 from silver.schemas import schemas
 from silver.views import ensure_views

@@ -30,7 +30,7 @@ from silver.batch.outcome import (
     judged_of_feed,
     learned,
 )
-from silver.micro_batch import SilverJob
+from silver.job import SilverJob
 from silver.order.runs import TopicPartition
 from silver.order.state import OUTCOMES, moved_row, segment_rows, writer_of
 from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_pending

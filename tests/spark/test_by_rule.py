@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lakehouse.config import Settings, settings
+from lakehouse.contracts.column_types import STRING, SimpleType
 from lakehouse.contracts.models import Contracts
-from lakehouse.contracts.topics import Source, TableRule, Topics
+from lakehouse.contracts.tables import Column, SilverTable
+from lakehouse.contracts.topics import FeedTopics, Source, TableRule, Topics
 from lakehouse.errors import FeedSuspendedError
 from lakehouse.spark.tables import Warehouse
 from silver import apply
 from silver.audit import read_state
 from silver.by_rule.tables import MADE_TABLES, made_tables
+from tests.support.counted import jobs_so_far
 from tests.support.database import DDL_TOPIC, Database, arrive
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SOURCE = "dw"
+BIGINT = SimpleType("BIGINT")
 USER = {"id": "BIGINT", "name": "VARCHAR(50)"}
 ORDER = {"id": "BIGINT", "product": "VARCHAR(50)", "user_id": "BIGINT"}
 FEEDBACK = {"id": "BIGINT", "user_id": "BIGINT", "comment": "VARCHAR(50)"}
@@ -53,7 +59,7 @@ class Job:
     def __post_init__(self) -> None:
         self.chosen = settings(warehouse=str(self.folder / "warehouse"), bootstrap_servers="")
         self.warehouse = self.chosen.address.opened(self.spark)
-        (self.folder / "events").mkdir()
+        (self.folder / "events").mkdir(parents=True)
 
     def run(self, *records: dict[str, Any], **options: Any) -> str:
         """One run with these records in bronze; what it ends with, empty when all went well."""
@@ -175,3 +181,101 @@ def test_another_column_suspends_its_table_alone(
     assert not read_state(
         job.warehouse, SOURCE, checkpoint=job.warehouse.checkpoint_id(f"silver/{SOURCE}") or ""
     ).pending
+
+
+def test_what_is_no_table_yet_waits(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
+    database = Database()
+    rule = {"schema_changes": DDL_TOPIC, "exclude": (r".*\.tmp_.*",), "parse_errors": "skip-record"}
+    job = Job(spark, by_rule(contracts, include=(r"order_dw\..*",), **rule), tmp_path)
+    defined, *rows = order_dw(database)[0], *order_dw(database)[3:]
+    garbage = database.event("other", "c", {"id": 1}) if database.define("other", {"id": "BIGINT"}) else {}
+    said = job.run(
+        *[one for one in rows if "feedback" not in one["topic"] and one["topic"] != DDL_TOPIC],
+        defined,
+        {**garbage, "value": "{nothing", "key": None},
+    )
+    assert "silver.order_dw_order is suspended: topic order_dw does not say yet what order_dw.order is" in said
+    assert "order_dw_order_dw_other is suspended: nothing in topic order_dw.order_dw.other states a row yet" in said
+    assert "`exclude` in bronze/topics.yaml" in said
+    assert job.rows("order_dw_user", "name") == [("Jerry",), ("Tom",)]
+    # The definition comes, and an event behind the record that is none: that table goes on with the next run.
+    said = job.run(
+        database.define("order", ORDER),
+        database.define("other", {"id": "BIGINT", "price": "DECIMAL(10,2)"}),
+        database.event("other", "c", {"id": 1, "price": "AfQ="}),
+    )
+    assert "order_dw_order_dw_other" in said
+    assert "silver.order_dw_order is" not in said
+    assert job.run() == ""
+    assert job.rows("order_dw_order", "id", "product", "user_id") == [(1, "Football", 2), (2, "Basket", 1)]
+    assert [(key, str(price)) for key, price in job.rows("order_dw_order_dw_other", "id", "price")] == [(1, "5.00")]
+    assert job.warehouse.read("quality.quarantine").count() == 1
+    # A definition that changes: what is added goes on, what is gone waits for a person.
+    assert (
+        job.run(
+            database.define("user", {**USER, "born": "DATE"}),
+            database.event("user", "u", {"id": 1, "name": "T", "born": 1}),
+        )
+        == ""
+    )
+    assert job.rows("order_dw_user", "id", "born")[0] == (1, date(1970, 1, 2))
+    said = job.run(
+        database.define("user", {"id": "BIGINT", "born": "DATE"}), database.event("user", "u", {"id": 1, "born": 2})
+    )
+    assert "the column name is gone from its events" in said
+    assert job.run(accepted_columns=["order_dw_user"]) == ""
+    assert job.rows("order_dw_user", "id", "name") == [(1, None), (2, "Jerry")]
+    # A silver made anew has the same tables.
+    before = {table: job.rows(table, "*") for table in ("order_dw_user", "order_dw_order")}
+    rmtree(tmp_path / "warehouse" / "silver")
+    rmtree(tmp_path / "warehouse" / "_checkpoints" / "silver")
+    assert job.run() == ""
+    own = {table: job.rows(table, *job.types(table)) for table in before}
+    assert own["order_dw_user"] == [(1, None, date(1970, 1, 3)), (2, "Jerry", None)]
+    assert len(own["order_dw_order"]) == 2
+
+
+def test_a_table_declared_by_hand_counts(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
+    database = Database()
+    job = Job(spark, by_rule(contracts), tmp_path)
+    assert job.run(*[one for one in order_dw(database) if one["topic"] != DDL_TOPIC]) == ""
+    source = job.contracts.topics.sources[SOURCE]
+    feed = FeedTopics(topics=("order_dw.order_dw.user",), envelope="table")
+    declared = SilverTable(
+        keys=("id",),
+        sequence_by="source_position",
+        columns={"id": Column(type=BIGINT), "name": Column(type=STRING)},
+    )
+    topics = Topics(sources={SOURCE: source.model_copy(update={"feeds": {"order_dw_user": feed}})})
+    silver = job.contracts.silver.model_copy(update={"tables": {"order_dw_user": declared}})
+    job.contracts = job.contracts.model_copy(update={"topics": topics, "silver": silver})
+    database.define("log", {"line": "VARCHAR(50)"}, keys=())  # a new table, without a key
+    assert (
+        job.run(
+            database.event("user", "c", {"id": 3, "name": "Butch", "age": 7}),
+            database.event("log", "c", {"line": "a"}),
+            database.event("log", "c", {"line": "a"}),
+        )
+        == ""
+    )
+    assert job.types("order_dw_user") == {"id": "bigint", "name": "string"}
+    assert [key for (key,) in job.rows("order_dw_user", "id")] == [1, 2, 3]
+    assert [row["line"] for row in job.warehouse.read("silver.order_dw_log").collect()] == ["a", "a"]
+    detail = spark.sql(f"DESCRIBE DETAIL {job.warehouse.sql_name('silver.order_dw_log')}").collect()[0]
+    assert "Types inferred from values, to be checked: line." in detail["description"]
+
+
+def test_a_pass_costs_what_the_tables_with_news_cost(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
+    spent = {}
+    for tables in (2, 5):
+        database = Database()
+        job = Job(spark, by_rule(contracts), tmp_path / str(tables))
+        for number in range(tables):
+            database.define(f"t{number}", USER)
+        job.run(*[database.event(f"t{number}", "c", {"id": 1, "name": "a"}) for number in range(tables)])
+        news = [database.event(f"t{number}", "u", {"id": 1, "name": "b"}) for number in (0, 1)]
+        before = jobs_so_far(spark)
+        assert job.run(*news) == ""
+        spent[tables] = jobs_so_far(spark) - before
+        assert job.rows("order_dw_t1", "name") == [("b",)]
+    assert spent[5] == spent[2]

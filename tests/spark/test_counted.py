@@ -27,7 +27,8 @@ from lakehouse.spark.tables import Warehouse
 from silver import micro_batch
 from silver.apply import ensure_tables
 from silver.batch import apply_feed, outcome
-from silver.micro_batch import SilverJob, apply_batch
+from silver.job import SilverJob
+from silver.micro_batch import apply_batch
 from tests.support.counted import calls_to_java, last_stage, shuffled
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from lakehouse.quality.masking import has_sensitive_key
 from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse, small_table
 from silver.apply import ensure_tables
 from silver.batch.outcome import FeedBatch
-from silver.micro_batch import SilverJob, apply_batch
+from silver.job import SilverJob
+from silver.micro_batch import apply_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

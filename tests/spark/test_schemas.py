@@ -26,7 +26,8 @@ from lakehouse.registered import RegisteredSchema
 from silver import apply
 from silver.audit import Memory
 from silver.decisions import Request, ask, carry_out, judged_again
-from silver.micro_batch import SilverJob, apply_batch
+from silver.job import SilverJob
+from silver.micro_batch import apply_batch
 from silver.quarantine import QUARANTINE
 from silver.schemas import SCHEMAS, schemas
 from tests.spark.test_decisions import AMOUNT, FEED, TOPIC, event

@@ -21,7 +21,8 @@ from lakehouse.errors import LakehouseError, TableError
 from lakehouse.failures import storage_error
 from lakehouse.spark.streams import run_until_done
 from lakehouse.spark.tables import Warehouse
-from silver.micro_batch import SilverJob, apply_batch
+from silver.job import SilverJob
+from silver.micro_batch import apply_batch
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import read, write
 

@@ -19,7 +19,7 @@ from lakehouse.contracts.tables import MaxRejectRatio
 from lakehouse.errors import ContractError, FeedSuspendedError
 from lakehouse.quality.results import RESULTS
 from lakehouse.spark.materialized import materialized
-from silver import apply, micro_batch, suspended
+from silver import apply, judged, suspended
 from silver.audit import read_state
 from silver.gate import require_rules
 from tests.spark.test_decisions import AMOUNT, FEED, OUTBOX, TOPIC, event, outbox_event
@@ -235,7 +235,7 @@ def test_what_says_nothing_of_values_is_blamed_on_no_rule(
         with materialized(rows) as kept:
             yield kept
 
-    monkeypatch.setattr(micro_batch, "materialized", full)
+    monkeypatch.setattr(judged, "materialized", full)
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         told.tell(outbox_event(1, 20, 2.0, key=2))
     assert len(asked) == 3

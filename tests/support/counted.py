@@ -26,6 +26,11 @@ def shuffled(spark: SparkSession, *, after: int) -> int:
     return sum(stage.shuffleWriteRecords() for stage in _stages(spark) if stage.stageId() > after)
 
 
+def jobs_so_far(spark: SparkSession) -> int:
+    """How many jobs Spark has run."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
 def _stages(spark: SparkSession) -> list[Any]:
     store = spark.sparkContext._jsc.sc().statusStore()
     gateway = spark.sparkContext._gateway

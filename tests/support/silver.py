@@ -23,7 +23,8 @@ from silver.audit import read_state
 from silver.batch.outcome import FeedBatch
 from silver.batch.rederive import keys_of, rederive
 from silver.decisions import Request, ask, carry_out
-from silver.micro_batch import SilverJob, apply_batch, resume
+from silver.job import SilverJob
+from silver.micro_batch import apply_batch, resume
 from silver.order.history import history
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE

@@ -267,7 +267,7 @@ def _carry_out(chosen: Chosen, warehouse: Warehouse, steps: Steps, decision: Dec
     from lakehouse.spark.lease import this_process
     from silver.decisions import Request, carry_out
     from silver.decisions import ask as write_down
-    from silver.micro_batch import SilverJob
+    from silver.job import SilverJob
     from silver.schemas import schemas
 
     by = this_process(run_id=chosen.run_id, command=chosen.command).user

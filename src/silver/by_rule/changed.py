@@ -67,7 +67,11 @@ def changed(made: MadeTable, sample: Sample, *, marks: Collection[str], gone: Co
     for mark in sorted(mark for mark in marks if mark.startswith(NEW)):
         of_event = mark.removeprefix(NEW)
         name = unique(column_name(of_event, number=len(columns) + 1), columns)
-        columns[name] = accepted[name] = sample.column(name, of_event, is_optional=True)
+        accepted[name] = sample.column(name, of_event, is_optional=True)
+        if sample.known_by == "topic of schema changes" and not accepted[name].came_as:
+            refused.append(f"the topic of schema changes does not say yet what its new column {of_event} is")
+        else:
+            columns[name] = accepted[name]
     new = made.model_copy(update={"columns": columns, "version": made.version + 1})
     return Change(new, new.model_copy(update={"columns": accepted}), tuple(refused))
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.by_rule import MadeTable
@@ -28,7 +30,7 @@ from silver.suspended import COLUMNS, NOT_MADE, Suspension
 from silver.views import ensure_view_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Row
 
 _COLUMNS = "name STRING, version INT, source STRING, topic STRING, made STRING, run STRING"
 MADE_TABLES = TableSpec(name="ops.tables", columns=f"{_COLUMNS}, written_at TIMESTAMP")
@@ -37,6 +39,10 @@ SAMPLED = 20
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 Registered = Mapping[int, RegisteredSchema] | None
+# Topic, topic id, partition, offset.
+Place = tuple[str, str, int, int]
+# By mark (silver.decode.drift) where the first and the last record are that have it.
+Marked = Mapping[str, Collection[Place]]
 
 
 def made_tables(warehouse: Warehouse, contracts: Contracts) -> list[MadeTable]:
@@ -179,14 +185,15 @@ class Making:
         return written
 
     def change(
-        self, made: MadeTable, records: DataFrame, ranges: Ranges, *, marks: Collection[str], gone: Collection[str]
+        self, made: MadeTable, records: DataFrame, ranges: Ranges, *, marked: Marked, gone: Collection[str]
     ) -> Change:
-        """What becomes of a table by records with these marks; `ranges`: of its topic, and `records` of these."""
+        """What becomes of a table by records that are `marked`; `ranges`: of its topic, and `records` of these."""
         rule = self.contracts.topics.sources[self.source].by_rule[made.rule]
-        sampled = sample_of(records, ranges).get(made.topic, [])
+        places = {place for of_mark in marked.values() for place in of_mark}
+        sampled = sample_of(records, ranges, also=places).get(made.topic, [])
         events = [one for one in events_of(sampled, self.registered) if isinstance(one, Event)]
         definition = (self.definitions(made.rule) or {}).get(made.table)
-        return changed(made, Sample(rule, events, made.known_by, definition), marks=marks, gone=gone)
+        return changed(made, Sample(rule, events, made.known_by, definition), marks=marked.keys(), gone=gone)
 
 
 _AT = ("partition", "offset")
@@ -200,16 +207,33 @@ def record_of(row: Row) -> Record:
     return Record(str(row["topic"]), key, value, headers)
 
 
-def sample_of(records: DataFrame, ranges: Ranges) -> dict[str, list[Record]]:
-    """Of every topic the first and last records of each partition, in the order of time. `ranges`: of the records."""
+def sample_of(records: DataFrame, ranges: Ranges, *, also: Collection[Place] = ()) -> dict[str, list[Record]]:
+    """Of every topic the first and last records of each partition, and `also` these, in the order of time.
+
+    `ranges`: of the records.
+    """
     first = {place: (low, min(low + SAMPLED - 1, high)) for place, (low, high) in ranges.items()}
     last = {place: (max(low, high - SAMPLED + 1), high) for place, (low, high) in ranges.items()}
-    both = in_ranges(records, first).unionByName(in_ranges(records, last)).select(*_OF_RECORD)
-    rows = {(row["topic"], row["partition"], row["offset"]): row for row in both.collect()}
+    parts = [in_ranges(records, first), in_ranges(records, last)]
+    # Apart, each a range of its own: in between there may be many.
+    parts += [in_ranges(records, {(topic, topic_id, number): (at, at)}) for topic, topic_id, number, at in sorted(also)]
+    found_rows = reduce(DataFrame.unionByName, parts).select(*_OF_RECORD).collect()
+    rows = {(row["topic"], row["partition"], row["offset"]): row for row in found_rows}
     found: dict[str, list[Record]] = {}
     for _at, row in sorted(rows.items(), key=lambda one: (one[1]["timestamp"], one[0])):
         found.setdefault(row["topic"], []).append(record_of(row))
     return found
+
+
+def marked_records(judged: DataFrame) -> Marked:
+    """Of each mark of a feed's decoded records the first and the last record that have it."""
+    at = F.struct("topic", "topic_id", "partition", "offset")
+    of_marks = judged.where("size(drift) > 0").select(
+        F.explode("drift").alias("mark"), "timestamp", "offset", at.alias("at")
+    )
+    order = F.struct("timestamp", "offset")
+    ends = of_marks.groupBy("mark").agg(F.min_by("at", order).alias("first"), F.max_by("at", order).alias("last"))
+    return {row["mark"]: {tuple(row["first"]), tuple(row["last"])} for row in ends.collect()}
 
 
 def ensure_made(warehouse: Warehouse, feed: Feed) -> None:

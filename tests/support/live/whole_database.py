@@ -86,12 +86,12 @@ def connectors(command: Command, folder: Path, database: str, files: Iterable[Wh
 
 
 def create(database: Database, name: str, *statements: str) -> None:
-    """A database that the connectors may read, made by these statements, each with `{}` for its name."""
+    """A database that the connectors may read, made by these statements, each with `{database}` for its name."""
     escaped = name.replace("_", r"\_")
     database.execute(
         f"CREATE DATABASE {name}",
         f"GRANT SELECT, LOCK TABLES ON `{escaped}`.* TO 'debezium_user'@'%'",
-        *[one.replace("{}", name) for one in statements],
+        *[one.replace("{database}", name) for one in statements],
     )
 
 

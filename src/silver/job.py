@@ -1,0 +1,85 @@
+"""What every batch of one source needs to know: its feeds, those that rules have made among them, and its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+
+from lakehouse.contracts.models import Contracts, Expectation, Feed
+from lakehouse.spark.tables import Address, Warehouse
+from silver.audit import Memory
+from silver.by_rule.tables import MadeTables, Making
+from silver.order.state import job_name
+from silver.schemas import Schemas
+from silver.suspended import Reach
+
+
+class OfSource(NamedTuple):
+    """The feeds of a source, and those whose tables rules could not make yet."""
+
+    feeds: Mapping[str, Feed]
+    not_made: Mapping[str, Feed]
+
+
+@dataclass(frozen=True)
+class SilverJob:
+    """What every batch of one source needs to know. Plain data: it travels with the stream.
+
+    `accepted`: the tables whose rejects go to quarantine, however many they are. `memory`: of the source's state.
+    `schemas`: of the registry, as far as they are known. `made`: the tables that rules have made, of all sources.
+    """
+
+    source: str
+    contracts: Contracts
+    address: Address
+    run: str
+    accepted: frozenset[str] = frozenset()
+    memory: Memory = field(default_factory=Memory)
+    schemas: Schemas = field(default_factory=Schemas)
+    made: MadeTables = field(default_factory=MadeTables)
+    _put_together: dict[int, OfSource] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def checkpoint(self) -> str:
+        """The name of the stream's checkpoint."""
+        return job_name(self.source)
+
+    @property
+    def feeds(self) -> Mapping[str, Feed]:
+        """The feeds of the source, by name, with the schemas that there are."""
+        return self._of_source.feeds
+
+    @property
+    def not_made(self) -> Mapping[str, Feed]:
+        """The feeds whose tables rules could not make yet."""
+        return self._of_source.not_made
+
+    @property
+    def _of_source(self) -> OfSource:
+        """Put together again when a table was made, or changed."""
+        if self.made.changes not in self._put_together:
+            contracts = self.contracts.with_made(self.made.known.values()) if self.made.known else self.contracts
+            known = {"schemas": self.schemas.known}
+            feeds = {name: one.model_copy(update=known) for name, one in contracts.of_source(self.source).items()}
+            self._put_together.clear()
+            self._put_together[self.made.changes] = OfSource(feeds, contracts.not_made(self.source))
+        return self._put_together[self.made.changes]
+
+    def learn(self, warehouse: Warehouse, records: DataFrame, reaches: Sequence[Reach]) -> None:
+        """Know the schemas of what is there of the feeds' topics, and the tables that rules make of topics."""
+        source = self.contracts.topics.sources[self.source]
+        of_feeds = [reach for reach in reaches if reach.place[0] not in source.ignored_topics]
+        self.schemas.learn(warehouse, {number for reach in of_feeds for number in reach.schema_ids})
+        if source.by_rule:
+            self.making(warehouse).make(records, {reach.place: (reach.first, reach.last) for reach in reaches})
+
+    def making(self, warehouse: Warehouse) -> Making:
+        """What makes and changes tables by rule."""
+        return Making(warehouse, self.source, self.contracts, self.made, self.schemas.known)
+
+    def rules(self, feed: str) -> Sequence[Expectation]:
+        """The row rules of gate 1 for a feed."""
+        return self.contracts.silver_gate.rules(feed)

@@ -1,0 +1,212 @@
+"""The records of a batch through gate 1: decoded, judged and counted, and the tables that are suspended for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.models import Expectation, Feed
+from lakehouse.spark.materialized import materialized
+from lakehouse.spark.tables import Warehouse
+from silver.batch.events import counts, ignored_counts, of_feed
+from silver.batch.outcome import (
+    decisions_about,
+    judged_of_feed,
+    judged_records,
+)
+from silver.by_rule.tables import ensure_made, marked_records, suspension
+from silver.quarantine import QuarantineState
+from silver.suspended import Reach, Suspension, suspension_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+from silver.job import SilverJob
+
+# A row has a column for each feed that is decoded with it.
+DECODED_TOGETHER = 10
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Bronze rows of one source that are to be applied.
+
+    `topics`: their topics. `reaches`: what there is of every topic-partition.
+    """
+
+    warehouse: Warehouse
+    records: DataFrame
+    topics: Sequence[str]
+    reaches: Sequence[Reach]
+    job: SilverJob
+
+    def of_feed(self, feed: Feed) -> DataFrame:
+        """The records of the feed's topics."""
+        return self.records.where(F.col("topic").isin(*[topic for topic in self.topics if feed.has_topic(topic)]))
+
+    def value_bytes(self, feed: Feed) -> int:
+        """How many bytes the values of the feed's records have."""
+        return sum(reach.value_bytes for reach in self.reaches if feed.has_topic(reach.place[0]))
+
+
+@dataclass(frozen=True)
+class JudgedBatch:
+    """The records of a batch that have been through gate 1, by feed; their counts (COUNTS) and `newly_suspended`."""
+
+    records: Mapping[str, DataFrame]
+    rows: Sequence[Row]
+    quarantine_state: QuarantineState
+    newly_suspended: Mapping[str, Suspension] = field(default_factory=dict)
+
+
+def judged_batch(
+    arrived: Arrived,
+    feeds: Sequence[Feed],
+    quarantine_state: QuarantineState,
+    stack: ExitStack,
+    *,
+    changed: frozenset[str] = frozenset(),
+) -> JudgedBatch:
+    """The records of tables that go on through gate 1, kept until `stack` closes; and the tables that are suspended.
+
+    `changed`: the tables by rule whose columns were changed for these records.
+    """
+    job = arrived.job
+    newly_suspended: dict[str, Suspension] = {}
+    records: dict[str, DataFrame] = {}
+    for first in range(0, len(feeds), DECODED_TOGETHER):
+        some = feeds[first : first + DECODED_TOGETHER]
+        told = _judged_together(arrived, some, quarantine_state, newly_suspended, stack)
+        records |= {
+            feed.name: of_feed(told, feed) for feed in some if told is not None and feed.name not in newly_suspended
+        }
+    rows = _counted(arrived, records)
+    of_feed_rows = {name: [row for row in rows if row["feed"] == name] for name in records}
+    new = _changed_columns(arrived, records, of_feed_rows, newly_suspended, changed)
+    if new:
+        again = [job.feeds[feed.name] for feed in feeds if feed.name in records and feed.name not in newly_suspended]
+        later = judged_batch(arrived, again, quarantine_state, stack, changed=changed | new)
+        return replace(later, newly_suspended={**newly_suspended, **later.newly_suspended})
+    for name in records:
+        suspension = suspension_of(job.feeds[name], job.rules(name), of_feed_rows[name])
+        if suspension is not None and name not in job.accepted:
+            newly_suspended.setdefault(name, suspension)
+    going_on = {name: told for name, told in records.items() if name not in newly_suspended}
+    return JudgedBatch(
+        going_on, [row for row in rows if row["feed"] not in newly_suspended], quarantine_state, newly_suspended
+    )
+
+
+def _changed_columns(
+    arrived: Arrived,
+    records: Mapping[str, DataFrame],
+    rows: Mapping[str, Sequence[Row]],
+    newly_suspended: dict[str, Suspension],
+    changed: frozenset[str],
+) -> frozenset[str]:
+    """The tables by rule that were changed, for their records have other columns: those records are read again.
+
+    Where a person must accept that, the table goes to `newly_suspended`. `rows`: the counts of each feed.
+    """
+    job, new = arrived.job, []
+    for name, of_feed_rows in rows.items():
+        made = job.feeds[name].made
+        is_marked = any(row["drift"] for row in of_feed_rows)
+        gone = {column for row in of_feed_rows for column in row["absent_columns"]}
+        if made is None or name in newly_suspended:
+            continue
+        gone = {column for column in gone if not made.columns[column].declared.optional}
+        if not (is_marked or gone):
+            continue
+        marked = marked_records(records[name]) if is_marked else {}
+        feed = job.feeds[name]
+        ranges = {one.place: (one.first, one.last) for one in arrived.reaches if feed.has_topic(one.place[0])}
+        making = job.making(arrived.warehouse)
+        change = making.change(made, arrived.records, ranges, marked=marked, gone=gone)
+        is_accepted = name in job.made.accepted
+        if name in changed or (change.refused and not is_accepted):
+            newly_suspended[name] = suspension(made, "; ".join(change.refused) or "its columns change while it is read")
+        else:
+            new.append(change.accepted if is_accepted else change.table)
+    job.made.store(arrived.warehouse, new)
+    ensure_made_tables(arrived.warehouse, [job.feeds[one.name] for one in new], job)
+    return frozenset(one.name for one in new)
+
+
+def _judged_together(
+    arrived: Arrived,
+    feeds: Sequence[Feed],
+    quarantine_state: QuarantineState,
+    newly_suspended: dict[str, Suspension],
+    stack: ExitStack,
+) -> DataFrame | None:
+    """The judged records of all these feeds, or None. A feed with a rule that raises goes to `newly_suspended`."""
+    job = arrived.job
+    while going_on := [feed for feed in feeds if feed.name not in newly_suspended]:
+        topics = [topic for topic in arrived.topics if any(feed.has_topic(topic) for feed in going_on)]
+        records = arrived.records.where(F.col("topic").isin(*topics))
+        decisions = decisions_about(arrived.warehouse, going_on, quarantine_state)
+        gates = [(feed, job.rules(feed.name)) for feed in going_on]
+        try:
+            return stack.enter_context(materialized(judged_records(records, gates, decisions=decisions)))
+        except Exception as error:
+            if not _is_about_values(error):
+                raise
+            raising = {feed.name: _raising(arrived.of_feed(feed), feed, rules) for feed, rules in gates}
+            found = {name: suspension for name, suspension in raising.items() if suspension is not None}
+            if not found:
+                raise
+            newly_suspended.update(found)
+    return None
+
+
+def _raising(records: DataFrame, feed: Feed, rules: Sequence[Expectation]) -> Suspension | None:
+    """The rule that cannot be asked about these records; None where the records alone raise, or no rule by itself."""
+    for asked in ([], *[[rule] for rule in rules]):
+        try:
+            with materialized(judged_of_feed(records, feed, asked)):
+                pass
+        except Exception as again:
+            if not asked or not _is_about_values(again):
+                return None
+            # The condition alone: the message has the value.
+            condition = getattr(again, "getCondition", lambda: None)() or type(again).__name__
+            why = f"the rule {asked[0].name} cannot be asked: Spark raises {condition}"
+            return Suspension(asked[0].name, asked[0].description, why)
+    return None
+
+
+def _is_about_values(error: Exception) -> bool:
+    """Whether values made Spark raise, by the class of its SQLSTATE: 22 is a data exception (ISO/IEC 9075-2).
+
+    Anything else (a full disk, no memory, a lost executor) says nothing of the rule that was being asked.
+    """
+    state = getattr(error, "getSqlState", lambda: None)()
+    return (state or "").startswith("22")
+
+
+def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
+    """The counts of all records, those of topics without a feed included: a few rows, in the columns of COUNTS."""
+    job = arrived.job
+    parts = [
+        counts(judged_records, feed=job.feeds[name], rules=[rule.name for rule in job.rules(name)])
+        for name, judged_records in records.items()
+    ]
+    known = [*job.feeds.values(), *job.not_made.values()]
+    without_feed = [topic for topic in arrived.topics if not any(feed.has_topic(topic) for feed in known)]
+    if without_feed:
+        parts.append(ignored_counts(arrived.records.where(F.col("topic").isin(*without_feed))))
+    return reduce(DataFrame.unionByName, parts).collect() if parts else []
+
+
+def ensure_made_tables(warehouse: Warehouse, feeds: Iterable[Feed], job: SilverJob) -> None:
+    """Create the tables of these feeds that rules have made and that this process has not seen yet."""
+    for feed in feeds:
+        if feed.made is not None and job.memory.ensured.get(feed.name) != feed.made.version:
+            ensure_made(warehouse, feed)
+            job.memory.ensured[feed.name] = feed.made.version
