@@ -62,7 +62,8 @@ def with_rules(contracts: Contracts, rules: Sequence[Expectation]) -> Contracts:
 def one_pass(spark: SparkSession, contracts: Contracts, bronze: Path, folder: Path) -> float:
     """The seconds of one batch of all bronze rows into empty silver tables."""
     from silver.apply import ensure_tables
-    from silver.micro_batch import SilverJob, apply_batch
+    from silver.job import SilverJob
+    from silver.micro_batch import apply_batch
 
     warehouse = Warehouse(spark, str(folder), str(folder / "_checkpoints"))
     ensure_tables(warehouse, contracts)

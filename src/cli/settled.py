@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from bronze.events import events_table
 from cli.jobs import JOBS, RunOutcome, Work, run_jobs
 from lakehouse.batches import BATCHES, append, batches, release
 from lakehouse.config import Settings
+from lakehouse.consumed import last_version
 from lakehouse.contracts.models import Contracts
 from lakehouse.errors import TableError
 from lakehouse.failures import storage_errors
@@ -124,7 +126,8 @@ def _tables_now(warehouse: Warehouse, contracts: Contracts, *, since_written: in
         *filter(warehouse.exists, (f"gold.{join}" for join in contracts.gold.joins)),
     ]
     with ThreadPoolExecutor(AT_A_TIME) as threads:
-        commits = dict(zip(names, threads.map(warehouse.last_commit, names), strict=True))
-    version = warehouse.version(BATCHES.name) - since_written
+        versions = list(threads.map(partial(last_version, warehouse), [*names, BATCHES.name]))
+    commits = {one.table: f"{one.created_ms} {one.number}" for one in versions[:-1]}
+    version = versions[-1].number - since_written
     checkpoints = {f"silver/{source}": checkpoint_of(warehouse, source) for source in contracts.topics.sources}
     return {**commits, **checkpoints, BATCHES.name: str(version)}

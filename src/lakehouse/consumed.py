@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from lakehouse.batches import append, batches
+from lakehouse.errors import TableError
 from lakehouse.spark.tables import Warehouse
 
 ConsumedVersions = Mapping[str, Mapping[str, "Version"]]
@@ -42,7 +43,10 @@ def current(warehouse: Warehouse, table: str) -> Version:
 
 
 def last_version(warehouse: Warehouse, table: str) -> Version:
-    """The table's last commit, without its size: by Delta's log alone, without a job, where Delta's Java is here."""
+    """The table's last commit, without its size: by Delta's log alone, without a job, where Delta's Java is here.
+
+    Raises TableError when there is no such table.
+    """
     spark = warehouse.spark
     if warehouse.in_catalog or not hasattr(spark, "_jsparkSession") or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return current(warehouse, table)
@@ -50,6 +54,9 @@ def last_version(warehouse: Warehouse, table: str) -> Version:
     nothing = jvm.scala.Option.empty()
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, warehouse.path(table))
     snapshot = log.update(False, nothing, nothing)
+    if int(snapshot.version()) < 0:
+        what = f"There is no table {table} at {warehouse.location}."
+        raise TableError(what, remedy="Run the job of the layer that writes it first.")
     return Version(table, int(snapshot.metadata().createdTime().get()), int(snapshot.version()))
 
 

@@ -106,6 +106,7 @@ def test_a_dry_run_before_the_first_run_says_what_it_would_do(flow: Flow) -> Non
 
 
 def test_a_run_brings_what_is_there_to_the_upsert_topic(flow: Flow) -> None:
+    before = {*partitions(flow.chosen.kafka())}
     outcome = flow.run("first")
     assert outcome.results["silver"]["applied"] == 2
     assert outcome.results["gold"]["changed_orders"] == 0
@@ -114,7 +115,8 @@ def test_a_run_brings_what_is_there_to_the_upsert_topic(flow: Flow) -> None:
     assert flow.published() == {'{"id":1}': {"id": 1, "name": "b", "kind_id": 1}}
     for table in ("gold.unified_orders", "gold.orders_daily"):
         assert not flow.warehouse.exists(table)
-    assert "bigquery.unified.orders" not in partitions(flow.chosen.kafka())
+    (topic,) = flow.contracts.gold.upsert_topics.values()
+    assert {*partitions(flow.chosen.kafka())} - before == {topic.topic, topic.progress_topic}
 
 
 def test_when_there_is_no_news_none_of_the_jobs_begins(flow: Flow) -> None:

@@ -311,12 +311,6 @@ class Warehouse:
         with self._table_errors(name):
             return int(self.delta(name).history(1).select("version").collect()[0]["version"])
 
-    def last_commit(self, name: str) -> str:
-        """The number of the table's last commit and when it was made: a rebuilt table has another one."""
-        with self._table_errors(name):
-            last = self.delta(name).history(1).selectExpr("version", "unix_millis(timestamp) AS at_ms").collect()[0]
-        return f"{last['version']} {last['at_ms']}"
-
     def written_bytes(self, name: str, *, after: int, to: int) -> int:
         """How many bytes of data the table's commits behind `after` have written, up to `to`, the last one."""
         names = ("numTargetBytesAdded", "numOutputBytes", "numAddedBytes")  # of a MERGE, a write, small files joined

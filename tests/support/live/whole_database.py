@@ -141,6 +141,8 @@ def in_order(rows: Iterable[Mapping[str, Any]]) -> Texts:
 def _text(value: Any) -> str:
     """As silver's STRING has what Spark has no type for: bytes in base64, a length of time in hours."""
     match value:
+        case bool():  # the source has it as BIT(1), which is a byte
+            return _text(bytes([value]))
         case bytes():
             return b64encode(value).decode()
         case datetime():
