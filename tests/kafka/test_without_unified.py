@@ -116,7 +116,8 @@ def test_a_run_brings_what_is_there_to_the_upsert_topic(flow: Flow) -> None:
     for table in ("gold.unified_orders", "gold.orders_daily"):
         assert not flow.warehouse.exists(table)
     (topic,) = flow.contracts.gold.upsert_topics.values()
-    assert {*partitions(flow.chosen.kafka())} - before == {topic.topic, topic.progress_topic}
+    created = {name for name in partitions(flow.chosen.kafka()) if name not in before and not name.startswith("__")}
+    assert created == {topic.topic, topic.progress_topic}
 
 
 def test_when_there_is_no_news_none_of_the_jobs_begins(flow: Flow) -> None:
