@@ -38,7 +38,12 @@ def validate(contracts: ContractsFolder = None, as_json: AsJson = False) -> None
     checked = load_contracts(contracts)
     if as_json:
         feeds = {name: {"source": feed.source, "topics": feed.topics} for name, feed in checked.feeds.items()}
-        answer("validate", {"contracts": contracts or "packaged", "feeds": feeds})
+        rules = {
+            name: {"source": source_name, "include": rule.include, "exclude": rule.exclude, "name": rule.name}
+            for source_name, source in checked.topics.sources.items()
+            for name, rule in source.by_rule.items()
+        }
+        answer("validate", {"contracts": contracts or "packaged", "feeds": feeds, "by_rule": rules})
         return
     table = Table(title="Feeds", title_justify="left", title_style="bold", header_style="dim")
     for heading in ("silver table", "source", "envelope", "topics", "key", "columns"):
@@ -47,6 +52,11 @@ def validate(contracts: ContractsFolder = None, as_json: AsJson = False) -> None
         topics = ", ".join((*feed.topics, *(f"/{pattern}/" for pattern in feed.topic_patterns)))
         kind = f"{feed.source} ({feed.kind})"
         table.add_row(f"silver.{feed.name}", kind, feed.envelope, topics, ", ".join(feed.keys), str(len(feed.columns)))
+    for source_name, source in checked.topics.sources.items():
+        for rule in source.by_rule.values():
+            topics = ", ".join(f"/{pattern}/" for pattern in rule.include)
+            kind = f"{source_name} ({source.kind})"
+            table.add_row(f"silver.{rule.name}", kind, "table", topics, "of the records", "of the events")
     console = wide_console()
     console.print(table)
     if not checked.gold.has_unified:

@@ -164,8 +164,8 @@ def _findings(status: Status, seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "critical",
             name,
-            "gate 1 has suspended it: nothing new is applied",
-            "lakehouse quality report says which rule; docs/quarantine.md how it goes on.",
+            "it is suspended: nothing new is applied",
+            "lakehouse quality report says why; docs/quarantine.md, of tables by rule docs/by-rule.md, how it goes on.",
         )
     for gate in status.gates:
         if gate.blocks:

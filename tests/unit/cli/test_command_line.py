@@ -205,3 +205,17 @@ def test_the_command_reference_and_the_troubles_are_as_the_code_would_write_them
 def test_the_command_reference_has_every_exit_code() -> None:
     classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.LakehouseError)]
     assert EXIT_CODES.keys() == {0, *(one.exit_code for one in classes)}
+
+
+def test_validate_shows_what_rules_make(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bronze").mkdir()
+    (tmp_path / "bronze" / "topics.yaml").write_text(
+        "sources:\n  dw:\n    kind: mysql\n    by_rule:\n      order_dw:\n        include: ['dw\\..*']\n"
+    )
+    main(["validate", "--contracts", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert "silver.{database}_{table}" in shown
+    assert r"/dw\..*/" in shown
+    main(["validate", "--contracts", str(tmp_path), "--json"])
+    rules = json.loads(capsys.readouterr().out)["by_rule"]
+    assert rules == {"order_dw": {"source": "dw", "include": [r"dw\..*"], "exclude": [], "name": "{database}_{table}"}}
