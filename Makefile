@@ -58,7 +58,7 @@ clusters: setup ## The tests that start Spark processes of their own: a cluster,
 live: setup-live ## The tests on real databases and connectors, started and stopped by the suite (ten minutes)
 	$(BIN)/pytest -m live
 
-test-whole: setup ## The tests on the whole recordings, and those that read them in fifty batches
+test-whole: setup-live ## The tests on the whole recordings, in fifty batches too, and on a database of a hundred tables
 	$(BIN)/pytest -m whole
 
 test-rules: setup ## Every rule of the order of changes reverted, one by one: its test must fail (half an hour)

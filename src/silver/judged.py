@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.util import inheritable_thread_target
 
 from lakehouse.contracts.models import Expectation, Feed
+from lakehouse.errors import TableError
 from lakehouse.spark.materialized import materialized
-from lakehouse.spark.tables import Warehouse
+from lakehouse.spark.tables import AT_A_TIME, Warehouse
 from silver.batch.events import counts, ignored_counts, of_feed
 from silver.batch.outcome import (
     decisions_about,
@@ -134,7 +137,8 @@ def _changed_columns(
         else:
             new.append(change.accepted if is_accepted else change.table)
     job.made.store(arrived.warehouse, new)
-    ensure_made_tables(arrived.warehouse, [job.feeds[one.name] for one in new], job)
+    _created, failed = ensure_made_tables(arrived.warehouse, [job.feeds[one.name] for one in new], job)
+    newly_suspended.update(failed)
     return frozenset(one.name for one in new)
 
 
@@ -204,9 +208,23 @@ def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
     return reduce(DataFrame.unionByName, parts).collect() if parts else []
 
 
-def ensure_made_tables(warehouse: Warehouse, feeds: Iterable[Feed], job: SilverJob) -> None:
-    """Create the tables of these feeds that rules have made and that this process has not seen yet."""
-    for feed in feeds:
-        if feed.made is not None and job.memory.ensured.get(feed.name) != feed.made.version:
-            ensure_made(warehouse, feed)
-            job.memory.ensured[feed.name] = feed.made.version
+def ensure_made_tables(
+    warehouse: Warehouse, feeds: Iterable[Feed], job: SilverJob
+) -> tuple[frozenset[str], Mapping[str, Suspension]]:
+    """Have the tables of these feeds that rules have made and that this process has not seen yet, several at a time.
+
+    Which were created, and are empty; and which cannot be used, for they have other columns than those of the rule.
+    """
+    new = [feed for feed in feeds if feed.made is not None and job.memory.ensured.get(feed.name) != feed.made.version]
+    with ThreadPoolExecutor(AT_A_TIME) as threads:
+        ensure = inheritable_thread_target(warehouse.spark)(partial(ensure_made, warehouse=warehouse))
+        ended = [one.result() for one in [threads.submit(ensure, feed) for feed in new]]
+    created, failed = set[str](), dict[str, Suspension]()
+    for feed, one in zip(new, ended, strict=True):
+        if isinstance(one, TableError) and feed.made is not None:
+            failed[feed.name] = suspension(feed.made, one.what)
+            continue
+        job.memory.ensured[feed.name] = feed.made.version if feed.made else 0
+        if one is True:
+            created.add(feed.name)
+    return frozenset(created), failed

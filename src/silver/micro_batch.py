@@ -90,10 +90,12 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
     suspended, taken = {*state.suspended}, state.taken(batch_id)
     waiting = _waiting([*feeds.values(), *not_made.values()], but={*suspended, *taken})
     going_on = [feed for name, feed in feeds.items() if name not in {*suspended, *taken, *waiting}]
-    ensure_made_tables(warehouse, going_on, job)
+    created, failed = ensure_made_tables(warehouse, going_on, job)
+    waiting |= failed
+    going_on = [feed for feed in going_on if feed.name not in failed]
     ranges = {reach.place: (reach.first, reach.last) for reach in reaches}
     arrived = Arrived(warehouse, batch, topics, reaches, job)
-    sizes = _table_sizes(warehouse, going_on)
+    sizes = _table_sizes(warehouse, going_on, empty=created)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = _quarantine_state(warehouse, job, ranges)
         judged = judged_batch(arrived, going_on, quarantine_state, stack)
@@ -116,10 +118,12 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
     feed = job.feeds.get(feed.name, feed)
     if waiting := _waiting([feed], but=()):
         return waiting[feed.name].why
-    ensure_made_tables(warehouse, [feed], job)
+    created, failed = ensure_made_tables(warehouse, [feed], job)
+    if failed:
+        return failed[feed.name].why
     topics = sorted({reach.place[0] for reach in reaches})
     arrived = Arrived(warehouse, records, topics, reaches, job)
-    sizes = _table_sizes(warehouse, [feed])
+    sizes = _table_sizes(warehouse, [feed], empty=created)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = quarantine.quarantine_state(warehouse, job.source, ranges)
         judged = judged_batch(arrived, [feed], quarantine_state, stack)
@@ -149,9 +153,12 @@ def _quarantine_state(
     return known
 
 
-def _table_sizes(warehouse: Warehouse, feeds: Sequence[Feed]) -> Mapping[str, int]:
-    """The bytes of each feed's table."""
-    return {feed.name: warehouse.created_and_size(f"silver.{feed.name}")[1] for feed in feeds}
+def _table_sizes(warehouse: Warehouse, feeds: Sequence[Feed], *, empty: Collection[str]) -> Mapping[str, int]:
+    """The bytes of each feed's table; `empty`: those that have none."""
+    sizes = {
+        name: warehouse.created_and_size(f"silver.{name}")[1] for feed in feeds if (name := feed.name) not in empty
+    }
+    return {**sizes, **dict.fromkeys(empty, 0)}
 
 
 def _rows(reaches: Sequence[Reach], sizes: Mapping[str, int]) -> int:

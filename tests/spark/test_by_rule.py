@@ -35,10 +35,15 @@ ORDER = {"id": "BIGINT", "product": "VARCHAR(50)", "user_id": "BIGINT"}
 FEEDBACK = {"id": "BIGINT", "user_id": "BIGINT", "comment": "VARCHAR(50)"}
 
 
+def mysql(rules: dict[str, TableRule]) -> Source:
+    """A MySQL whose tables are made by these rules."""
+    return Source(kind="mysql", by_rule=rules)
+
+
 def by_rule(contracts: Contracts, **rule: Any) -> Contracts:
     """Contracts of one source, whose tables are made by a rule."""
     include = rule.pop("include", (r"order_dw\..*",))
-    source = Source(kind="mysql", by_rule={"order_dw": TableRule(include=include, **rule)})
+    source = mysql({"order_dw": TableRule(include=include, **rule)})
     silver = contracts.silver.model_copy(update={"tables": {}})
     gate = contracts.silver_gate.model_copy(update={"feeds": (), "expectations": ()})
     parts = {"topics": Topics(sources={SOURCE: source}), "silver": silver, "silver_gate": gate}
@@ -101,32 +106,31 @@ def order_dw(database: Database) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("known_by", ["schemas", "definitions", "values"])
-def test_a_database_becomes_tables(known_by: str, spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
-    database = Database(with_schemas=known_by == "schemas")
-    rule = {"schema_changes": DDL_TOPIC} if known_by == "definitions" else {}
-    job = Job(spark, by_rule(contracts, **rule), tmp_path)
-    told = order_dw(database)
-    assert job.run(*(one for one in told if known_by == "definitions" or one["topic"] != DDL_TOPIC)) == ""
-    assert job.types("order_dw_user") == {"id": "bigint", "name": "string"}
-    assert job.rows("order_dw_user", "id", "name") == [(1, "Tom"), (2, "Jerry")]
-    assert job.rows("order_dw_order", "id", "product", "user_id") == [(1, "Football", 2), (2, "Basket", 1)]
-    assert job.rows("order_dw_feedback", "comment") == [("Good.",), ("Very good",)]
+def test_a_database_becomes_tables(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
+    """Three connectors of it: with schemas in messages, with a topic of schema changes, with neither."""
+    known = {"s": "schema of the messages", "d": "topic of schema changes", "v": "values"}
+    databases = {way: Database(with_schemas=way == "s", topic=f"{way}.{{table}}") for way in known}
+    rules = {
+        way: TableRule(include=(rf"{way}\..*",), name=f"{way}_<>", schema_changes=DDL_TOPIC if way == "d" else None)
+        for way in known
+    }
+    job = Job(spark, by_rule(contracts), tmp_path)
+    job.contracts = job.contracts.model_copy(update={"topics": Topics(sources={SOURCE: mysql(rules)})})
+    told = {way: order_dw(database) for way, database in databases.items()}
+    assert job.run(*[one for way in told for one in told[way] if way == "d" or one["topic"] != DDL_TOPIC]) == ""
+    for way in known:
+        assert job.types(f"{way}_user") == {"id": "bigint", "name": "string"}
+        assert job.rows(f"{way}_user", "id", "name") == [(1, "Tom"), (2, "Jerry")]
+        assert job.rows(f"{way}_order", "id", "product", "user_id") == [(1, "Football", 2), (2, "Basket", 1)]
+        assert job.rows(f"{way}_feedback", "comment") == [("Good.",), ("Very good",)]
     # What comes later is applied as to any table.
-    assert (
-        job.run(database.event("user", "u", {"id": 2, "name": "Spike"}), database.event("user", "d", {"id": 1})) == ""
-    )
-    assert job.rows("order_dw_user", "id", "name") == [(2, "Spike")]
-    (user,) = [one for one in made_tables(job.warehouse, job.contracts) if one.name == "order_dw_user"]
-    assert (user.keys, user.table, user.version) == (("id",), "order_dw.user", 1)
-    assert (
-        user.known_by
-        == {
-            "schemas": "schema of the messages",
-            "definitions": "topic of schema changes",
-            "values": "values",
-        }[known_by]
-    )
+    changes: list[tuple[str, dict[str, Any]]] = [("u", {"id": 2, "name": "Spike"}), ("d", {"id": 1})]
+    assert job.run(*[one.event("user", op, row) for one in databases.values() for op, row in changes]) == ""
+    users = {made.name: made for made in made_tables(job.warehouse, job.contracts) if made.table == "order_dw.user"}
+    for way, known_by in known.items():
+        assert job.rows(f"{way}_user", "id", "name") == [(2, "Spike")]
+        user = users[f"{way}_user"]
+        assert (user.keys, user.known_by, user.version) == (("id",), known_by, 1)
 
 
 def test_columns_that_come_new_are_added(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
@@ -151,36 +155,44 @@ def test_columns_that_come_new_are_added(spark: SparkSession, contracts: Contrac
     }
 
 
-@pytest.mark.parametrize(
-    ("columns", "row", "why"),
-    [
-        ({"id": "BIGINT"}, {"id": 3}, "the column name is gone from its events"),
-        ({"id": "BIGINT", "called": "VARCHAR(50)"}, {"id": 3, "called": "Butch"}, "the column name is gone"),
-        ({"id": "BIGINT", "name": "INT"}, {"id": 3, "name": 7}, "the column name was string, and is int32"),
-        ({"id": "INT", "name": "VARCHAR(50)"}, {"id": 3, "name": "B"}, "was int64, and is narrower now: int32"),
-    ],
-    ids=["dropped", "renamed", "retyped", "narrower"],
-)
-def test_another_column_suspends_its_table_alone(
-    columns: dict[str, str], row: dict[str, Any], why: str, spark: SparkSession, contracts: Contracts, tmp_path: Path
-) -> None:
+OTHERWISE: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "dropped": ({"id": "BIGINT"}, {"id": 3}, "the column name is gone from its events"),
+    "renamed": ({"id": "BIGINT", "called": "VARCHAR(50)"}, {"id": 3, "called": "B"}, "the column name is gone"),
+    "retyped": ({"id": "BIGINT", "name": "INT"}, {"id": 3, "name": 7}, "the column name was string, and is int32"),
+    "narrower": ({"id": "INT", "name": "VARCHAR(50)"}, {"id": 3, "name": "B"}, "was int64, and is narrower now: int32"),
+}
+
+
+def test_another_column_suspends_its_table_alone(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
     database = Database(with_schemas=True)
-    job = Job(spark, by_rule(contracts, parse_errors="skip-record"), tmp_path)
-    assert job.run(*order_dw(database)) == ""
-    database.define("user", columns)
-    said = job.run(
-        database.event("user", "c", row), database.event("order", "c", {"id": 3, "product": "Net", "user_id": 3})
-    )
-    assert why in said and "lakehouse silver --accept-columns order_dw_user" in said
-    assert len(job.rows("order_dw_user", "id")) == 2 and len(job.rows("order_dw_order", "id")) == 3
-    assert why in job.run()  # it stays so
-    assert job.run(accepted_columns=["order_dw_user"]) == ""
-    assert [key for (key,) in job.rows("order_dw_user", "id")] == [1, 2, 3]
-    assert job.run(database.event("user", "d", {"id": 1})) == ""
-    assert [key for (key,) in job.rows("order_dw_user", "id")] == [2, 3]
-    assert not read_state(
-        job.warehouse, SOURCE, checkpoint=job.warehouse.checkpoint_id(f"silver/{SOURCE}") or ""
-    ).pending
+    job = Job(spark, by_rule(contracts, parse_errors="skip-record", name="<>"), tmp_path)
+    for table in (*OTHERWISE, "other"):
+        database.define(table, USER)
+    row = {"id": 1, "name": "a"}
+    assert job.run(*[database.event(table, "c", row) for table in database.tables]) == ""
+    for table, (columns, _row, _why) in OTHERWISE.items():
+        database.define(table, columns)
+    news = [database.event(table, "c", new) for table, (_columns, new, _why) in OTHERWISE.items()]
+    said = job.run(*news, database.event("other", "c", {"id": 2, "name": "b"}))
+    for table, (_columns, _row, why) in OTHERWISE.items():
+        assert f"silver.{table} is suspended: " in said
+        assert why in said
+        assert f"--accept-columns {table}" in said
+        assert job.rows(table, "id") == [(1,)]
+    assert job.rows("other", "id") == [(1,), (2,)]
+    # One is accepted: it goes on, and the others stay as they are.
+    said = job.run(accepted_columns=["dropped"])
+    assert "silver.renamed is suspended: " in said
+    assert "dropped" not in said
+    assert job.rows("dropped", "id", "name") == [(1, "a"), (3, None)]
+    assert job.run(accepted_columns=[*OTHERWISE]) == ""
+    assert job.rows("renamed", "id", "name", "called") == [(1, "a", None), (3, None, "B")]
+    assert job.rows("retyped", "id", "name") == [(1, "a"), (3, "7")]
+    assert job.rows("narrower", "id", "name") == [(1, "a"), (3, "B")]
+    assert job.run(*[database.event(table, "d", {"id": 1}) for table in OTHERWISE]) == ""
+    assert all(key != 1 for table in OTHERWISE for (key,) in job.rows(table, "id"))
+    checkpoint = job.warehouse.checkpoint_id(f"silver/{SOURCE}") or ""
+    assert not read_state(job.warehouse, SOURCE, checkpoint=checkpoint).pending
 
 
 def test_what_is_no_table_yet_waits(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
@@ -279,3 +291,12 @@ def test_a_pass_costs_what_the_tables_with_news_cost(spark: SparkSession, contra
         spent[tables] = jobs_so_far(spark) - before
         assert job.rows("order_dw_t1", "name") == [("b",)]
     assert spent[5] == spent[2]
+
+
+def test_what_rules_make_has_its_place_before_sources_begin(
+    spark: SparkSession, contracts: Contracts, tmp_path: Path
+) -> None:
+    """Several sources would create the list of their tables at the same time, and all but one fail."""
+    job = Job(spark, by_rule(contracts), tmp_path)
+    apply.ensure_tables(job.warehouse, job.contracts)
+    assert job.warehouse.exists(MADE_TABLES.name)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.by_rule import MadeTable
 from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.errors import TableError
 from lakehouse.registered import RegisteredSchema
 from lakehouse.spark.tables import TableSpec, Warehouse, small_table
 from silver.batch.earlier_records import in_ranges
@@ -236,16 +237,21 @@ def marked_records(judged: DataFrame) -> Marked:
     return {row["mark"]: {tuple(row["first"]), tuple(row["last"])} for row in ends.collect()}
 
 
-def ensure_made(warehouse: Warehouse, feed: Feed) -> None:
+def ensure_made(feed: Feed, *, warehouse: Warehouse) -> bool | TableError:
     """Create the silver table of a feed that a rule has made, or add the columns that it lacks. And its view.
 
-    Raises TableError when it differs otherwise.
+    Whether it was created, or why it cannot be used: it differs otherwise.
     """
     spec = replace(silver_table(feed), comment=_comment(feed))
-    if warehouse.exists(spec.name):
-        warehouse.add_columns(spec)
-    warehouse.ensure(spec)
-    ensure_view_of(warehouse, feed)
+    is_new = not warehouse.exists(spec.name)
+    try:
+        if not is_new:
+            warehouse.add_columns(spec)
+        warehouse.ensure(spec)
+        ensure_view_of(warehouse, feed)
+    except TableError as error:
+        return error
+    return is_new
 
 
 def _comment(feed: Feed) -> str:

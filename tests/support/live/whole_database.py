@@ -73,8 +73,10 @@ class Connectors:
             self.command("connect", "delete", name, "--bundle", str(self.bundle), "--yes")
 
 
-def connectors(command: Command, folder: Path, database: str, files: Iterable[WholeDatabase]) -> Connectors:
-    """The connectors' files, in a bundle in this folder; they read this database."""
+def connectors(
+    command: Command, folder: Path, database: str, files: Iterable[WholeDatabase], **variables: str
+) -> Connectors:
+    """The connectors' files, in a bundle in this folder; they read this database. `variables`: more of the bundle."""
     (folder / CONNECT).mkdir(parents=True)
     for name in ("bundle.yaml", f"{CONNECT}/variables.yaml"):
         shutil.copy(ROOT / name, folder / name)
@@ -82,7 +84,9 @@ def connectors(command: Command, folder: Path, database: str, files: Iterable[Wh
     for one in files:
         (folder / CONNECT / f"{one.name}.json").write_text(json.dumps(one.file()), encoding="utf-8")
         names.append(one.name)
-    return Connectors(command, folder / "bundle.yaml", names, ("--var", f"mysql_database={database}"))
+    given = {"mysql_database": database, **variables}
+    options = [part for name, value in given.items() for part in ("--var", f"{name}={value}")]
+    return Connectors(command, folder / "bundle.yaml", names, options)
 
 
 def create(database: Database, name: str, *statements: str) -> None:
