@@ -16,7 +16,7 @@ from gold.unify import UNIFIED
 from lakehouse.batches import batches
 from lakehouse.config import Settings
 from lakehouse.consumed import Consumed
-from lakehouse.contracts.checks import GOLD
+from lakehouse.contracts.mistakes import GOLD
 from lakehouse.contracts.models import NO_UNIFIED, Contracts
 from lakehouse.contracts.upsert_checks import mistakes_of_made
 from lakehouse.errors import ContractError, ContractProblem, GateHeldError, LakehouseError
@@ -44,9 +44,9 @@ class Work:
     """What every job of one run gets. `known`: the topics of the broker with their partitions.
 
     `accepted`: the silver tables whose rejects go to quarantine, however many they are. `accepted_columns`: those by
-    rule that go on with the columns that their events have now. `full_refresh`: gold is
-    computed whole. `republish`: every order is sent again. `memories`: what silver remembers of each source.
-    `consumed`: what gold and publish remember. Both are valid while nobody else writes.
+    rule that go on with the columns that their events have now. `full_refresh`: gold is computed whole. `republish`:
+    every row is sent again. `memories`: what silver remembers of each source. `consumed`: what gold and publish
+    remember. Both are valid while nobody else writes.
     """
 
     spark: SparkSession
@@ -85,14 +85,17 @@ def run_jobs(
     the run.
     """
     results, failures = {}, []
+    is_known = False
     for name in names:
         if before_each is not None:
             before_each()
         try:
             with storage_errors(job=name, places=(work.settings.warehouse, work.settings.checkpoints)):
-                # Bronze reads topics, whatever tables there are; silver makes tables.
-                now = work if name == "bronze" else replace(work, contracts=_contracts_now(work))
-                results[name] = (PLANS if dry_run else JOBS)[name](now)
+                # Bronze reads topics, whatever tables there are.
+                if name != "bronze" and not is_known:
+                    work = replace(work, contracts=with_made_tables(work.warehouse, work.contracts))
+                is_known = name in ("gold", "publish")  # silver makes tables
+                results[name] = (PLANS if dry_run else JOBS)[name](work)
         except LakehouseError as error:
             failures.append(error)
         let_java_forget()
@@ -110,11 +113,6 @@ def _require_fitting(contracts: Contracts, part: str) -> None:
     found = [(path, what) for path, what in mistakes_of_made(contracts) if path[0] == part]
     if found:
         raise ContractError([ContractProblem(GOLD, None, ".".join(map(str, path)), what) for path, what in found])
-
-
-def _contracts_now(work: Work) -> Contracts:
-    """The contracts with the tables that rules have made by now."""
-    return with_made_tables(work.warehouse, work.contracts)
 
 
 def _bronze(work: Work) -> Results:

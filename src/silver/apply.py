@@ -33,7 +33,7 @@ from lakehouse.steps import Note
 from silver import decisions, suspended
 from silver.audit import OUTBOX_EVENTS, Memory, checkpoint_of, rule_counts
 from silver.batch.merge import silver_table
-from silver.by_rule.tables import MADE_TABLES, MadeTables, made_tables
+from silver.by_rule.tables import MadeTables, made_tables
 from silver.gate import require_rules
 from silver.job import SilverJob
 from silver.micro_batch import apply_batch, resume
@@ -110,9 +110,7 @@ def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
     Those that rules make come with their first batch.
     """
     feeds = [feed for feed in contracts.feeds.values() if feed.made is None]
-    # Before the sources begin: of several that create it at the same time all but one would fail.
-    of_rules = [MADE_TABLES] if any(source.by_rule for source in contracts.topics.sources.values()) else []
-    warehouse.ensure_all([*map(silver_table, feeds), BATCHES, OUTBOX_EVENTS, QUARANTINE, RESULTS, *of_rules])
+    warehouse.ensure_all([*map(silver_table, feeds), BATCHES, OUTBOX_EVENTS, QUARANTINE, RESULTS])
     ensure_views(warehouse, contracts)
 
 

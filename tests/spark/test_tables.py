@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.util import inheritable_thread_target
 
 from bronze.events import events_table
 from demo.__main__ import DATA, RECORDINGS
@@ -178,3 +180,12 @@ def sums(warehouse: Warehouse, *runs: str) -> list[Any]:
     audit = warehouse.read("ops.batches").where(F.col("source").eqNullSafe("postgres") & F.col("run").isin(*runs))
     totals = audit.groupBy("topic", "partition").agg(*[F.sum(kind).alias(kind) for kind in kinds])
     return sorted(str(row) for row in totals.collect())
+
+
+def test_streams_may_create_a_table_at_the_same_time(warehouse: Warehouse) -> None:
+    spec = TableSpec(name="ops.at_once", columns="number INT")
+    ensure = inheritable_thread_target(warehouse.spark)(warehouse.ensure)
+    with ThreadPoolExecutor(6) as threads:
+        for ended in [threads.submit(ensure, spec) for _ in range(6)]:
+            ended.result()
+    assert warehouse.version(spec.name) == 0

@@ -8,17 +8,20 @@ Connect stand beside the type as `connect.name`, `connect.version` and `connect.
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 
 from lakehouse.registered import AVRO, RegisteredSchema
+from silver.decode.message import Record
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 # What the converter calls a struct, or a map's entry, that has no name.
@@ -202,3 +205,16 @@ def _datum(schema: Connect, value: Any) -> Any:
     if kind == "bytes":
         return base64.b64decode(value)
     return float(value) if kind in ("float", "double") else value
+
+
+def recorded_postgres() -> tuple[dict[int, RegisteredSchema], dict[str, list[Record]]]:
+    """Recorded: tables by two connectors, through the Avro converter and as JSON: the schemas, the records by topic."""
+    folder = Path(__file__).parents[1] / "unit" / "silver" / "decode" / "avro"
+    with gzip.open(folder / "schemas.json.gz", "rt", encoding="utf-8") as text:
+        registered = {int(number): RegisteredSchema(*one) for number, one in json.load(text).items()}
+    of_topic: dict[str, list[Record]] = {}
+    with gzip.open(folder / "postgres.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for one in map(json.loads, lines):
+            key, value = (one[name] and base64.b64decode(one[name]) for name in ("key", "value"))
+            of_topic.setdefault(one["topic"], []).append(Record(one["topic"], key, value))
+    return registered, of_topic

@@ -17,7 +17,7 @@ from cli.proposal.published import gold_text
 from cli.proposal.selected import Selected, select
 from cli.proposal.text import comment, line, scalar, schema_line
 from lakehouse.contracts.by_rule import MadeTable
-from lakehouse.contracts.checks import GOLD, TOPICS
+from lakehouse.contracts.mistakes import GOLD, TOPICS
 from lakehouse.contracts.names import as_name
 from lakehouse.contracts.topics import TableRule
 from lakehouse.registered import RegisteredSchema

@@ -14,8 +14,8 @@ from typing import Literal, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from cli.proposal.text import comment, line, scalar, schema_line
-from lakehouse.contracts.checks import GOLD, ROW_GATE, TABLE_GATE, TABLES, TOPICS
 from lakehouse.contracts.files import MODELS, OPTIONAL
+from lakehouse.contracts.mistakes import GOLD, ROW_GATE, TABLE_GATE, TABLES, TOPICS
 from lakehouse.contracts.names import TableName, as_name, column_name, unique
 from lakehouse.contracts.published import GOLD_ADDS
 from lakehouse.contracts.topics import SourceKind

@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+# The files of a folder of contracts, as messages name them.
+TOPICS, TABLES, ROW_GATE = "bronze/topics.yaml", "silver/tables.yaml", "silver/gate.yaml"
+GOLD, TABLE_GATE = "gold/tables.yaml", "gold/gate.yaml"
+
 Path = tuple[str | int, ...]
 
 

@@ -123,7 +123,8 @@ class TableRule(ConnectorOptions):
     """
 
     include: tuple[Pattern, ...] = Field(min_length=1, strict=False)
-    """The topics, as regular expressions that match whole names; each has the changes of one table."""
+    """The topics, as regular expressions that match whole names; each has the changes of one table. Names that begin
+    with `__` are Kafka's and Debezium's own: they are never meant."""
     exclude: tuple[Pattern, ...] = Field(default=(), strict=False)
     """Topics that are left out of these: bronze does not read them."""
     name: Route = "{database}_{table}"
@@ -143,8 +144,8 @@ class TableRule(ConnectorOptions):
     """As in silver/tables.yaml, of each table."""
 
     def has_topic(self, topic: str) -> bool:
-        """Whether a topic of this name is for the rule."""
-        return _is_one(topic, self.include) and not _is_one(topic, self.exclude)
+        """Whether a topic of this name is for the rule; never one of Kafka's or Debezium's own (`__…`)."""
+        return not topic.startswith("__") and _is_one(topic, self.include) and not _is_one(topic, self.exclude)
 
     @property
     def options(self) -> dict[str, Any]:

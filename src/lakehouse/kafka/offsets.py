@@ -79,38 +79,38 @@ def offsets_at_time(
 def _offsets(
     connection: KafkaConnection, wanted: Mapping[Partition, Any], kept: Admin | None = None
 ) -> dict[Partition, int]:
+    from confluent_kafka import KafkaError as ClientError
+    from confluent_kafka import KafkaException
+
     if not wanted:
         return {}
+    no_leader = (ClientError.NOT_LEADER_FOR_PARTITION, ClientError.LEADER_NOT_AVAILABLE)
     with _errors(connection, "state its offsets"):
         admin = kept.client if kept else _admin(connection)
-        for seconds in _PAUSES:
-            if (found := _stated(admin, wanted, is_last=False)) is not None:
-                return found
+        pauses = iter(_PAUSES)
+        while True:
+            try:
+                return _stated(admin, wanted)
+            except KafkaException as error:
+                seconds = next(pauses, None)
+                if seconds is None or error.args[0].code() not in no_leader:
+                    raise
             time.sleep(seconds)
-        return _stated(admin, wanted, is_last=True) or {}
 
 
 # A topic that is just being created has no leader for a moment.
 _PAUSES = (0.1, 0.3, 0.6, 1.0, 2.0)
 
 
-def _stated(admin: AdminClient, wanted: Mapping[Partition, Any], *, is_last: bool) -> dict[Partition, int] | None:
-    """The offsets; None where a partition has no leader yet, unless this is the last time to ask."""
-    from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-    from confluent_kafka import KafkaError as ClientError
+def _stated(admin: AdminClient, wanted: Mapping[Partition, Any]) -> dict[Partition, int]:
+    from confluent_kafka import IsolationLevel, TopicPartition
 
     listed = admin.list_offsets(
         {TopicPartition(place.topic, place.number): spec for place, spec in wanted.items()},
         isolation_level=IsolationLevel.READ_COMMITTED,
         request_timeout=TIMEOUT_SECONDS,
     )
-    try:
-        return {Partition(at.topic, at.partition): future.result().offset for at, future in listed.items()}
-    except KafkaException as error:
-        no_leader = (ClientError.NOT_LEADER_FOR_PARTITION, ClientError.LEADER_NOT_AVAILABLE)
-        if is_last or error.args[0].code() not in no_leader:
-            raise
-        return None
+    return {Partition(at.topic, at.partition): future.result().offset for at, future in listed.items()}
 
 
 def _admin(connection: KafkaConnection) -> AdminClient:

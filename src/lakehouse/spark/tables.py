@@ -6,6 +6,7 @@ A table is always named `<schema>.<table>`, as in the documents: `silver.postgre
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ def small_table(spark: SparkSession, rows: Iterable[Mapping[str, object]], colum
     return spark.range(1).select(F.inline(F.from_json(F.lit(text), f"ARRAY<STRUCT<{columns}>>")))
 
 
+# How long a table may be half made by a stream beside this one, in seconds.
+_WHILE_ANOTHER_CREATES = (0.2, 0.5, 1.0)
 # Tables that are created, or inspected, at once: each is a few short steps, one after the other.
 AT_A_TIME = 4
 
@@ -117,19 +120,31 @@ class Warehouse:
         Raises TableError when what exists has other columns than the spec, or has one with another type, and
         UnfinishedTableError when it has only begun to exist.
         """
+        from delta.exceptions import ProtocolChangedException
         from pyspark.errors import AnalysisException
 
-        try:
-            self._ensure(spec)
-        except AnalysisException as error:
-            if error.getCondition() not in _HALF_MADE:
-                raise
-            raise UnfinishedTableError(
-                f"The table {spec.name} has a folder {self.path(spec.name)}, and no commit in it: its creation has "
-                "begun and has not ended.",
-                remedy="If no other run is creating it now, and there is no Parquet file in that folder, delete the "
-                "folder, and run again.",
-            ) from None
+        pauses = iter(_WHILE_ANOTHER_CREATES)
+        while True:
+            try:
+                self._ensure(spec)
+                return
+            except ProtocolChangedException:  # a stream beside this one has just created it
+                pass
+            except AnalysisException as error:
+                if error.getCondition() not in _HALF_MADE:
+                    raise
+                seconds = next(pauses, None)
+                if seconds is None:
+                    raise self._unfinished(spec) from None
+                time.sleep(seconds)
+
+    def _unfinished(self, spec: TableSpec) -> UnfinishedTableError:
+        return UnfinishedTableError(
+            f"The table {spec.name} has a folder {self.path(spec.name)}, and no commit in it: its creation has begun "
+            "and has not ended.",
+            remedy="If no other run is creating it now, and there is no Parquet file in that folder, delete the "
+            "folder, and run again.",
+        )
 
     def ensure_all(self, specs: Iterable[TableSpec]) -> None:
         """The same for each of them, several at a time. Raises the first error when all have ended."""

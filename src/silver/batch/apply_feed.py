@@ -37,7 +37,7 @@ from silver.batch.changelog import (
 )
 from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_sent_before
 from silver.batch.events import events
-from silver.batch.merge import append_changes, first_rows, merge_latest
+from silver.batch.merge import append_changes, first_rows, is_not_below, merge_latest
 from silver.batch.outcome import BatchOutcome, FeedBatch, from_bronze, read_ranges
 from silver.batch.position import PLACES, with_position
 from silver.batch.rederive import is_unusual_where, keys_of, rederive
@@ -252,7 +252,7 @@ def _merge(
         return
     latest, between = latest_per_key(live, feed), batch.key_ranges
     if batch.is_empty:  # nothing to compare with; a batch that is repeated finds its rows, and is merged
-        batch.warehouse.append(batch.table, first_rows(latest, feed, unknown_below=below))
+        batch.warehouse.append(batch.table, first_rows(latest, condition=is_not_below(below, feed)))
         return
     # A cutoff goes over all rows of the table, and between two keys there are few.
     size = 0 if new_cutoffs or between else batch.table_size or 0

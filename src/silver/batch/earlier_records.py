@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
 def in_ranges(bronze: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame:
     """The bronze rows that lie in one of these ranges of offsets, both ends included."""
+    return in_parts(bronze, [(place, first, last) for place, (first, last) in ranges.items()])
+
+
+def in_parts(bronze: DataFrame, parts: Sequence[tuple[TopicPartition, int, int]]) -> DataFrame:
+    """The same of any number of ranges of a topic-partition: a row is there once for each that it lies in."""
     rows = [
-        {**dict(zip(TOPIC_PARTITION, place, strict=True)), "first": first, "last": last}
-        for place, (first, last) in ranges.items()
+        {**dict(zip(TOPIC_PARTITION, place, strict=True)), "first": first, "last": last} for place, first, last in parts
     ]
     columns = "topic STRING, topic_id STRING, partition INT, first BIGINT, last BIGINT"
     wanted = small_table(bronze.sparkSession, rows, columns).withColumnRenamed("topic_id", "wanted_id")
-    topics = {topic for topic, _topic_id, _partition in ranges}
+    topics = {place[0] for place, _first, _last in parts}
     is_of_topic = F.col("wanted_id") == F.coalesce("_topic_id", F.lit(""))
     return (
         bronze.where(F.col("topic").isin(*topics))  # files of other topics are skipped

@@ -119,18 +119,17 @@ def merge_latest(
         table.alias("target")
         .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
         .whenMatchedUpdate(condition=condition, set=dict(values))
-        .whenNotMatchedInsertAll(condition=_is_known_or_not_below(unknown_below, feed))
+        .whenNotMatchedInsertAll(condition=is_not_below(unknown_below, feed))
     )
     if cutoffs:
         merge = merge.whenNotMatchedBySourceUpdate(condition=_is_below(cutoffs, feed), set=_gone(cutoffs, feed))
     return int(merge.execute().collect()[0]["num_affected_rows"])
 
 
-def first_rows(latest: DataFrame, feed: Feed | None = None, *, unknown_below: str | None = None) -> DataFrame:
-    """The rows as a table without any gets them: what a MERGE would insert. `unknown_below`: as in `merge_latest`."""
-    if feed is not None and unknown_below is not None:
-        latest = latest.alias("latest").where(_is_known_or_not_below(unknown_below, feed) or "true")
-    return latest.withColumn("_applied_at", F.current_timestamp())
+def first_rows(latest: DataFrame, *, condition: str | None = None) -> DataFrame:
+    """The rows as a table without any gets them: what a MERGE would insert. `condition`: on `latest`."""
+    kept = latest if condition is None else latest.alias("latest").where(condition)
+    return kept.withColumn("_applied_at", F.current_timestamp())
 
 
 def replace_rows(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
@@ -171,7 +170,8 @@ def _is_repeated(feed: Feed) -> str:
     return f"({same_place('latest._position', 'target._position', feed)} AND {' AND '.join(same)})"
 
 
-def _is_known_or_not_below(position: str | None, feed: Feed) -> str | None:
+def is_not_below(position: str | None, feed: Feed) -> str | None:
+    """SQL: whether a key that the table does not have is taken; None where each is."""
     return None if position is None else f"latest._position >= {_literal(position, feed)}"
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.by_rule import MadeTable
@@ -19,19 +17,20 @@ from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.errors import TableError
 from lakehouse.registered import RegisteredSchema
 from lakehouse.spark.tables import TableSpec, Warehouse, small_table
-from silver.batch.earlier_records import in_ranges
+from silver.batch.earlier_records import in_parts
 from silver.batch.merge import silver_table
 from silver.by_rule.changed import Change, by_definition, changed
 from silver.by_rule.definitions import Definition, definitions
 from silver.by_rule.events import Event, events_of
 from silver.by_rule.made import Rule, Sample, made_table
+from silver.decode.drift import MOST_MARKS
 from silver.decode.message import Record
 from silver.order.runs import TopicPartition
 from silver.suspended import COLUMNS, NOT_MADE, Suspension
 from silver.views import ensure_view_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
+    from pyspark.sql import DataFrame, Row
 
 _COLUMNS = "name STRING, version INT, source STRING, topic STRING, made STRING, run STRING"
 MADE_TABLES = TableSpec(name="ops.tables", columns=f"{_COLUMNS}, written_at TIMESTAMP")
@@ -65,16 +64,19 @@ def with_made_tables(warehouse: Warehouse, contracts: Contracts) -> Contracts:
 class MadeTables:
     """Those that a run knows, which grow. `run`: its id. `accepted`: those whose changed columns a person accepts.
 
-    Plain data: it travels with the stream.
+    `names`: which source and topic each name is for, also of a table that is not written down yet. Plain data: it
+    travels with the stream.
     """
 
     known: dict[str, MadeTable] = field(default_factory=dict)
     run: str = ""
     accepted: frozenset[str] = frozenset()
+    names: dict[str, tuple[str, str]] = field(default_factory=dict)
     changes: int = 0
 
     def of_source(self, source: str) -> list[MadeTable]:
         """Those of one source."""
+        # A copy: another source may make a table meanwhile.
         return [one for one in list(self.known.values()) if one.source == source]
 
     def store(self, warehouse: Warehouse, tables: Iterable[MadeTable]) -> None:
@@ -96,7 +98,7 @@ class MadeTables:
         ]
         table = small_table(warehouse.spark, rows, _COLUMNS)
         warehouse.append(MADE_TABLES.name, table.withColumn("written_at", F.current_timestamp()))
-        self.known |= {one.name: one for one in written}
+        self.known.update({one.name: one for one in written})
         self.changes += 1
 
 
@@ -109,6 +111,7 @@ class Making:
     contracts: Contracts
     tables: MadeTables
     registered: Registered
+    _definitions: dict[str, dict[str, Definition]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def make(self, records: DataFrame, ranges: Ranges) -> None:
         """Make a table of every topic of a rule that has none; see again to those whose definition has changed.
@@ -150,24 +153,31 @@ class Making:
         rule = Rule(self.source, source.kind, rule_name, source.by_rule[rule_name])
         defined = self.definitions(rule_name)
         while True:
-            taken = {*self.contracts.declared.feeds, *self.tables.known} - ({before.name} if before else set())
+            own = self.source, topic
+            others = {*self.tables.known, *(name for name, of in self.tables.names.items() if of != own)}
+            taken = {*self.contracts.feeds, *others} - ({before.name} if before else set())
             made = made_table(rule, topic, records, taken=taken, registered=self.registered, defined=defined)
             if before is not None:
                 if (made.why, made.table) == (before.why, before.table):
                     return None
                 return made.model_copy(update={"name": before.name, "version": before.version + 1})
             # Another source may take the name at the same time.
-            if self.tables.known.setdefault(made.name, made) is made:
+            if self.tables.names.setdefault(made.name, own) == own:
                 return made
 
     def definitions(self, rule: str) -> dict[str, Definition] | None:
-        """The tables as the rule's topic of schema changes defines them, all of bronze; None where it names none."""
+        """The tables as the rule's topic of schema changes defines them, in all of bronze; None where it names none.
+
+        Read once, when a batch has news of tables: such records are few.
+        """
         topic = self.contracts.topics.sources[self.source].by_rule[rule].schema_changes
-        name = f"bronze.{self.source}_events"
         if topic is None:
             return None
-        rows = self.warehouse.read(name).where(F.col("topic") == topic).select(*_OF_RECORD).orderBy("timestamp", *_AT)
-        return definitions([record_of(row) for row in rows.collect()], self.registered)
+        if rule not in self._definitions:
+            stored = self.warehouse.read(f"bronze.{self.source}_events").where(F.col("topic") == topic)
+            rows = stored.select(*_OF_RECORD).orderBy("timestamp", *_AT).collect()
+            self._definitions[rule] = definitions([record_of(row) for row in rows], self.registered)
+        return self._definitions[rule]
 
     def _revised(self, rule_name: str) -> list[MadeTable]:
         """The tables whose definition has changed, as they are now, or with what a person must accept."""
@@ -213,13 +223,11 @@ def sample_of(records: DataFrame, ranges: Ranges, *, also: Collection[Place] = (
 
     `ranges`: of the records.
     """
-    first = {place: (low, min(low + SAMPLED - 1, high)) for place, (low, high) in ranges.items()}
-    last = {place: (max(low, high - SAMPLED + 1), high) for place, (low, high) in ranges.items()}
-    parts = [in_ranges(records, first), in_ranges(records, last)]
-    # Apart, each a range of its own: in between there may be many.
-    parts += [in_ranges(records, {(topic, topic_id, number): (at, at)}) for topic, topic_id, number, at in sorted(also)]
-    found_rows = reduce(DataFrame.unionByName, parts).select(*_OF_RECORD).collect()
-    rows = {(row["topic"], row["partition"], row["offset"]): row for row in found_rows}
+    parts = [(place, low, min(low + SAMPLED - 1, high)) for place, (low, high) in ranges.items()]
+    parts += [(place, max(low, high - SAMPLED + 1), high) for place, (low, high) in ranges.items()]
+    parts += [((topic, topic_id, partition), at, at) for topic, topic_id, partition, at in also]
+    sampled = in_parts(records, parts).select(*_OF_RECORD).collect()
+    rows = {(row["topic"], row["partition"], row["offset"]): row for row in sampled}
     found: dict[str, list[Record]] = {}
     for _at, row in sorted(rows.items(), key=lambda one: (one[1]["timestamp"], one[0])):
         found.setdefault(row["topic"], []).append(record_of(row))
@@ -234,6 +242,8 @@ def marked_records(judged: DataFrame) -> Marked:
     )
     order = F.struct("timestamp", "offset")
     ends = of_marks.groupBy("mark").agg(F.min_by("at", order).alias("first"), F.max_by("at", order).alias("last"))
+    # A damaged record may have any number of fields.
+    ends = ends.orderBy("mark").limit(MOST_MARKS)
     return {row["mark"]: {tuple(row["first"]), tuple(row["last"])} for row in ends.collect()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
 
 from lakehouse.contracts.models import Feed
 from silver.decode.message import FieldSchema, Object
@@ -17,6 +18,7 @@ BY_SCHEMA = "schema of the messages"
 _ADDED = "__"
 
 
+@cache
 def came_as(schema: FieldSchema) -> str:
     """A field's type in the words of its schema: `int64`, `org.apache.kafka.connect.data.Decimal(10,2)`."""
     # A name may be anything: no more of it than names have.
@@ -31,16 +33,24 @@ def new_fields(fields: Collection[str], declared: Collection[str]) -> list[str]:
     return [f"{NEW}{name}" for name in fields if name not in declared and not name.startswith(_ADDED)][:MOST_MARKS]
 
 
-def drift(feed: Feed, row: Object | None, schemas: Mapping[str, FieldSchema] | None) -> list[str]:
-    """The marks of an event with this row, whose fields have these schemas; none of a feed that no rule has made."""
-    if feed.made is None:
-        return []
-    fields = {feed.fields_of(name)[0]: column for name, column in feed.made.columns.items()}
-    found = new_fields((schemas or {}) if row is None else row, fields)
-    if schemas and feed.made.known_by == BY_SCHEMA:
-        found += [
-            f"{RETYPED}{field}"
-            for field, column in fields.items()
-            if field in schemas and column.came_as and came_as(schemas[field]) not in column.came_as
-        ]
-    return found
+class Drift:
+    """What a feed's events may have. A feed that no rule has made may have anything: its contract says what counts."""
+
+    def __init__(self, feed: Feed) -> None:
+        """Look at the table once, for all records."""
+        made = feed.made
+        self._is_made = made is not None
+        columns = {} if made is None else {feed.fields_of(name)[0]: column for name, column in made.columns.items()}
+        self._fields = columns.keys()
+        is_known = made is not None and made.known_by == BY_SCHEMA
+        self._came_as = {field: one.came_as for field, one in columns.items() if is_known and one.came_as}
+
+    def marks(self, row: Object | None, schemas: Mapping[str, FieldSchema] | None) -> list[str]:
+        """The marks of an event with this row, whose fields have these schemas."""
+        if not self._is_made:
+            return []
+        found = new_fields((schemas or {}) if row is None else row, self._fields)
+        if not schemas:
+            return found
+        stated = {field: schemas[field] for field in self._came_as if field in schemas}
+        return found + [f"{RETYPED}{name}" for name, one in stated.items() if came_as(one) not in self._came_as[name]]

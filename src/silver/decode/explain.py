@@ -26,7 +26,7 @@ from lakehouse.contracts.column_types import ArrayType, DecimalType
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.tables import Column, Metadata
 from silver.decode.avro import Schemas
-from silver.decode.drift import drift
+from silver.decode.drift import Drift
 from silver.decode.message import (
     FieldSchema,
     Json,
@@ -195,6 +195,7 @@ class Explaining:
             for name, declared in feed.columns.items()
         ]
         self._fields = fields_of(feed)
+        self._drift = Drift(feed)
         self._placeholders = frozenset(placeholders(feed.unavailable_value_placeholder))
         self._unwrapped = Unwrapping(feed.schemas)
         self._read = table_statement if feed.envelope == "table" else outbox_statement
@@ -275,7 +276,9 @@ class Explaining:
             left_out=left_out,
             untold=left_out if absent_is_null(feed) else [*left_out, *absent],
             problems=problems,
-            drift=drift(feed, None if statement.is_delete else statement.row, statement.schemas) if is_change else [],
+            drift=self._drift.marks(None if statement.is_delete else statement.row, statement.schemas)
+            if is_change
+            else [],
         )
 
     def _metadata(self, statement: Statement, name: Metadata) -> str | None:

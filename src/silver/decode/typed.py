@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 from lakehouse.contracts.column_types import ArrayType, DecimalType
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.tables import Column
-from silver.decode.drift import drift
+from silver.decode.drift import Drift
 from silver.decode.explain import OF_DEFINITION, WHOLE_ROWS, large_columns, placeholders
 from silver.decode.message import (
     MOST_LEVELS,
@@ -162,7 +162,7 @@ _TS_MS, _TS_US, _FROM_DB = (Source._fields.index(name) for name in ("ts_ms", "ts
 def typed(feed: Feed, schema: MessageSchema | None = None) -> Typed | None:
     """The reader of a feed's records whose messages have this schema; None where the definition must read each."""
     of_after = {} if schema is None else schema.nested.get("after", {})
-    if not is_plain(feed) or drift(feed, None, of_after):
+    if not is_plain(feed) or Drift(feed).marks(None, of_after):
         return None
     reads = Typed(feed, schema)
     return None if any(_is_json(column) for column in reads.columns if column.name in feed.keys) else reads

@@ -15,7 +15,7 @@ import numpy as np
 from lakehouse.contracts.models import Feed
 from silver.decode.avro import HEAD, AvroSchema, as_json
 from silver.decode.avro_columns import Cells, Columns, Numbers, Path, Read, UnsupportedError
-from silver.decode.drift import drift
+from silver.decode.drift import Drift
 from silver.decode.explain import WHOLE_ROWS, large_columns, placeholders
 from silver.decode.message import NUMBERS_OF_SOURCE, MalformedError, Source, text_of
 from silver.decode.table import fields_of, is_surely_own
@@ -65,7 +65,7 @@ def typed_avro(feed: Feed, value: AvroSchema, key: AvroSchema | None) -> TypedAv
     try:
         for schema in (value, *([] if key is None else [key])):
             schema.require()
-        if drift(feed, None, value.message.nested.get("after", {})):
+        if Drift(feed).marks(None, value.message.nested.get("after", {})):
             return None
         return TypedAvro(feed, value, key)
     except (UnsupportedError, MalformedError, RecursionError):

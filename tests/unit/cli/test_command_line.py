@@ -13,6 +13,7 @@ import pytest
 from cli.main import main
 from lakehouse import errors
 from lakehouse.contracts.files import MODELS, load_contracts
+from tests.support.command_line import run
 from tools.commands import EXIT_CODES, every_command
 from tools.generated import commands as reference_files
 from tools.generated import troubles
@@ -20,17 +21,6 @@ from tools.generated import troubles
 JOBS = ("bronze", "silver", "gold", "publish", "run")
 OF_CONNECT = ("connect deploy", "connect delete", "connect offsets set", "connect offsets reset")
 WRITES = {"offsets set", "offsets forget", "init", *OF_CONNECT}
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    try:
-        main(arguments)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def as_json(out: str) -> dict[str, Any]:

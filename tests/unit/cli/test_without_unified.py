@@ -7,20 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
 from lakehouse.contracts.models import NO_UNIFIED
+from tests.support.command_line import run
 from tests.support.unified import BY_RULE, ITEMS, written
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    try:
-        main(arguments)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 @pytest.mark.parametrize("files", [ITEMS, {"bronze/topics.yaml": BY_RULE}])

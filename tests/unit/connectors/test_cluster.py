@@ -10,11 +10,11 @@ import pytest
 
 import cli.connect.commands
 import cli.connect.shared
-from cli.main import main
 from connectors.cluster import change_of, left_behind, settled, state_of
 from connectors.connectors import Connector
 from connectors.rest import worker_at
 from connectors.together import KeptTopic
+from tests.support import command_line
 from tests.unit.connectors.stand_in import ConnectStandIn, at_once, no_pause
 
 ROOT = Path(__file__).parents[3]
@@ -46,14 +46,8 @@ def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of `lakehouse connect`."""
-    try:
-        main(["connect", *arguments])
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    """`lakehouse connect` with these arguments."""
+    return command_line.run(capsys, "connect", *arguments)
 
 
 def told(out: str) -> dict[str, Any]:

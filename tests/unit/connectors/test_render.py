@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import cli.connect.shared
-from cli.main import main
 from connectors.routes import REGEX_ROUTER
+from tests.support import command_line
 from tests.unit.connectors.stand_in import ConnectStandIn, at_once
 
 ROOT = Path(__file__).parents[3]
@@ -60,15 +60,9 @@ def name_topics(bundle: Path, topics: Any) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], bundle: Path, command: str, *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error."""
-    given = ["--bundle", str(bundle), "--var", "bootstrap_servers=b:9092"]
-    try:
-        main(["connect", command, *arguments, *given])
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    """`lakehouse connect` with a command and these arguments, on the bundle."""
+    given = ("--bundle", str(bundle), "--var", "bootstrap_servers=b:9092")
+    return command_line.run(capsys, "connect", command, *arguments, *given)
 
 
 @pytest.mark.parametrize("route", ROUTES)

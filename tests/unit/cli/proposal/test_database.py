@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,9 +18,9 @@ from lakehouse.contracts.files import SCHEMAS, load_contracts
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.topics import TableRule
 from lakehouse.errors import LakehouseError, SettingsError, TopicMissingError
-from lakehouse.registered import RegisteredSchema
 from lakehouse.steps import wide_console
 from silver.decode.message import Record
+from tests.support.avro import recorded_postgres
 from tests.unit.cli.proposal.dw import (
     ROWS,
     change,
@@ -449,14 +446,7 @@ def test_the_table_shows_the_topics_and_some_of_the_others() -> None:
 
 def test_a_database_in_avro() -> None:
     """Recorded: one table by two connectors, through the Avro converter and as JSON with its schema."""
-    folder = ROOT / "tests" / "unit" / "silver" / "decode" / "avro"
-    with gzip.open(folder / "schemas.json.gz", "rt", encoding="utf-8") as text:
-        registered = {int(number): RegisteredSchema(*one) for number, one in json.load(text).items()}
-    of_topic: dict[str, list[Record]] = {}
-    with gzip.open(folder / "postgres.jsonl.gz", "rt", encoding="utf-8") as lines:
-        for one in map(json.loads, lines):
-            key, value = (one[name] and base64.b64decode(one[name]) for name in ("key", "value"))
-            of_topic.setdefault(one["topic"], []).append(Record(one["topic"], key, value))
+    registered, of_topic = recorded_postgres()
     found = [looked_at(topic, records, registered) for topic, records in of_topic.items() if "_avro" in topic]
     (database,) = {place.database for one in found for place in one.places}
     proposal = propose_database(database, found, registered=registered)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cli.main import main
 from cli.proposal import broker
 from cli.proposal.sample import NO_TIME, Unread
 from lakehouse.contracts.files import SCHEMAS, load_contracts
@@ -17,6 +16,7 @@ from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.registry import SchemaRegistry
 from lakehouse.registered import RegisteredSchema
 from silver.decode.message import Record
+from tests.support import command_line
 from tests.unit.cli.proposal.dw import ROWS, change, schema_changes
 
 OF_BROKER: dict[str, Sequence[Record] | Unread] = {
@@ -45,14 +45,8 @@ def _broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    try:
-        main(("init", *arguments))
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    """`lakehouse init` with these arguments."""
+    return command_line.run(capsys, "init", *arguments)
 
 
 def test_a_folder_for_a_database_loads_and_says_what_is_next(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +17,9 @@ from lakehouse.contracts.column_types import SourceType
 from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS, load_contracts
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.errors import SettingsError
-from lakehouse.registered import RegisteredSchema
 from silver.by_rule.events import Event, events_of, schema_ids
 from silver.decode.message import Record
+from tests.support.avro import recorded_postgres
 from tests.support.recordings import read
 
 ROOT = Path(__file__).parents[4]
@@ -593,14 +591,7 @@ def test_the_reasons_count_what_was_seen(proposals: Mapping[str, Mapping[str, st
 
 def test_a_topic_in_avro_is_proposed_as_the_same_table_in_json() -> None:
     """Recorded: one table by two connectors, through the Avro converter and as JSON with its schema."""
-    folder = ROOT / "tests" / "unit" / "silver" / "decode" / "avro"
-    with gzip.open(folder / "schemas.json.gz", "rt", encoding="utf-8") as text:
-        registered = {int(number): RegisteredSchema(*one) for number, one in json.load(text).items()}
-    of_topic: dict[str, list[Record]] = {}
-    with gzip.open(folder / "postgres.jsonl.gz", "rt", encoding="utf-8") as lines:
-        for one in map(json.loads, lines):
-            key, value = (one[name] and base64.b64decode(one[name]) for name in ("key", "value"))
-            of_topic.setdefault(one["topic"], []).append(Record(one["topic"], key, value))
+    registered, of_topic = recorded_postgres()
     for table in ("life", "orders_types"):
         in_avro, in_json = (f"live_postgres_{way}.public.{table}" for way in ("avro", "schemas"))
         assert schema_ids(of_topic[in_avro]) <= registered.keys()

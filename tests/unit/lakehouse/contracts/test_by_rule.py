@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from lakehouse.contracts.models import Contracts, Gate, GoldTables, TableGate
 from lakehouse.contracts.names import as_name, column_name, is_table_name, route_name, unique
 from lakehouse.contracts.tables import Column, SilverTable, SilverTables
 from lakehouse.contracts.topics import FeedTopics, Source, TableRule, Topics
+from lakehouse.errors import ContractError
+from tests.support.unified import written
 
 ALL = r"order_dw\..*"
 USER = "order_dw.order_dw.user"
@@ -289,3 +292,38 @@ def test_the_name_of_a_table_has_what_it_is_in() -> None:
     for name in names:
         if is_table_name(name):
             made(table=name).feed(rule())
+
+
+def test_a_rule_never_means_topics_of_kafka_itself() -> None:
+    every = source(by_rule={"all": rule(include=(".*",))})
+    assert every.assigned(["__consumer_offsets", "__debezium-heartbeat.dw", "dw.order_dw.user"]) == (
+        "dw.order_dw.user",
+    )
+
+
+def test_a_rule_takes_no_topic_of_another_source_or_of_gold(tmp_path: Path) -> None:
+    sources = {
+        "shop": {"kind": "mysql", "feeds": {"items": {"topics": ["shop.items"], "envelope": "table"}}},
+        "dw": {"kind": "mysql", "by_rule": {"all": {"include": [".*"]}}},
+    }
+    columns = {"id": "BIGINT"}
+    gold = {
+        "key": "id",
+        "columns": columns,
+        "sources": {"shop": {"name": "mysql", "prefix": "MY", "feeds": ["items"]}},
+        "publication": {"topic": "unified", "partitions": 1, "replication_factor": 1},
+    }
+    files = {
+        "bronze/topics.yaml": {"sources": sources},
+        "silver/tables.yaml": {
+            "tables": {"items": {"keys": ["id"], "sequence_by": "source_position", "columns": columns}}
+        },
+        "gold/tables.yaml": gold,
+    }
+    with pytest.raises(ContractError) as refused:
+        load_contracts(written(tmp_path, files))
+    said = {problem.key: problem.what for problem in refused.value.problems}
+    assert said == {
+        "sources.dw.by_rule.all.include": "topic shop.items belongs to source shop: name it in `exclude`",
+        "publication.topic": "unified.progress is a topic that bronze reads: gold would feed itself",
+    }

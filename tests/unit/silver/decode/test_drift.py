@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lakehouse.contracts.models import Feed
 from silver.decode.arrow import decode_batches
-from silver.decode.drift import MOST_MARKS, came_as, drift, new_fields
+from silver.decode.drift import MOST_MARKS, Drift, came_as, new_fields
 from silver.decode.explain import Explaining
 from silver.decode.message import FieldSchema, Record
 from silver.decode.typed import Typed, typed
@@ -129,7 +129,7 @@ def test_a_column_is_marked_by_its_field() -> None:
 
 def test_so_many_marks_are_shown() -> None:
     assert len(new_fields([f"f{number}" for number in range(MOST_MARKS + 1)], ())) == MOST_MARKS
-    assert drift(BY_VALUES, None, None) == []
+    assert Drift(BY_VALUES).marks(None, None) == []
 
 
 @pytest.mark.parametrize(
