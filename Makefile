@@ -55,7 +55,7 @@ test-slow: setup ## The tests that take minutes; CI runs both
 clusters: setup ## The tests that start Spark processes of their own: a cluster, Spark Connect, a process a task (half an hour)
 	$(BIN)/pytest -m cluster
 
-live: setup-live ## The tests on real databases and connectors, started and stopped by the suite (ten minutes)
+live: setup-live ## The tests on real databases and connectors, started and stopped by the suite (a quarter of an hour)
 	$(BIN)/pytest -m live
 
 test-whole: setup-live ## The tests on the whole recordings, in fifty batches too, and on a database of a hundred tables
