@@ -24,12 +24,12 @@ from silver.batch.outcome import (
     judged_records,
 )
 from silver.by_rule.tables import ensure_made, marked_records, suspension
+from silver.job import SilverJob
 from silver.quarantine import QuarantineState
 from silver.suspended import Reach, Suspension, suspension_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
-from silver.job import SilverJob
 
 # A row has a column for each feed that is decoded with it.
 DECODED_TOGETHER = 10
@@ -216,6 +216,8 @@ def ensure_made_tables(
     Which were created, and are empty; and which cannot be used, for they have other columns than those of the rule.
     """
     new = [feed for feed in feeds if feed.made is not None and job.memory.ensured.get(feed.name) != feed.made.version]
+    if not new:  # the usual case: asking Spark for a thread's properties costs a dozen calls
+        return frozenset(), {}
     with ThreadPoolExecutor(AT_A_TIME) as threads:
         ensure = inheritable_thread_target(warehouse.spark)(partial(ensure_made, warehouse=warehouse))
         ended = [one.result() for one in [threads.submit(ensure, feed) for feed in new]]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -40,10 +40,6 @@ from silver.order.state import Extent, OfFeed, State, audit_rows, extents, feed_
 from silver.quarantine import QuarantineState
 from silver.schemas import Schemas, ids_in
 from silver.suspended import Reach, Suspension, pending_records
-
-if TYPE_CHECKING:
-    pass
-
 
 _OF_REACH = (
     *("min(offset) AS first", "max(offset) AS last", "count(1) AS records"),
