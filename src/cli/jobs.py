@@ -11,9 +11,9 @@ from rich import filesize
 
 from bronze import ingest
 from cli.tables.accounts import audit_now
-from gold import build, publish, upsert
+from gold import build, joins, publish, upsert
 from gold.unify import UNIFIED
-from lakehouse.batches import batches
+from lakehouse.batches import BATCHES, batches
 from lakehouse.config import Settings
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.mistakes import GOLD
@@ -267,18 +267,26 @@ def _plan_silver(work: Work) -> Results:
 
 
 def _plan_gold(work: Work) -> Results:
+    """Orders that would be computed again, and rows of joins."""
+    warehouse, contracts = work.warehouse, work.contracts
     with work.steps.step("gold", "looking for what is new in silver") as note:
-        if not work.contracts.gold.has_unified:
+        keys: Mapping[str, int] | None = {}
+        feeds = [feed for source in contracts.gold.sources.values() for feed in source.feeds]
+        absent = [f"silver.{feed}" for feed in feeds if not warehouse.exists(f"silver.{feed}")]
+        if not contracts.gold.has_unified:
             note(NO_UNIFIED)
-            return {"pending_orders": {}}
-        feeds = [feed for source in work.contracts.gold.sources.values() for feed in source.feeds]
-        absent = [f"silver.{feed}" for feed in feeds if not work.warehouse.exists(f"silver.{feed}")]
-        if absent:
+        elif absent:
+            keys = None
             note(f"not there yet: {', '.join(absent)}; nothing was changed")
-            return {"pending_orders": None}
-        keys = build.pending(work.warehouse, work.contracts, full_refresh=work.full_refresh)
-        note(f"up to {sum(keys.values()):,} orders would be computed again; nothing was changed")
-    return {"pending_orders": keys}
+        else:
+            keys = build.pending(warehouse, contracts, full_refresh=work.full_refresh)
+            note(f"up to {sum(keys.values()):,} orders would be computed again; nothing was changed")
+        known = work.consumed.now(warehouse) if contracts.gold.joins and warehouse.exists(BATCHES.name) else {}
+        rows = joins.pending(warehouse, contracts, known=known, whole=work.full_refresh)
+        for name, count in rows.items():
+            would = "would be left as it is" if count is None else f"up to {count:,} rows would be computed again"
+            note(f"gold.{name}: {would}; nothing was changed")
+    return {"pending_orders": keys, "pending_joins": rows}
 
 
 def _plan_publish(work: Work) -> Results:

@@ -73,7 +73,7 @@ def refresh(
     `whole`: all rows, in one commit that also gives the table the columns that the contract has now.
     """
     written, reasons, skipped = dict[str, int](), dict[str, str](), dict[str, str]()
-    for name, join in contracts.gold.joins.items():
+    for name in contracts.gold.joins:
         why_not = why_skipped(warehouse, contracts, name, blocked=blocked)
         if why_not is not None:
             skipped[name] = why_not
@@ -81,10 +81,8 @@ def refresh(
         table = join_table(contracts, name)
         if not warehouse.exists(table.spec.name):
             warehouse.ensure(table.spec)
-        made_by = table.consumer(created_ms=last_version(warehouse, table.spec.name).created_ms)
-        now = {feed: last_version(warehouse, f"silver.{feed}") for feed in join.tables}
-        before = known.get(made_by, {})
-        if not whole and all(before.get(version.table) == version for version in now.values()):
+        made_by, now, before = _versions(warehouse, table, known)
+        if not whole and _has_all(before, now):
             written[name] = 0
             continue
         written[name], why = _brought_up(warehouse, table, now, before, whole=whole)
@@ -111,6 +109,48 @@ def refresh_alone(
         consumed.record(warehouse, taken, forgotten=forgotten, started_at=started_at)
 
 
+def pending(
+    warehouse: Warehouse, contracts: Contracts, *, known: ConsumedVersions, whole: bool = False
+) -> dict[str, int | None]:
+    """Of every join how many rows the next run would compute again, None where it is skipped. Changes nothing."""
+    return {name: _pending(warehouse, contracts, name, known=known, whole=whole) for name in contracts.gold.joins}
+
+
+def _pending(
+    warehouse: Warehouse, contracts: Contracts, name: str, *, known: ConsumedVersions, whole: bool
+) -> int | None:
+    if why_skipped(warehouse, contracts, name) is not None:
+        return None
+    table = join_table(contracts, name)
+    _made_by, now, before = _versions(warehouse, table, known)
+    if not whole and _has_all(before, now):
+        return 0
+    already = _already(before, now)
+    with ExitStack() as stack:
+        is_known = _why_whole(now, already, whole=whole) is None
+        touched = _touched(warehouse, table, now, already, stack) if is_known else None
+        rows = own_rows(table, _at(warehouse, now[table.join.table])) if touched is None else touched.rows
+        return rows.count()
+
+
+def _versions(
+    warehouse: Warehouse, table: JoinTable, known: ConsumedVersions
+) -> tuple[str, dict[str, Version], Mapping[str, Version]]:
+    """The join's name as a consumer, its silver tables as they are now, by feed, and what it had taken, by table."""
+    of_join = last_version(warehouse, table.spec.name) if warehouse.exists(table.spec.name) else None
+    made_by = table.consumer(created_ms=0 if of_join is None else of_join.created_ms)
+    now = {feed: last_version(warehouse, f"silver.{feed}") for feed in table.join.tables}
+    return made_by, now, known.get(made_by, {})
+
+
+def _has_all(before: Mapping[str, Version], now: Mapping[str, Version]) -> bool:
+    return all(before.get(version.table) == version for version in now.values())
+
+
+def _already(before: Mapping[str, Version], now: Mapping[str, Version]) -> dict[str, Version]:
+    return {feed: before[version.table] for feed, version in now.items() if version.table in before}
+
+
 def why_skipped(warehouse: Warehouse, contracts: Contracts, name: str, *, blocked: Collection[str] = ()) -> str | None:
     """Why the join is left as it is; None where it can be brought up."""
     join = contracts.gold.joins[name]
@@ -131,7 +171,7 @@ def _brought_up(
 ) -> tuple[int, str | None]:
     """How many rows were written; where it was computed whole, why. `before`: by the silver table's whole name."""
     sizes = {name: warehouse.created_and_size(name)[1] for name in (table.spec.name, *(v.table for v in now.values()))}
-    already = {feed: before[version.table] for feed, version in now.items() if version.table in before}
+    already = _already(before, now)
     why = _why_whole(now, already, whole=whole)
     size = sum(sizes.values())
     with prepared_for(warehouse.spark, rows_to_search(size) if why is None else rows_in(size)):
@@ -186,24 +226,47 @@ def _merge_changed(
     None when silver does not have all of the changes.
     """
     with ExitStack() as stack:
-        changes = _changes(warehouse, table, now, already, stack)
-        if not changes:
-            return None if changes is None else 0
-        silver = {feed: _at(warehouse, version) for feed, version in now.items()}
-        rows = stack.enter_context(materialized(touched_rows(own_rows(table, silver[table.join.table]), changes)))
-        count = rows.count()
-        present = rows_with_others(table, rows, silver, count=count).withColumn("_is_gone", F.lit(False))
-        own = next((one.keys for one in changes if one.columns == table.keys), None)
-        if own is not None:
-            gone = own.rows.toDF(*table.keys).join(
-                broadcast(rows.select(*table.keys), count), on=[*table.keys], how="left_anti"
-            )
-            present = present.unionByName(gone.withColumn("_is_gone", F.lit(True)), allowMissingColumns=True)
-            count += own.count
-        if not count:
-            return 0
-        source = merge_source(present, key=table.keys[0], count=count, size_in_bytes=size_in_bytes)
+        touched = _touched(warehouse, table, now, already, stack)
+        if touched is None or not touched.count:
+            return None if touched is None else 0
+        source = merge_source(touched.rows, key=table.keys[0], count=touched.count, size_in_bytes=size_in_bytes)
         return _merge(warehouse, table, stack.enter_context(source), is_whole=False)
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The rows of a join that changes have touched, as they are now, and those that are `_is_gone`; at most `count`."""
+
+    rows: DataFrame
+    count: int
+
+
+def _touched(
+    warehouse: Warehouse,
+    table: JoinTable,
+    now: Mapping[str, Version],
+    already: Mapping[str, Version],
+    stack: ExitStack,
+) -> Touched | None:
+    """What has to be computed again since `already`; None when silver does not have all of the changes."""
+    changes = _changes(warehouse, table, now, already, stack)
+    if changes is None:
+        return None
+    silver = {feed: _at(warehouse, version) for feed, version in now.items()}
+    own_of_all = own_rows(table, silver[table.join.table])
+    if not changes:
+        return Touched(own_of_all.limit(0), 0)
+    rows = stack.enter_context(materialized(touched_rows(own_of_all, changes)))
+    count = rows.count()
+    present = rows_with_others(table, rows, silver, count=count).withColumn("_is_gone", F.lit(False))
+    own = next((one.keys for one in changes if one.columns == table.keys), None)
+    if own is not None:
+        gone = own.rows.toDF(*table.keys).join(
+            broadcast(rows.select(*table.keys), count), on=[*table.keys], how="left_anti"
+        )
+        present = present.unionByName(gone.withColumn("_is_gone", F.lit(True)), allowMissingColumns=True)
+        count += own.count
+    return Touched(present, count)
 
 
 def _changes(

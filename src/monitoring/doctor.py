@@ -37,6 +37,8 @@ class Scene:
     """What was seen. `on_unified`: of the unified topic, which sources it has orders of; None: not read.
 
     `topic_findings`: of connectors.together. `undecodable`: by source, open quarantine entries that no rule put there.
+    `registry`: the address of the schema registry; None where none is named. `changed_schemas`: the ids under which it
+    has another schema than the warehouse keeps.
     """
 
     contracts: Contracts
@@ -46,6 +48,8 @@ class Scene:
     topic_findings: Sequence[Finding] | None = None
     on_unified: Mapping[str, bool] | None = None
     undecodable: Mapping[str, int] = field(default_factory=dict)
+    registry: str | None = None
+    changed_schemas: Sequence[int] = ()
     troubles: Mapping[str, LakehouseError] = field(default_factory=dict)
 
     @property
@@ -184,6 +188,17 @@ def _replica_identity(scene: Scene) -> Iterator[Result]:
             )
 
 
+def _registry(scene: Scene) -> Iterator[Result]:
+    error = scene.troubles.get("registry")
+    if scene.registry is not None:
+        seen = "schemas can be read by their ids" if error is None else error.what
+        yield Result("registry-answers", scene.registry, error is None, seen)
+    if scene.registry is not None and error is None:
+        others = ", ".join(map(str, scene.changed_schemas))
+        seen = f"another schema than the warehouse keeps: {others}" if others else "schemas are those that were kept"
+        yield Result("schema-ids", scene.registry, not others, seen)
+
+
 def _topics_there(scene: Scene) -> Iterator[Result]:
     error = scene.troubles.get("topics")
     if error is not None:
@@ -251,5 +266,6 @@ def _outbox_schemas(scene: Scene) -> Iterator[Result]:
 
 CHECKS: tuple[Check, ...] = (
     *(_connect_answers, _connectors_running, _shared_things, _database_answers, _wal_level, _slots, _binlogs),
-    *(_replica_identity, _topics_there, _topic_policy, _heartbeat, _undecodable, _unified_topic, _outbox_schemas),
+    *(_replica_identity, _topics_there, _topic_policy, _registry, _heartbeat, _undecodable, _unified_topic),
+    _outbox_schemas,
 )

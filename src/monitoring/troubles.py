@@ -133,6 +133,20 @@ _ALL = (
         "kafka-configs.sh --alter … --add-config cleanup.policy=delete",
     ),
     Trouble(
+        "registry-answers",
+        "The schema registry answers, and lets schemas be read by their ids.",
+        "Silver stops at the first record with a schema that it does not know yet; nothing goes to quarantine.",
+        "Start the registry, or check schema_registry in the file of --kafka-config: docs/kafka.md.",
+    ),
+    Trouble(
+        "schema-ids",
+        "An id of the schema registry means one schema for ever.",
+        "New Avro records have values of other columns, or go to quarantine: the registry lost its storage, and gives"
+        " ids out again.",
+        "Restore its storage (the topic _schemas of Confluent's), or import the schemas under their old ids. What came "
+        "meanwhile names the wrong ones: let an incremental snapshot send it again (docs/connect.md).",
+    ),
+    Trouble(
         "record-keys",
         "Records have the key of their row.",
         "Changes of one row are in several partitions, in no order.",

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from demo.broker import embedded_broker
+from tests.support.command_line import run
+from tests.support.registry import registry_server
 
 pytestmark = pytest.mark.kafka
 
@@ -38,6 +40,21 @@ def test_missing_topics_are_one_sentence_that_names_them(tmp_path: Path) -> None
     assert f"The broker at {empty} does not have: topic " in done.stderr
     assert "topic postgres_prod_tables.public.orders" in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_doctor_asks_the_schema_registry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with embedded_broker() as empty, registry_server() as registry:
+        file = str(registry.kafka_config(tmp_path, empty))
+        found = []
+        for registry.is_on in (True, False):
+            code, out, _err = run(
+                capsys, "doctor", "--warehouse", str(tmp_path / "w"), "--kafka-config", file, "--json"
+            )
+            assert code == 1, "the broker has no topic"
+            found += [one for one in json.loads(out)["checks"] if one["check"] == "registry-answers"]
+    assert [(one["where"], one["ok"]) for one in found] == [(registry.url, True), (registry.url, False)]
+    assert "does not answer (HTTP 503)" in found[1]["seen"]
+    assert "Start the registry" in found[1]["remedy"]
 
 
 def test_what_must_be_given_is_said() -> None:

@@ -101,7 +101,7 @@ def flow(spark: SparkSession, bootstrap_servers: str, tmp_path_factory: pytest.T
 
 def test_a_dry_run_before_the_first_run_says_what_it_would_do(flow: Flow) -> None:
     results = flow.run("dry", dry_run=True).results
-    assert results["gold"] == {"pending_orders": {}}
+    assert results["gold"] == {"pending_orders": {}, "pending_joins": {}}
     assert results["publish"] == {"topic": None, "pending_records": None, "pending_in_upsert_topics": {"items": 0}}
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from cli.jobs import JOBS, Work, run_jobs
+from cli.monitoring.commands import PROBE_PASSWORD
 from cli.monitoring.doctor import scene_of
 from cli.monitoring.shared import published_versions
 from connectors.cluster import states
@@ -332,20 +334,44 @@ def test_a_probe_arrives(flow: Flow) -> None:
     assert arrived(kafka, probes, since=since, seconds=30.0).keys() == {one.name for one in outboxes}
 
 
+def test_the_command_probes(flow: Flow, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The password is that of PostgreSQL: its order arrives, and the outbox of MySQL refuses the other one."""
+    postgresql = flow.stack.postgresql
+    monkeypatch.setenv(PROBE_PASSWORD, postgresql.password)
+    options = ["--warehouse", flow.chosen.warehouse, "--bootstrap-servers", flow.stack.bootstrap_servers]
+    options += ["--connect-url", flow.stack.connect.url, "--probe-user", postgresql.owner, "--probe", "--yes", "--json"]
+    before = sum(outbox_ends(flow).values())
+    with ThreadPoolExecutor(1) as threads:
+        looked = threads.submit(command, "doctor", *options, "--probe-seconds", "120")
+        until(lambda: sum(outbox_ends(flow).values()) > before, SECONDS)
+        flow.run()
+        ended = looked.result()
+    assert ended.code == 1, ended.err
+    probes = {one["where"]: one for one in ended.json["checks"] if one["check"] == "probe"}
+    came, refused = probes["postgres-outbox-connector"], probes["mysql-outbox-connector"]
+    assert (came["ok"], came["seen"].split()[2:4]) == (True, ["came", "after"])
+    assert (refused["ok"], refused["seen"]) == (False, "its outbox refused the order (OperationalError)")
+    assert "An order, cancelled and of 0.00, will be written to the outbox of each:" in ended.err
+    assert postgresql.password not in ended.out + ended.err
+
+
+def outbox_ends(flow: Flow) -> dict[Partition, int]:
+    """Where the topic of PostgreSQL's outbox ends."""
+    kafka = flow.chosen.kafka()
+    return latest(kafka, [Partition(OUTBOX_TOPIC, number) for number in partitions(kafka)[OUTBOX_TOPIC]])
+
+
 def test_records_past_retention(flow: Flow) -> None:
     """Records that bronze has not read are removed by the broker."""
-    kafka = flow.chosen.kafka()
-
-    def ends() -> dict[Partition, int]:
-        return latest(kafka, [Partition(OUTBOX_TOPIC, number) for number in partitions(kafka)[OUTBOX_TOPIC]])
-
-    before = ends()
+    before = outbox_ends(flow)
     flow.stack.postgresql.execute(
         *[f"{OUTBOX} ('orders', '{number}', 'OrderCreated', '{{\"amount\": 1}}')" for number in range(701, 711)]
     )
-    until(lambda: sum(ends().values()) >= sum(before.values()) + 10, SECONDS)
+    until(lambda: sum(outbox_ends(flow).values()) >= sum(before.values()) + 10, SECONDS)
     admin = AdminClient(plain_config(flow.stack.bootstrap_servers))
-    gone = admin.delete_records([TopicPartition(place.topic, place.number, end) for place, end in ends().items()])
+    gone = admin.delete_records(
+        [TopicPartition(place.topic, place.number, end) for place, end in outbox_ends(flow).items()]
+    )
     for future in gone.values():
         future.result()
     stage = flow.stage("postgres", "topics")

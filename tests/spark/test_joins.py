@@ -64,6 +64,8 @@ def dw(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> OrderDw
 
 
 def test_a_first_run_computes_it_whole_and_says_so(dw: OrderDw) -> None:
+    assert dw.pending() == {"user_orders": 2, "user_feedback": 2}
+    assert not dw.warehouse.exists("gold.user_orders")
     outcome = dw.refresh()
     assert outcome.written == {"user_orders": 2, "user_feedback": 2}
     assert set(outcome.whole.values()) == {"nothing of it was taken before under this contract"}
@@ -73,6 +75,7 @@ def test_a_first_run_computes_it_whole_and_says_so(dw: OrderDw) -> None:
 
 def test_without_news_there_is_no_job(dw: OrderDw) -> None:
     before = jobs(dw.warehouse.spark)
+    assert dw.pending() == {"user_orders": 0, "user_feedback": 0}
     assert dw.refresh() == joins.JoinsOutcome({"user_orders": 0, "user_feedback": 0})
     assert jobs(dw.warehouse.spark) == before
 
@@ -108,6 +111,8 @@ def test_orders_come_change_and_go(dw: OrderDw) -> None:
         {"id": 4, "product": "Ball", "user_id": None},  # written again, the same
         {"id": 5, "product": None, "user_id": 2},
     )
+    assert dw.pending() == {"user_orders": 3, "user_feedback": 0}
+    assert dw.pending(whole=True)["user_feedback"] == 2
     assert dw.refresh().written == {"user_orders": 3, "user_feedback": 0}
     assert dw.rows() == [(1, "Football", "Spike"), (2, "Basket", None), (4, "Ball", None), (5, None, "Gerald")]
 
@@ -136,6 +141,7 @@ def test_changes_that_silver_has_not_any_more_are_not_needed(dw: OrderDw) -> Non
     dw.write(USER, {"id": 3, "name": "Tyke"})
     dw.write(ORDER, {"id": 5, "product": "Net", "user_id": 2, "_is_deleted": True})
     dw.lose_changes(USER)
+    assert dw.pending()["user_orders"] == 2, "all of them"
     outcome = dw.refresh()
     assert outcome.whole == dict.fromkeys(JOINS, "silver does not have the changes since the last run any more")
     assert outcome.written["user_orders"] == 2
@@ -194,6 +200,7 @@ def test_a_join_waits_for_a_table_that_a_rule_makes(
     of_other = {**user_orders(), "table": "order_dw_other", "columns": {"id": "id"}}
     of_other["left_join"][0]["by"] = {"id": "id"}
     dw.contracts = contracts_with(tmp_path, joins={"waits": waits, "of_other": of_other, **JOINS}, columns=columns)
+    assert dw.pending() == {"waits": None, "of_other": None, "user_orders": 0, "user_feedback": 0}
     outcome = dw.refresh()
     assert outcome.skipped == {
         "waits": "not there yet: silver.order_dw_address",

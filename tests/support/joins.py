@@ -110,6 +110,11 @@ class OrderDw:
         same = " AND ".join(f"t.{key} = s.{key}" for key in self.contracts.feeds[feed].keys)
         table.alias("t").merge(full.alias("s"), same).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
+    def pending(self, *, whole: bool = False) -> dict[str, int | None]:
+        """How many rows of each join the next run would compute again."""
+        known = self.consumed.now(self.warehouse)
+        return joins.pending(self.warehouse, self.contracts, known=known, whole=whole)
+
     def refresh(self, *, record: bool = True, **how: Any) -> joins.JoinsOutcome:
         """Bring the joins up. Without `record` the run dies before it has written down what it has taken."""
         taken: dict[str, Any] = {}

@@ -34,10 +34,10 @@ class RegistryServer:
         """How it is reached."""
         return SchemaRegistry(url=self.url)
 
-    def kafka_config(self, folder: Path) -> Path:
-        """A file for --kafka-config that names it, and a broker that nobody asks."""
+    def kafka_config(self, folder: Path, bootstrap_servers: str = "127.0.0.1:9") -> Path:
+        """A file for --kafka-config that names it, and a broker; by default one that nobody asks."""
         file = folder / "kafka.yaml"
-        told = {"bootstrap_servers": "127.0.0.1:9", "schema_registry": {"url": self.url}}
+        told = {"bootstrap_servers": bootstrap_servers, "schema_registry": {"url": self.url}}
         file.write_text(yaml.safe_dump(told), encoding="utf-8")
         return file
 

@@ -22,6 +22,7 @@ from connectors.together import kept_topics, topic_findings
 from lakehouse.contracts.models import NO_UNIFIED
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.registry import changed_schemas
 from lakehouse.steps import Steps, wide_console
 from monitoring.doctor import Result, Scene, results_of
 from monitoring.probe import Probe, arrived, ends_of_unified, written
@@ -81,6 +82,11 @@ def scene_of(view: View) -> Scene:
             on_unified = tried("unified", lambda: sources_on(kafka, contracts), dict[str, bool]())
             if running is not None:
                 findings = tried("topics", lambda: _on_topics(kafka, running), None)
+    registry = None if kafka is None else kafka.schema_registry
+    changed: list[int] = []
+    if registry is not None:
+        kept = warehouse.newest_schemas(tables) if tables is not None and tables.exists(warehouse.SCHEMAS) else {}
+        changed = tried("registry", partial(changed_schemas, registry, kept), changed)
     undecodable: dict[str, int] = {}
     if tables is not None and tables.exists(warehouse.QUARANTINE):
         undecodable = {**dict.fromkeys(contracts.topics.sources, 0), **warehouse.undecodable(tables)}
@@ -92,6 +98,8 @@ def scene_of(view: View) -> Scene:
         topic_findings=findings,
         on_unified=on_unified,
         undecodable=undecodable,
+        registry=None if registry is None else registry.url,
+        changed_schemas=changed,
         troubles=troubles,
     )
 

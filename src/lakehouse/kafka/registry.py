@@ -12,6 +12,7 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -114,6 +115,16 @@ def registry(connection: SchemaRegistry, *, retry_policy: RetryPolicy | None = N
     session.auth = logged_in  # also without a login: else requests takes one of ~/.netrc
     session.headers["Accept"] = f"{MEDIA_TYPE}, application/json"
     return Registry(connection, session, retry_policy, hidden)
+
+
+def changed_schemas(connection: SchemaRegistry, kept: Mapping[int, RegisteredSchema]) -> list[int]:
+    """The ids under which the registry has another schema than was `kept`. One without any schema is asked too.
+
+    Raises what `registry` and `Registry.schema` raise, at once.
+    """
+    with closing(registry(connection)) as client:
+        found = {number: client.schema(number) for number in kept or [1]}
+    return sorted(number for number, one in found.items() if one is not None and kept.get(number, one) != one)
 
 
 class Registry:

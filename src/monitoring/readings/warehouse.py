@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lakehouse.contracts.models import Contracts
+from lakehouse.registered import RegisteredSchema
 from monitoring.model import Freshness, Gate, Pass, Quarantine, Records, TableFiles
 from monitoring.readings.tables import Commit, Tables
 
-BATCHES, QUARANTINE, RESULTS, LEASE, UNIFIED = (
-    *("ops.batches", "quality.quarantine", "quality.results", "ops.lease", "gold.unified_orders"),
+BATCHES, QUARANTINE, RESULTS, LEASE, SCHEMAS, UNIFIED = (
+    *("ops.batches", "quality.quarantine", "quality.results", "ops.lease", "ops.schemas", "gold.unified_orders"),
 )
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
 # Of a table's history so much is looked at: enough to be behind by, and to see what commits write.
@@ -21,6 +22,8 @@ MOST_COMMITS = 50
 LAST_PASSES = 20
 # Rows of gold whose age is looked at.
 MOST_AGES = 100_000
+# The registry is asked for each.
+MOST_SCHEMAS = 20
 
 Row = dict[str, Any]
 # Source, topic, partition.
@@ -182,6 +185,12 @@ def undecodable(tables: Tables) -> dict[str, int]:
     """By source, the open quarantine entries of records that cannot be decoded: no rule put them there."""
     entries = tables.rows("SELECT source, rules, is_damaged FROM {quality.quarantine} WHERE state = 'open'")
     return dict(Counter(one["source"] for one in entries if not one["rules"] and not one["is_damaged"]))
+
+
+def newest_schemas(tables: Tables) -> dict[int, RegisteredSchema]:
+    """By id, the schemas of the registry that the warehouse keeps: those that were fetched last."""
+    rows = tables.rows(f"SELECT id, kind, schema FROM {{ops.schemas}} ORDER BY fetched_at DESC LIMIT {MOST_SCHEMAS}")
+    return {row["id"]: RegisteredSchema(row["kind"], row["schema"]) for row in rows}
 
 
 def gates(tables: Tables) -> list[Gate]:

@@ -14,7 +14,7 @@ from connectors.findings import Finding
 from connectors.together import KeptTopic, topic_findings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import NO_UNIFIED, GoldTables
-from lakehouse.errors import ConnectError, KafkaError
+from lakehouse.errors import ConnectError, KafkaError, RegistryGoneError
 from lakehouse.kafka.offsets import Partition
 from monitoring.doctor import CHECKS, Result, Scene, results_of
 from monitoring.readings.databases import Database
@@ -72,6 +72,7 @@ def healthy(**given: Any) -> Scene:
             "topic_findings": [],
             "on_unified": {"postgres": True, "mysql": True},
             "undecodable": {"postgres": 0},
+            "registry": "http://registry:8081",
             **given,
         }
     )
@@ -126,6 +127,11 @@ def broker_is_gone() -> Scene:
     return healthy(topics={}, troubles={"topics": error})
 
 
+def registry_is_gone() -> Scene:
+    error = RegistryGoneError("It does not answer (HTTP 503).", servers="http://registry:8081", remedy="Start it.")
+    return healthy(troubles={"registry": error})
+
+
 def two_of_mysql(**options: str) -> Sequence[Running]:
     other = {
         "database_server_id": "5402",
@@ -156,6 +162,13 @@ def compacted() -> Sequence[Finding]:
 TROUBLED: list[tuple[str, Scene, str, str]] = [
     # the trouble, a scene that has it alone, where it is, and a part of what was seen
     ("connect-answers", connect_is_gone(), "Kafka Connect", "Kafka Connect does not answer."),
+    (
+        "schema-ids",
+        healthy(changed_schemas=[3, 7]),
+        "http://registry:8081",
+        "another schema than the warehouse keeps: 3, 7",
+    ),
+    ("registry-answers", registry_is_gone(), "http://registry:8081", "It does not answer (HTTP 503)."),
     (
         "connectors-running",
         healthy(running=[running(postgres(), of_postgres(), tasks=("RUNNING", "FAILED"), trace="Broken\nmore")]),

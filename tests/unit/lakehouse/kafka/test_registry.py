@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from lakehouse.errors import KafkaError, RegistryError, RegistryGoneError, SettingsError
-from lakehouse.kafka.registry import MOST_SAID, Registry, SchemaRegistry, registry
+from lakehouse.kafka.registry import MOST_SAID, Registry, SchemaRegistry, changed_schemas, registry
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.registered import RegisteredSchema
 
@@ -148,6 +148,25 @@ def test_an_id_that_the_registry_does_not_have(stand_in: StandIn) -> None:
     stand_in.answers["/schemas/ids/7"] = [SCHEMA_ABSENT]
     assert stand_in.client(MANY).schema(7) is None
     assert len(stand_in.asked) == 1
+
+
+def test_an_id_of_another_schema_is_found(stand_in: StandIn) -> None:
+    of_path = {1: (200, {"schema": SCHEMA}), 2: (200, {"schema": "{}"}), 3: (200, {"schema": SCHEMA}), 4: SCHEMA_ABSENT}
+    stand_in.answers = {f"/schemas/ids/{number}": [answer] for number, answer in of_path.items()}
+    kept = {number: RegisteredSchema("AVRO", SCHEMA) for number in (1, 2, 4)} | {3: RegisteredSchema("JSON", SCHEMA)}
+    assert changed_schemas(SchemaRegistry(url=stand_in.url), kept) == [2, 3]
+
+
+def test_whether_it_answers_needs_no_schema_and_is_asked_once(stand_in: StandIn) -> None:
+    path, connection = "/schemas/ids/1", SchemaRegistry(url=stand_in.url)
+    for answer in (SCHEMA_ABSENT, (200, {"schema": SCHEMA})):
+        stand_in.answers[path] = [answer]
+        assert changed_schemas(connection, {}) == []
+    for refusal, error in (((401, {}), RegistryError), ((503, {}), RegistryGoneError)):
+        stand_in.answers[path] = [refusal]
+        with pytest.raises(error):
+            changed_schemas(connection, {})
+    assert stand_in.asked == [("GET", path, None)] * 4
 
 
 @pytest.mark.parametrize("path", ["/apis/ccompat/v7", "/apis/ccompat/v7/"])
