@@ -17,6 +17,7 @@ import requests
 import yaml
 
 from cli.jobs import JOBS, Work, run_jobs
+from cli.monitoring.doctor import scene_of
 from demo.stack.database import Database
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
@@ -30,6 +31,10 @@ from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.log import committed_records
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps, wide_console
+from monitoring.doctor import results_of
+from monitoring.readings.tables import DeltaFiles
+from monitoring.readings.warehouse import newest_schemas
+from monitoring.status import View
 from silver.quarantine import QUARANTINE
 from tests.support.live.connectors import CONVERTER, Config, avro_options
 from tests.support.live.dialects import insert
@@ -181,6 +186,14 @@ def test_metadata_columns_say_where_a_row_is_from(flow: Flow) -> None:
     assert {row["of_table"] for row in flow.warehouse.read("gold.unified_orders").collect()} == {"orders"}
     schema = json.loads(written_with)
     assert (schema["namespace"], schema["name"]) == (f"{PREFIX}.public.orders", "Envelope")
+
+
+def test_the_registry_has_the_schemas_that_were_kept(flow: Flow) -> None:
+    tables, kafka = DeltaFiles(flow.chosen.address), flow.chosen.kafka()
+    assert len(newest_schemas(tables)) >= 2
+    results = results_of(scene_of(View(flow.contracts, tables, kafka)))
+    found = [one for one in results if one.where == flow.stack.registry.confluent_url]
+    assert {one.check: one.ok for one in found} == {"registry-answers": True, "schema-ids": True}
 
 
 def test_the_unified_topic_is_read_by_fastavro(flow: Flow) -> None:
