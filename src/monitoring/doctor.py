@@ -189,11 +189,12 @@ def _replica_identity(scene: Scene) -> Iterator[Result]:
 
 
 def _registry(scene: Scene) -> Iterator[Result]:
+    if scene.registry is None:
+        return
     error = scene.troubles.get("registry")
-    if scene.registry is not None:
-        seen = "schemas can be read by their ids" if error is None else error.what
-        yield Result("registry-answers", scene.registry, error is None, seen)
-    if scene.registry is not None and error is None:
+    seen = "schemas can be read by their ids" if error is None else error.what
+    yield Result("registry-answers", scene.registry, error is None, seen)
+    if error is None:
         others = ", ".join(map(str, scene.changed_schemas))
         seen = f"another schema than the warehouse keeps: {others}" if others else "schemas are those that were kept"
         yield Result("schema-ids", scene.registry, not others, seen)

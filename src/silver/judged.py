@@ -215,18 +215,19 @@ def ensure_made_tables(
 
     Which were created, and are empty; and which cannot be used, for they have other columns than those of the rule.
     """
-    new = [feed for feed in feeds if feed.made is not None and job.memory.ensured.get(feed.name) != feed.made.version]
+    made = [(feed, feed.made) for feed in feeds if feed.made is not None]
+    new = [(feed, one) for feed, one in made if job.memory.ensured.get(feed.name) != one.version]
     if not new:  # the usual case: asking Spark for a thread's properties costs a dozen calls
         return frozenset(), {}
     with ThreadPoolExecutor(AT_A_TIME) as threads:
         ensure = inheritable_thread_target(warehouse.spark)(partial(ensure_made, warehouse=warehouse))
-        ended = [one.result() for one in [threads.submit(ensure, feed) for feed in new]]
+        ended = [one.result() for one in [threads.submit(ensure, feed) for feed, _made in new]]
     created, failed = set[str](), dict[str, Suspension]()
-    for feed, one in zip(new, ended, strict=True):
-        if isinstance(one, TableError) and feed.made is not None:
-            failed[feed.name] = suspension(feed.made, one.what)
+    for (feed, of_rule), is_created in zip(new, ended, strict=True):
+        if isinstance(is_created, TableError):
+            failed[feed.name] = suspension(of_rule, is_created.what)
             continue
-        job.memory.ensured[feed.name] = feed.made.version if feed.made else 0
-        if one is True:
+        job.memory.ensured[feed.name] = of_rule.version
+        if is_created:
             created.add(feed.name)
     return frozenset(created), failed

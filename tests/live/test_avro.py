@@ -33,7 +33,7 @@ from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps, wide_console
 from monitoring.doctor import results_of
 from monitoring.readings.tables import DeltaFiles
-from monitoring.readings.warehouse import newest_schemas
+from monitoring.readings.warehouse import kept_schemas
 from monitoring.status import View
 from silver.quarantine import QUARANTINE
 from tests.support.live.connectors import CONVERTER, Config, avro_options
@@ -190,7 +190,7 @@ def test_metadata_columns_say_where_a_row_is_from(flow: Flow) -> None:
 
 def test_the_registry_has_the_schemas_that_were_kept(flow: Flow) -> None:
     tables, kafka = DeltaFiles(flow.chosen.address), flow.chosen.kafka()
-    assert len(newest_schemas(tables)) >= 2
+    assert len(kept_schemas(tables)) >= 2
     results = results_of(scene_of(View(flow.contracts, tables, kafka)))
     found = [one for one in results if one.where == flow.stack.registry.confluent_url]
     assert {one.check: one.ok for one in found} == {"registry-answers": True, "schema-ids": True}

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.tables import jobs
 from bronze.events import events_table
+from cli.jobs import Work, run_jobs
 from cli.main import main
 from cli.tables import verify
 from gold import build, joins
@@ -20,6 +21,7 @@ from lakehouse.config import settings
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
 from lakehouse.spark.tables import Warehouse, small_table
+from lakehouse.steps import Steps, wide_console
 from silver.apply import ensure_tables
 from tests.support.gold import ungated
 from tests.support.joins import COLUMNS, FEEDBACK, ORDER, USER, OrderDw, contracts_with, user_orders
@@ -252,7 +254,13 @@ def test_gold_keeps_joins_up_and_verify_compares_them(
     def run(run_id: str, **how: Any) -> build.GoldOutcome:
         return build.run(spark, chosen, dw.contracts, run_id=run_id, **how)
 
+    def planned() -> object:
+        work = Work(spark, chosen, dw.contracts, Steps(wide_console(stderr=True)), {}, "dry")
+        return run_jobs(("gold",), work, dry_run=True).results["gold"]["pending_joins"]
+
+    assert planned() == {"user_orders": 2, "user_feedback": 0}
     assert run("first").joins.written == {"user_orders": 2, "user_feedback": 0}
+    assert planned() == {"user_orders": 0, "user_feedback": 0}
     version = dw.warehouse.version("ops.batches")
     dw.write(USER, {"id": 1, "name": "Thomas"})
     assert run("second").joins.written == {"user_orders": 1, "user_feedback": 0}

@@ -24,7 +24,7 @@ from lakehouse.kafka.registry import SchemaRegistry
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.registered import RegisteredSchema
 from monitoring.readings.tables import DeltaFiles, SparkTables
-from monitoring.readings.warehouse import newest_schemas
+from monitoring.readings.warehouse import kept_schemas
 from silver import apply
 from silver.audit import Memory
 from silver.decisions import Request, ask, carry_out, judged_again
@@ -224,7 +224,7 @@ def test_records_in_avro_and_in_json_become_the_same_rows(
     assert told.reasons() == in_json.reasons() == {1: [f"total_amount: {AMOUNT.description}"]}
     assert told.stored() == registry.registered.schemas
     address = told.warehouse.address
-    assert newest_schemas(DeltaFiles(address)) == newest_schemas(SparkTables(told.warehouse)) == told.stored()
+    assert kept_schemas(DeltaFiles(address)) == kept_schemas(SparkTables(told.warehouse)) == told.stored()
     assert registry.asked == dict.fromkeys(registry.registered.schemas, 1)
     assert len(registry.asked) == 3
     told.tell(*written(second_batch(), registry))

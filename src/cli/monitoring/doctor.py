@@ -85,7 +85,7 @@ def scene_of(view: View) -> Scene:
     registry = None if kafka is None else kafka.schema_registry
     changed: list[int] = []
     if registry is not None:
-        kept = warehouse.newest_schemas(tables) if tables is not None and tables.exists(warehouse.SCHEMAS) else {}
+        kept = warehouse.kept_schemas(tables) if tables is not None and tables.exists(warehouse.SCHEMAS) else {}
         changed = tried("registry", partial(changed_schemas, registry, kept), changed)
     undecodable: dict[str, int] = {}
     if tables is not None and tables.exists(warehouse.QUARANTINE):

@@ -129,7 +129,8 @@ class Warehouse:
                 self._ensure(spec)
                 return
             except ProtocolChangedException:  # a stream beside this one has just created it
-                pass
+                if next(pauses, None) is None:
+                    raise
             except AnalysisException as error:
                 if error.getCondition() not in _HALF_MADE:
                     raise

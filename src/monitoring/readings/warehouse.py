@@ -187,9 +187,9 @@ def undecodable(tables: Tables) -> dict[str, int]:
     return dict(Counter(one["source"] for one in entries if not one["rules"] and not one["is_damaged"]))
 
 
-def newest_schemas(tables: Tables) -> dict[int, RegisteredSchema]:
-    """By id, the schemas of the registry that the warehouse keeps: those that were fetched last."""
-    rows = tables.rows(f"SELECT id, kind, schema FROM {{ops.schemas}} ORDER BY fetched_at DESC LIMIT {MOST_SCHEMAS}")
+def kept_schemas(tables: Tables) -> dict[int, RegisteredSchema]:
+    """By id, the schemas of the registry that the warehouse keeps: of the lowest ids, which are given out first."""
+    rows = tables.rows(f"SELECT DISTINCT id, kind, schema FROM {{ops.schemas}} ORDER BY id LIMIT {MOST_SCHEMAS}")
     return {row["id"]: RegisteredSchema(row["kind"], row["schema"]) for row in rows}
 
 
