@@ -1,11 +1,12 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test quick-tests test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
-# Each of the two processes has a Spark and a broker of its own; a file's tests stay together.
-IN_TWO := -n 2 --dist loadfile
+# Each of the two processes has a Spark and a broker of its own; a file's tests stay together. Files go in the order of the
+# root conftest.py: those that start Spark or a broker first.
+IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # A table of them at the end.
 SLOWEST := --durations=20 --durations-min=1
 SET_UP := .venv/.set-up
@@ -39,7 +40,10 @@ demo-live: setup-live ## Orders written to real databases arrive in gold and in 
 playground: setup ## A broker with recorded topics to try things on, until Ctrl-C
 	@exec $(BIN)/python -I -S demo/leash.py $$PPID $(BIN)/python -m demo.playground
 
-test: lint bundle-check ## Lint and the bundle's fields, then all tests but the slow ones
+test: setup ## All tests but the slow ones, and beside them lint and the bundle's fields
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line quick-tests lint bundle-check
+
+quick-tests: setup
 	$(BIN)/pytest $(IN_TWO) $(SLOWEST) -m "not slow and not whole and not live and not cluster"
 
 test-unit: setup ## The tests without Spark and Kafka: two minutes

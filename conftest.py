@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from demo.broker import embedded_broker
 from lakehouse.contracts.files import load_contracts
@@ -18,6 +20,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakehouse.spark.tables import Warehouse
+
+LAWS = "tests/laws/"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start Spark or a broker come first: what is left is small, so both processes end together."""
+    heavy = {item.path for item in items if any(item.get_closest_marker(name) for name in ("spark", "kafka"))}
+    items.sort(key=lambda item: item.path not in heavy)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """A file's tests run in one process, and so do all laws: they share a warehouse."""
+    return _Files(config, log)
+
+
+class _Files(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return LAWS if nodeid.startswith(LAWS) else super()._split_scope(nodeid)
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +50,7 @@ def bootstrap_servers() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The suite's one Spark session."""
-    session = spark_session(extra=MANY_PLANS)
+    session = spark_session(is_lasting=True, extra=MANY_PLANS)
     yield session
     session.stop()
 

@@ -40,7 +40,7 @@ class Reverted:
         if not self.fails.startswith(SCENARIO):
             return (self.fails,)
         name = self.fails.removeprefix(SCENARIO)
-        return ("tests/scenarios", "-k", f"test_the_records_lead_to_the_expected_files and {name}-")
+        return ("tests/laws", "-k", f"test_the_records_lead_to_the_expected_files and {name}-")
 
     def in_copy(self, copy: Path) -> None:
         """Put the simpler rule in place. Raises ValueError when the code is not what it was."""

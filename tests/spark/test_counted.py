@@ -115,6 +115,7 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
         assert cost.bytes_added < 23_000
 
 
+@pytest.mark.slow
 def test_tables_without_news_cost_a_batch_nothing(
     spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_tables_without_news_cost_a_batch_nothing(
     assert among_twenty.jobs == alone.jobs
 
 
+@pytest.mark.slow
 def test_tombstones_that_follow_a_delete_cost_no_second_copy_of_the_records(
     spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +142,7 @@ def test_tombstones_that_follow_a_delete_cost_no_second_copy_of_the_records(
     assert not any(copied), "the judged records are held, and no copy of them with their positions"
 
 
+@pytest.mark.slow
 def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(
     spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +161,7 @@ def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(
     assert filling / 3 < changing - CHANGES < filling * 4 / 3
 
 
+@pytest.mark.slow
 def test_gold_costs_what_it_did_for_a_few_changed_keys_of_both_sources(
     spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path
 ) -> None:
@@ -182,6 +186,7 @@ def test_gold_costs_what_it_did_for_a_few_changed_keys_of_both_sources(
     assert costs[-1] <= JOBS_OF_GOLD
 
 
+@pytest.mark.slow
 def test_a_large_table_is_not_sorted_for_few_changes(
     spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from tests.support.silver import job_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TOPIC, OUTBOX = "postgres_prod_tables.public.orders", "outbox.event.postgres.orders"
 LEFT_OUT = "__debezium_unavailable_value"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakehouse.contracts.models import Contracts
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 # Of the next pass, before its batch.
 FEW = 100

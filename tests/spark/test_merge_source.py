@@ -17,7 +17,7 @@ from tests.support.counted import last_stage, shuffled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SPEC = TableSpec("silver.large", "id STRING, said BIGINT", properties=UPSERTED)
 ROWS, CHANGES = 120_000, 40

@@ -27,7 +27,7 @@ from silver.micro_batch import apply_batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FEED, SOURCE = "silver.postgres_orders", "postgres"
 SPEC = TableSpec("silver.numbered", "order_id BIGINT, said STRING", properties=UPSERTED)

@@ -23,7 +23,7 @@ from tests.support.facts import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SPEC = TableSpec("silver.written_often", "id BIGINT", properties=UPSERTED)
 BATCHES = 60

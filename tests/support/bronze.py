@@ -19,14 +19,18 @@ def bronze_rows(spark: SparkSession, recording: Path, *, topics: Mapping[str, st
 
     `recording`: one JSON object a line, gzipped or not: topic, partition, offset, timestamp, key, value, headers.
     """
-    names = F.create_map(*[F.lit(part) for pair in topics.items() for part in pair])
+    renamed = {recorded: name for recorded, name in topics.items() if name != recorded}
+    topic = F.col("topic")
+    if renamed:
+        names = F.create_map(*[F.lit(part) for pair in renamed.items() for part in pair])
+        topic = F.coalesce(F.try_element_at(names, topic), topic)
     headers = F.transform("headers", lambda pair: F.struct(pair[0].alias("key"), pair[1].cast("binary").alias("value")))
     return (
         spark.read.schema(RECORD)
         .json(str(recording))
         .where(F.col("topic").isin(*topics))
         .select(
-            F.try_element_at(names, F.col("topic")).alias("topic"),
+            topic.alias("topic"),
             "partition",
             "offset",
             F.timestamp_millis(F.coalesce("timestamp", F.lit(0).cast("bigint"))).alias("timestamp"),

@@ -1,7 +1,7 @@
 """The recordings, and contracts in which each of them, read in some way, is a case of its own.
 
-Cases share one silver table and one MERGE a batch: a case's topics are `case.<recording>.<way>.<table>`, and the case
-is the first column of every key.
+Cases share one silver table and one MERGE a batch: a case's topics are `recorded.<recording>.<way>.<table>`, and the
+case is the first column of every key.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _strange(topic: str) -> str:
 
 def topic_of(capture: str, way: str, table: str) -> str:
     """The topic of a case's table."""
-    return f"case.{case_of(capture, way)}.{table}"
+    return f"recorded.{case_of(capture, way)}.{table}"
 
 
 def case_of(capture: str, way: str) -> str:
@@ -154,11 +154,11 @@ def contracts_of_captures(packaged: Contracts) -> Contracts:
         for table in TABLES:
             modes = [("", {}), (AS_TEXT, TEXTS)] if source == "postgres" else [("", {})]
             for suffix, given in modes:
-                name = f"{source}_{table}{suffix}"
+                name = _feed(source, f"{table}{suffix}")
                 feeds[source][name] = _topics(f"{table}{suffix}", envelope="table", **given)
                 tables[name] = _table(table, columns[table])
         for table in OUTBOX_TABLES:
-            name = f"{source}_{table}"
+            name = _feed(source, table)
             feeds[source][name] = _topics(table, envelope="outbox")
             outbox = packaged.silver.tables[f"{source}_outbox_orders"].columns
             tables[name] = _table(table, outbox, sequence_by="kafka_offset", payload="full")
@@ -167,11 +167,11 @@ def contracts_of_captures(packaged: Contracts) -> Contracts:
 
 
 def _topics(table: str, **given: Any) -> FeedTopics:
-    return FeedTopics.model_validate({"topic_patterns": (rf"case\..*\.{table}",), **given})
+    return FeedTopics.model_validate({"topic_patterns": (rf"recorded\..*\.{table}",), **given})
 
 
 def _table(table: str, columns: Mapping[str, Column], **given: Any) -> SilverTable:
-    case = Column.model_validate({"type": "STRING", "from_topic": r"case\.(.+)\.\w+"})
+    case = Column.model_validate({"type": "STRING", "from_topic": r"recorded\.(.+)\.\w+"})
     identity = {"append_only": True} if table == "orders_nopk" else {"keys": (CASE, "order_id")}
     told = {"columns": {CASE: case, **columns}, "sequence_by": "source_position", **identity, **given}
     return SilverTable.model_validate(told)
@@ -209,4 +209,8 @@ def changes_of(capture: Capture, table: str) -> list[tuple[Record, Mapping[str, 
 
 def feed_of(contracts: Contracts, capture: Capture, table: str) -> Feed:
     """The feed of a capture's table."""
-    return contracts.feeds[f"{capture.source}_{table}"]
+    return contracts.feeds[_feed(capture.source, table)]
+
+
+def _feed(source: str, table: str) -> str:
+    return f"recorded_{source}_{table}"

@@ -41,8 +41,10 @@ def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: Data
     warehouse.ensure(table)
     of_record = ["topic", "_topic_id", "partition", "offset"]
     stored = warehouse.read(table.name).select(*of_record)
-    warehouse.append(table.name, records.dropDuplicates(of_record).join(stored, on=of_record, how="left_anti"))
-    apply_batch(records, batch, job=job_of(warehouse, contracts, source))
+    held = records.persist()
+    warehouse.append(table.name, held.dropDuplicates(of_record).join(stored, on=of_record, how="left_anti"))
+    apply_batch(held, batch, job=job_of(warehouse, contracts, source))
+    held.unpersist()
 
 
 def job_of(warehouse: Warehouse, contracts: Contracts, source: str, *, accepted: Iterable[str] = ()) -> SilverJob:

@@ -1,21 +1,13 @@
-"""Every recording ends as the database that was recorded, in every table, however it is read.
-
-All recordings, each read in several ways, are cases that share one table and one MERGE a batch.
-"""
+"""Every recording ends as the database that was recorded, in every table, however it is read."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-import secrets
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,13 +15,11 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts
 from lakehouse.spark.tables import Warehouse
-from silver.apply import ensure_tables
 from silver.order.state import OUTCOMES
-from tests.support.bronze import bronze_rows
 from tests.support.captures import (
     AS_TEXT,
+    BIG,
     CASE,
-    KINDS,
     SMALL,
     Capture,
     case_of,
@@ -38,51 +28,29 @@ from tests.support.captures import (
     feed_of,
     topic_of,
 )
-from tests.support.events import Record
 from tests.support.final_state import final_events, final_rows, final_tables, text_of
-from tests.support.model.batches import Batches, doubled, in_any_order, in_one
-from tests.support.recordings import read, write
-from tests.support.silver import apply
+from tests.support.laws.played import Played, play
+from tests.support.laws.recordings import (
+    MANY,
+    OF_BIG,
+    THOROUGH,
+    WITH_STRANGE_RECORDS,
+    Recordings,
+    one_batch,
+    read_in_ways,
+    read_recordings,
+    strange_records,
+    strange_topic,
+)
+from tests.support.model.batches import BATCHES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-MANY = 50
 Row = Mapping[str, str | None]
 Differences = list[tuple[str | None, Any, Any]]
-Way = Callable[[Sequence[Record], Random], Batches]
-
-
-def one_batch(records: Sequence[Record], _random: Random) -> Batches:
-    return in_one(records)
-
-
-def every_record_twice(records: Sequence[Record], random: Random) -> Batches:
-    """In the same batch, or in the next."""
-    return doubled([records, []], random)
-
-
-def fifty_batches(records: Sequence[Record], _random: Random) -> Batches:
-    """Every partition in equal parts, its offsets in order."""
-    of_place: dict[tuple[str, int], list[Record]] = defaultdict(list)
-    for record in records:
-        of_place[record["topic"], record["partition"]].append(record)
-    batches: list[list[Record]] = [[] for _ in range(MANY)]
-    for part in of_place.values():
-        for number, record in enumerate(sorted(part, key=lambda one: int(one["offset"]))):
-            batches[number * MANY // len(part)].append(record)
-    return batches
-
-
-def shuffled(records: Sequence[Record], random: Random) -> Batches:
-    """In any order, about ten a batch."""
-    return in_any_order(records, random, count=min(MANY, len(records) // 10 + 1))
-
-
-QUICK: Sequence[Way] = (one_batch, every_record_twice)
-THOROUGH: Sequence[Way] = (fifty_batches, shuffled)
 
 
 @dataclass(frozen=True)
@@ -158,104 +126,60 @@ KNOWN_EVENTS: Mapping[str, Row] = {
 
 @dataclass(frozen=True)
 class Silver:
-    """What silver made of all cases: the rows of every table by case, and the account of what was read."""
+    """What silver made of the recordings: the rows of every table by case, and the account of what was read."""
 
-    ways: Sequence[Way]
-    cases: Mapping[str, tuple[Capture, Way, Sequence[Record]]]
+    played: Played
+    recordings: Recordings
     rows: Mapping[str, Mapping[str, Sequence[Row]]]
     audit: Mapping[str, Counter[str]]
-    quarantined: Sequence[tuple[str, int, Sequence[str]]]
     seed: int
-
-    def of(self, capture: Capture) -> Iterator[tuple[str, Way]]:
-        """The cases of a recording."""
-        return ((case, way) for case, (of, way, _records) in self.cases.items() if of == capture)
-
-
-@pytest.fixture(scope="module")
-def of_captures(contracts: Contracts) -> Contracts:
-    return contracts_of_captures(contracts)
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(QUICK, id="quick"), pytest.param(THOROUGH, id="thorough", marks=pytest.mark.whole)],
+    params=[pytest.param("quick", id="quick"), pytest.param("thorough", id="thorough", marks=pytest.mark.whole)],
 )
 def silver(
     request: pytest.FixtureRequest,
     spark: SparkSession,
-    of_captures: Contracts,
+    contracts: Contracts,
+    seed: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Silver:
-    """The same batches again: CAPTURES_SEED=<the number that a failed test printed>."""
-    seed = int(os.environ.get("CAPTURES_SEED") or secrets.randbits(32))
-    location = tmp_path_factory.mktemp("captures")
-    warehouse = Warehouse(spark, str(location / "warehouse"), str(location / "checkpoints"))
-    ensure_tables(warehouse, of_captures)
-    cases, batches = read_in_all_ways(request.param, seed)
-
-    def apply_source(source: str) -> None:
-        for number, records in enumerate(batches[source]):
-            apply_records(warehouse, of_captures, source, records, number, folder=location)
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(apply_source, batches))
+    if request.param == "quick":
+        recordings, count = read_recordings(seed), BATCHES
+    else:
+        recordings, count = read_in_ways(SMALL, THOROUGH, seed), MANY
+    folder = tmp_path_factory.mktemp("recordings")
+    warehouse = Warehouse(spark, str(folder / "warehouse"), str(folder / "checkpoints"))
+    played = play(warehouse, contracts_of_captures(contracts), [recordings.cases], folder=folder, count=count)
     return Silver(
-        request.param,
-        cases,
-        rows={name: rows_by_case(warehouse, of_captures, name) for name in of_captures.feeds},
-        audit=audit_by_topic(warehouse),
-        quarantined=[
-            (row["topic"], row["offset"], row["reasons"]) for row in warehouse.read("quality.quarantine").collect()
-        ],
+        played,
+        recordings,
+        rows={name: rows_by_case(played, name) for name in played.contracts.feeds},
+        audit=audit_by_topic(played),
         seed=seed,
     )
 
 
-def read_in_all_ways(
-    ways: Sequence[Way], seed: int
-) -> tuple[dict[str, tuple[Capture, Way, Sequence[Record]]], Mapping[str, list[list[Record]]]]:
-    """The cases, and the batches of every source."""
-    cases: dict[str, tuple[Capture, Way, Sequence[Record]]] = {}
-    batches: dict[str, list[list[Record]]] = {source: [] for source in KINDS}
-    for capture in SMALL:
-        for way in ways:
-            if way is shuffled and capture.is_outbox:
-                continue
-            case = case_of(capture.name, way.__name__)
-            records = capture.records(way.__name__)
-            parts = way(records, Random(f"{seed} {case}"))  # noqa: S311
-            cases[case] = capture, way, [record for part in parts for record in part]
-            shared = batches[capture.source]
-            shared += [[] for _ in range(len(parts) - len(shared))]
-            for number, part in enumerate(parts):
-                shared[number] += part
-    return cases, batches
-
-
-def apply_records(
-    warehouse: Warehouse, contracts: Contracts, source: str, records: list[Record], number: int, *, folder: Path
-) -> None:
-    file = write(folder / f"{source}{number}.jsonl.gz", records)
-    topics = {record["topic"]: record["topic"] for record in records}
-    apply(warehouse, contracts, source, bronze_rows(warehouse.spark, file, topics=topics), number)
-
-
-def rows_by_case(warehouse: Warehouse, contracts: Contracts, feed: str) -> Mapping[str, Sequence[Row]]:
+def rows_by_case(played: Played, feed: str) -> Mapping[str, Sequence[Row]]:
     """The rows of a table, as text, in the order of partition and offset."""
-    columns = [text_of(F.col(name), declared).alias(name) for name, declared in contracts.feeds[feed].columns.items()]
-    told = warehouse.read(f"silver.{feed}").where(~F.col("_is_deleted")).orderBy("_partition", "_offset")
+    declared = played.contracts.feeds[feed].columns
+    columns = [text_of(F.col(name), column).alias(name) for name, column in declared.items()]
+    rows = played.table(feed).where(~F.col("_is_deleted")).orderBy("_partition", "_offset")
     found: dict[str, list[Row]] = defaultdict(list)
-    for row in told.select(*columns, "_op").collect():
+    for row in rows.select(*columns, "_op").collect():
         values = row.asDict()
         found[values.pop(CASE)].append(values)
     return found
 
 
-def audit_by_topic(warehouse: Warehouse) -> Mapping[str, Counter[str]]:
-    sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
-    rows = warehouse.read("ops.batches").where("read IS NOT NULL").groupBy("topic").agg(*sums).collect()
-    return {row["topic"]: Counter({name: row[name] for name in ("read", *OUTCOMES)}) for row in rows}
+def audit_by_topic(played: Played) -> Mapping[str, Counter[str]]:
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for source in played.contracts.topics.sources:
+        for entry in played.audit(source):
+            found[entry["topic"]] += Counter({name: entry[name] for name in ("read", *OUTCOMES)})
+    return found
 
 
 def of_kind(*, outbox: bool) -> list[Capture]:
@@ -267,77 +191,96 @@ def named(capture: Capture) -> str:
 
 
 @pytest.mark.parametrize("capture", of_kind(outbox=False), ids=named)
-def test_silver_is_the_database_in_the_end(silver: Silver, of_captures: Contracts, capture: Capture) -> None:
+def test_silver_is_the_database_in_the_end(silver: Silver, capture: Capture) -> None:
     suffix = AS_TEXT if capture.as_text else ""
     differing: dict[tuple[str, str], Differences] = {}
     for table in set(final_tables(capture.final)) - {"orders_nopk"}:
-        feed = feed_of(of_captures, capture, f"{table}{suffix}")
+        feed = feed_of(silver.played.contracts, capture, f"{table}{suffix}")
         # Some of the recorded tables never had the column.
         absent = {name: None for name, declared in feed.columns.items() if declared.optional}
         truth = final_rows(capture.final, table, kind=capture.kind)
         expected = with_known_differences({key: {**absent, **row} for key, row in truth.items()}, capture, table)
-        for case, _way in silver.of(capture):
+        for case, _way in silver.recordings.of(capture):
             rows = [without_op(row) for row in silver.rows[feed.name][case]]
             differing[table, case] = differences(by_key(rows), expected)
-    assert not said(differing), f"CAPTURES_SEED={silver.seed}: {said(differing)}"
+    assert not said(differing), f"LAWS_SEED={silver.seed}: {said(differing)}"
 
 
 @pytest.mark.parametrize("capture", of_kind(outbox=True), ids=named)
-def test_silver_is_what_the_outbox_table_tells(silver: Silver, of_captures: Contracts, capture: Capture) -> None:
+def test_silver_is_what_the_outbox_table_tells(silver: Silver, capture: Capture) -> None:
     differing: dict[tuple[str, str], Differences] = {}
     for aggregate_type in ("orders", "customers"):
-        feed = feed_of(of_captures, capture, f"outbox_{aggregate_type}")
+        feed = feed_of(silver.played.contracts, capture, f"outbox_{aggregate_type}")
         columns = tuple(column for column in feed.columns if column != CASE)
         expected = dict(final_events(capture.final, aggregate_type, columns))
         if aggregate_type == "orders":
             assert not expected.keys() & KNOWN_EVENTS
             expected |= {key: {**dict.fromkeys(columns), "order_id": key, **row} for key, row in KNOWN_EVENTS.items()}
-        for case, _way in silver.of(capture):
+        for case, _way in silver.recordings.of(capture):
             rows = [without_op(row) for row in silver.rows[feed.name][case]]
             differing[aggregate_type, case] = differences(by_key(rows), expected)
-    assert not said(differing), f"CAPTURES_SEED={silver.seed}: {said(differing)}"
+    assert not said(differing), f"LAWS_SEED={silver.seed}: {said(differing)}"
 
 
 @pytest.mark.parametrize("capture", [one for one in of_kind(outbox=False) if "ordering" not in one.name], ids=named)
-def test_a_table_without_a_key_is_the_list_of_its_changes(
-    silver: Silver, of_captures: Contracts, capture: Capture
-) -> None:
+def test_a_table_without_a_key_is_the_list_of_its_changes(silver: Silver, capture: Capture) -> None:
     table = f"orders_nopk{AS_TEXT if capture.as_text else ''}"
     expected = events_without_a_key(capture, table)
     assert {event["_op"] for event in expected} >= (
         {"r", "c"} if capture.name in ONLY_INSERTS else {"r", "c", "u", "d"}
     )
-    feed = feed_of(of_captures, capture, table)
-    assert {case: list(silver.rows[feed.name][case]) for case, _way in silver.of(capture)} == {
-        case: expected for case, _way in silver.of(capture)
-    }, f"CAPTURES_SEED={silver.seed}"
+    feed = feed_of(silver.played.contracts, capture, table)
+    assert {case: list(silver.rows[feed.name][case]) for case, _way in silver.recordings.of(capture)} == {
+        case: expected for case, _way in silver.recordings.of(capture)
+    }, f"LAWS_SEED={silver.seed}"
 
 
 def test_every_record_has_one_outcome(silver: Silver) -> None:
-    read = Counter(record["topic"] for _capture, _way, records in silver.cases.values() for record in records)
-    assert {topic: counted["read"] for topic, counted in silver.audit.items()} == read
+    read = Counter(
+        record["topic"] for _capture, _way, records in silver.recordings.by_case.values() for record in records
+    )
+    strange = {strange_topic(capture) for capture in WITH_STRANGE_RECORDS}
+    counted = {topic: of_topic for topic, of_topic in silver.audit.items() if topic not in strange}
+    assert {topic: of_topic["read"] for topic, of_topic in counted.items()} == read
     wrong = {
-        topic: counted
-        for topic, counted in silver.audit.items()
-        if counted["read"] != sum(counted[outcome] for outcome in OUTCOMES)
+        topic: of_topic
+        for topic, of_topic in counted.items()
+        if of_topic["read"] != sum(of_topic[outcome] for outcome in OUTCOMES)
     }
-    assert not wrong, f"CAPTURES_SEED={silver.seed}"
+    assert not wrong, f"LAWS_SEED={silver.seed}"
 
 
 def test_records_that_tell_of_no_row_are_ignored(silver: Silver) -> None:
-    for capture, way, records in silver.cases.values():
+    for capture, way, records in silver.recordings.by_case.values():
         for name in ("heartbeats", "transactions", "schema_changes"):
             topic = topic_of(capture.name, way.__name__, name)
             read = sum(record["topic"] == topic for record in records)
             assert silver.audit.get(topic, Counter()) == Counter(read=read, ignored=read)
 
 
+@pytest.mark.parametrize("silver", [pytest.param("quick", id="quick")], indirect=True, scope="module")
+@pytest.mark.parametrize("capture", BIG, ids=named)
+def test_many_batches_end_as_one(silver: Silver, capture: Capture) -> None:
+    """The beginning of a big recording: all rows, deleted ones too, and which record each is from."""
+    feed = feed_of(silver.played.contracts, capture, "orders")
+    own = [name for name in feed.columns if name != CASE]
+    rows = silver.played.table(feed.name).select(CASE, *own, "_is_deleted", "_op", "_partition", "_offset")
+    in_one, in_many = (
+        Counter(map(str, rows.where(F.col(CASE) == case_of(capture.name, way.__name__)).drop(CASE).collect()))
+        for way in OF_BIG
+    )
+    assert len(in_one) > 100
+    assert in_many == in_one
+
+
 def test_nothing_is_quarantined(silver: Silver) -> None:
-    assert silver.quarantined == [], f"CAPTURES_SEED={silver.seed}"
+    for source in silver.played.contracts.topics.sources:
+        found = silver.played.quarantine(source).select("topic", "offset", "reasons").collect()
+        assert found == [], f"LAWS_SEED={silver.seed}"
 
 
 # In one batch only: of several, each counts what it knew.
-@pytest.mark.parametrize("silver", [pytest.param(QUICK, id="quick")], indirect=True, scope="module")
+@pytest.mark.parametrize("silver", [pytest.param("quick", id="quick")], indirect=True, scope="module")
 @pytest.mark.parametrize("capture", of_kind(outbox=False), ids=named)
 def test_changes_that_a_connector_sent_again_are_counted(silver: Silver, capture: Capture) -> None:
     for table in ("orders", "orders_nopk", "orders_trunc", "orders_types"):
@@ -347,33 +290,15 @@ def test_changes_that_a_connector_sent_again_are_counted(silver: Silver, capture
         assert (counted["duplicate"], times_sent_again(capture, name)) == (repeated, repeated), name
 
 
-@pytest.mark.parametrize("capture", ["pg_default", "pg_schema-include", "mysql", "mysql_schema-include"])
-def test_records_that_tell_of_no_row_are_ignored_in_the_topic_of_a_feed_too(
-    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path, capture: str
-) -> None:
-    (of,) = [one for one in SMALL if one.name == capture]
-    (topic,) = contracts.feeds[f"{of.source}_orders"].topics
-    strange = [record for record in read(of.file) if of.table_of(record["topic"]) is None]
-    assert {one["topic"].rpartition(".")[2] for one in strange} >= {"transaction"}
-    records = [{**record, "topic": topic, "offset": offset} for offset, record in enumerate([*strange, MESSAGE])]
-    warehouse = empty_silver()
-    apply_records(warehouse, contracts, of.source, records, 0, folder=tmp_path)
-    assert warehouse.read("quality.quarantine").isEmpty()
-    assert audit_by_topic(warehouse) == {topic: Counter(read=len(records), ignored=len(records))}
+@pytest.mark.parametrize("silver", [pytest.param("quick", id="quick")], indirect=True, scope="module")
+@pytest.mark.parametrize("capture", WITH_STRANGE_RECORDS, ids=named)
+def test_records_that_tell_of_no_row_are_ignored_in_the_topic_of_a_feed_too(silver: Silver, capture: Capture) -> None:
+    records = strange_records(capture)
+    assert {one["value"] for one in records if one["value"] and '"status"' in one["value"]}, "transactions among them"
+    topic = strange_topic(capture)
+    assert silver.audit[topic] == Counter(read=len(records), ignored=len(records))
 
 
-# A logical decoding message, as PostgreSQL's connector sends it.
-MESSAGE = {
-    "partition": 0,
-    "timestamp": 1_795_251_000_000,
-    "key": '{"prefix":"audit"}',
-    "value": (
-        '{"op":"m","ts_ms":1795251000000,"source":{"connector":"postgresql","name":"pg","ts_ms":1795251000000,'
-        '"snapshot":"false","sequence":"[null,\\"31908208\\"]","lsn":31908208,"schema":"","table":""},'
-        '"message":{"prefix":"audit","content":"eyJhIjoxfQ=="}}'
-    ),
-    "headers": [],
-}
 ONLY_INSERTS = ("pg_default", "pg_default_restart", "pg_schema-include", "pg_decimal-string_time-isostring")
 
 

@@ -25,9 +25,9 @@ from silver.apply import ensure_tables
 from silver.decisions import Request, ask, carry_out
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
-from tests.spark.test_changelog import SEED, SOURCES
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
+from tests.support.laws.histories import SOURCES
 from tests.support.model.batches import in_offset_order
 from tests.support.model.stories import random_history
 from tests.support.sharded import CASE, sharded, topic_of
@@ -59,12 +59,6 @@ def cases(contracts: Contracts) -> Contracts:
 def strict(cases: Contracts) -> Contracts:
     rules = (*cases.silver_gate.expectations, TOO_STRICT)
     return cases.model_copy(update={"silver_gate": cases.silver_gate.model_copy(update={"expectations": rules})})
-
-
-@pytest.fixture(scope="module")
-def seed() -> int:
-    given = os.environ.get("HISTORIES_SEED") or SEED
-    return Random().getrandbits(32) if given == "random" else int(given)  # noqa: S311
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +115,7 @@ def test_silver_is_as_if_nothing_had_waited(
     assert len(rows[1]) > HISTORIES
     differing = sorted(key for key in {**rows[0], **rows[1]} if rows[0].get(key) != rows[1].get(key))
     some = [(key, rows[0].get(key), rows[1].get(key)) for key in differing[:3]]
-    assert not differing, f"HISTORIES_SEED={seed}: {len(differing)} rows of {len(rows[1])} differ; some: {some}"
+    assert not differing, f"LAWS_SEED={seed}: {len(differing)} rows of {len(rows[1])} differ; some: {some}"
 
 
 def _rows(warehouse: Warehouse, table: str, columns: Sequence[str]) -> Mapping[tuple[str, int], tuple[str, ...]]:
@@ -160,7 +154,7 @@ def test_the_rows_are_what_the_definition_folds_all_events_to(
     assert len(before) > HISTORIES
     differing = sorted(key for key in {**before, **after} if before.get(key) != after.get(key))
     some = [(key, before.get(key), after.get(key)) for key in differing[:3]]
-    assert not differing, f"HISTORIES_SEED={seed}: {len(differing)} rows of {len(before)} differ; some: {some}"
+    assert not differing, f"LAWS_SEED={seed}: {len(differing)} rows of {len(before)} differ; some: {some}"
 
 
 def _first_sent(warehouse: Warehouse, source: str) -> DataFrame:
@@ -185,7 +179,7 @@ def test_what_waits_is_what_would_wait_anyway(
     waited, at_once = [_waiting(warehouse) for warehouse in tables[source]]
     retried = tables[source][0].read(QUARANTINE.name).where("state = 'retried'").count()
     assert retried > HISTORIES, "the rule was too strict for many"
-    assert waited == at_once, f"HISTORIES_SEED={seed}"
+    assert waited == at_once, f"LAWS_SEED={seed}"
 
 
 def _waiting(warehouse: Warehouse) -> set[tuple[str, int, int]]:
@@ -200,7 +194,7 @@ def test_every_record_still_has_one_outcome(
 ) -> None:
     sums = [F.sum(name).alias(name) for name in ("read", *OUTCOMES)]
     waited, at_once = [warehouse.read("ops.batches").agg(*sums).collect()[0] for warehouse in tables[source]]
-    assert waited["read"] == sum(waited[outcome] for outcome in OUTCOMES), f"HISTORIES_SEED={seed}: {waited}"
+    assert waited["read"] == sum(waited[outcome] for outcome in OUTCOMES), f"LAWS_SEED={seed}: {waited}"
     assert waited["read"] == at_once["read"]
     open_entries = tables[source][0].read(QUARANTINE.name).where("state = 'open'").count()
-    assert waited["quarantined"] == open_entries, f"HISTORIES_SEED={seed}"
+    assert waited["quarantined"] == open_entries, f"LAWS_SEED={seed}"

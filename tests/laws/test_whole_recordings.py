@@ -1,22 +1,21 @@
-"""Recorded events of real servers: however they are cut into batches, silver ends the same, and equal to the source."""
+"""The whole recordings of real servers: however they are cut into batches, silver ends equal to the source."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
-from demo.check import TRUTH, as_text, silver_differences
+from demo.check import TRUTH, silver_differences
 from lakehouse.contracts.models import Contracts
 from silver.order.state import OUTCOMES
 from tests.support.bronze import bronze_rows
-from tests.support.recordings import per_partition, read, write
 from tests.support.silver import apply
 
 if TYPE_CHECKING:
@@ -24,54 +23,13 @@ if TYPE_CHECKING:
 
     from lakehouse.spark.tables import Warehouse
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.whole]
 
-CAPTURES = Path(__file__).parent.parent / "captures"
-BATCHES = 6
-PER_PARTITION = 833  # of three partitions and two sources: 5,000 records
 OF_SOURCE = {
     "postgres": ("pg_big_20k", "outbox_pg_envelope"),
     "mysql": ("mysql_big_20k", "outbox_mysql_envelope"),
 }
 Cut = Callable[["DataFrame"], "DataFrame"]
-Rows = Mapping[str, Mapping[Any, Mapping[str, Any]]]
-
-
-@pytest.mark.parametrize(
-    ("source", "capture", "topic", "contract_topic"),
-    [
-        ("postgres", "pg_ordering", "pgord.public.orders", "postgres_prod_tables.public.orders"),
-        ("mysql", "mysql_ordering", "myord.ecommerce_ord.orders", "mysql_prod_tables.ecommerce.orders"),
-    ],
-)
-def test_histories_that_break_simpler_orders_end_as_their_source(
-    empty_silver: Callable[[], Warehouse],
-    contracts: Contracts,
-    source: str,
-    capture: str,
-    topic: str,
-    contract_topic: str,
-) -> None:
-    warehouse, contracts = empty_silver(), contracts_of_recordings(contracts)
-    records = bronze_rows(warehouse.spark, CAPTURES / f"{capture}.jsonl.gz", topics={topic: contract_topic})
-    for batch, part in enumerate((records.where("offset % 2 = 1"), records.where("offset % 2 = 0"), records)):
-        apply(warehouse, contracts, source, part, batch)
-    assert silver_differences(warehouse, data=CAPTURES, truth={f"silver.{source}_orders": capture}) == []
-
-
-def test_six_batches_end_as_one(empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path) -> None:
-    one, many, contracts = empty_silver(), empty_silver(), contracts_of_recordings(contracts)
-    recordings = {}
-    for names in OF_SOURCE.values():
-        for name in names:
-            records = [record for record in read(DATA / f"{name}.jsonl.gz") if record["topic"] in RECORDINGS[name]]
-            cut = per_partition(records, lambda number: number < PER_PARTITION)
-            recordings[name] = write(tmp_path / f"{name}.jsonl.gz", cut)
-        assert sum(len(read(recordings[name])) for name in names) > PER_PARTITION * 3
-    in_batches(one, contracts, recordings, in_offset_order(1))
-    in_batches(many, contracts, recordings, in_offset_order(BATCHES))
-    assert many.read("ops.batches").agg(F.max("batch")).collect()[0][0] == BATCHES - 1
-    assert tables(many, contracts) == tables(one, contracts)
 
 
 def is_outbox() -> Column:
@@ -102,7 +60,6 @@ def in_any_order(records: DataFrame) -> DataFrame:
     return records.withColumn("share", F.when(is_outbox(), F.lit(0).cast("bigint")).otherwise(F.floor(F.rand(7) * 10)))
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize(
     "cut",
     [in_offset_order(1), in_offset_order(50), every_record_twice, in_any_order],
@@ -128,13 +85,3 @@ def in_batches(warehouse: Warehouse, contracts: Contracts, recordings: Mapping[s
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(apply_source, OF_SOURCE))
-
-
-def tables(warehouse: Warehouse, contracts: Contracts) -> Rows:
-    """Every silver table, deleted rows included, without what depends on when a record was applied."""
-    return {
-        feed: as_text(
-            warehouse.read(f"silver.{feed}"), [*declared.columns, "_is_deleted", "_op", "_offset"], key="order_id"
-        )
-        for feed, declared in contracts.feeds.items()
-    }
