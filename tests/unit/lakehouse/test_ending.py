@@ -11,7 +11,6 @@ import time
 
 import pytest
 
-from lakehouse import ending as endings
 from lakehouse.ending import SIGNALS, ending
 
 BEGINNING = """
@@ -134,8 +133,8 @@ def test_the_first_process_of_a_container_ends_too(monkeypatch: pytest.MonkeyPat
     try:
         with ending(lambda: done.append("done")):
             kill = os.kill
-            monkeypatch.setattr(endings.os, "kill", lambda _pid, number: done.append(f"signal {number}"))
-            monkeypatch.setattr(endings.os, "_exit", lambda code: done.append(f"exit {code}"))
+            monkeypatch.setattr(os, "kill", lambda _pid, number: done.append(f"signal {number}"))
+            monkeypatch.setattr(os, "_exit", lambda code: done.append(f"exit {code}"))
             kill(os.getpid(), signal.SIGTERM)
             deadline = time.monotonic() + 10
             while len(done) < 3 and time.monotonic() < deadline:
