@@ -207,8 +207,7 @@ def test_reasons_are_counted_and_other_tables_named(
     empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
 ) -> None:
     budgeted = with_budget(with_gate(contracts, AMOUNT), MaxRejectRatio(share=0.5, records=2))
-    budgeted = with_limit(budgeted, 800)
-    told = Told(empty_silver(), budgeted, "mysql", tmp_path)
+    told = Told(empty_silver(), with_limit(budgeted, 800), "mysql", tmp_path)
     told.tell(
         *(of_table(offset, db="ecommerce_big2") for offset in range(4)),
         *(of_table(offset, db="[b]", table="parts") for offset in (4, 5)),
@@ -221,9 +220,9 @@ def test_reasons_are_counted_and_other_tables_named(
         FEED: "12 of 13 records may not pass, and the budget is 50% ("
         "The source block names another table than the contract of this feed (tables, table_patterns), "
         "ecommerce_big2.orders: 4; amount_not_negative 4; "
-        "The record has 1 bytes; the limit is 800 (max_record_bytes): 2; "
+        "The record has 1465 bytes; the limit is 800 (max_record_bytes): 2; "
         "The source block names another table than the contract of this feed (tables, table_patterns), "
-        "?b?.parts: 2; 1 more reasons: 1)"
+        "?b?.parts: 2; created_at: the value is text that is no ISO 8601 time; the column is TIMESTAMP: 1)"
     }
 
 
