@@ -121,7 +121,7 @@ def _problems(judged: DataFrame, feed: Feed, rules: Sequence[Expectation], condi
         del found[OTHER_TABLE]
         strangers = chosen.where(F.array_contains("problems", OTHER_TABLE))
         for row in table_counts(strangers, feed).limit(MOST_COUNTED).collect():
-            found[f"{OTHER_TABLE.removesuffix('.')}, {row['table']}"] = row["records"]
+            found[f"{OTHER_TABLE.removesuffix('.')}, {row['name']}"] = row["records"]
     return found
 
 

@@ -63,9 +63,9 @@ def problem_counts(judged: DataFrame) -> DataFrame:
 
 
 def table_counts(judged: DataFrame, feed: Feed) -> DataFrame:
-    """`table` and `records`: how many of these judged records say that they are of which table, the most first."""
-    tables = judged.select(*RECORD).mapInArrow(partial(table_batches, feed=feed), "table STRING")
-    return tables.groupBy("table").agg(F.count(F.lit(1)).alias("records")).orderBy(F.desc("records"), "table")
+    """`name` and `records`: how many of these judged records say that they are of which table, the most first."""
+    tables = judged.select(*RECORD).mapInArrow(partial(table_batches, feed=feed), "name STRING")
+    return tables.groupBy("name").agg(F.count(F.lit(1)).alias("records")).orderBy(F.desc("records"), "name")
 
 
 def is_confluent(column: str) -> str:

@@ -120,7 +120,7 @@ def name_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[p
 
 
 def table_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[pa.RecordBatch]:
-    """`table`: of each of these records (RECORD) of a feed's topics the table that it says it is of; null without one.
+    """`name`: of each of these records (RECORD) of a feed's topics the table that it says it is of; null without one.
 
     A name may be anything: it is made safe to be shown.
     """
@@ -128,7 +128,7 @@ def table_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[
     for batch in batches:
         tables = map(explaining.table, _records(batch))
         shown = [None if table is None else _NOT_OF_NAMES.sub("?", table)[:MOST_OF_NAME] for table in tables]
-        yield pa.RecordBatch.from_arrays([pa.array(shown, pa.string())], names=["table"])
+        yield pa.RecordBatch.from_arrays([pa.array(shown, pa.string())], names=["name"])
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[Record]:

@@ -139,5 +139,5 @@ def test_each_record_names_the_table_that_it_is_of() -> None:
 
     odd = '{"schema":"[b]Straße","table":"' + "x" * 300 + '"}'
     records = [of('{"schema":"shop","table":"others"}'), of("{}"), of(odd), Record("shop.things", None, b"\xff")]
-    tables = [row["table"] for batch in table_batches([batch_of(records)], feed=THINGS) for row in batch.to_pylist()]
+    tables = [row["name"] for batch in table_batches([batch_of(records)], feed=THINGS) for row in batch.to_pylist()]
     assert tables == ["shop.others", None, f"?b?Straße.{'x' * 300}"[:MOST_OF_NAME], None]
