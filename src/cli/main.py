@@ -278,7 +278,7 @@ def _run_jobs(
         for failure in outcome.failures:
             say(failure, steps)
         if not dry_run:
-            metrics.write(chosen, warehouse)
+            metrics.write(chosen, warehouse, say=steps.say)
         if chosen.as_json:
             answer(chosen.command, outcome.results, outcome.failures, run=run_id, dry_run=dry_run)
         if outcome.failures:

@@ -17,7 +17,7 @@ from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.errors import LakehouseError
 from monitoring.readings.databases import Database
 from monitoring.readings.running import Running, heartbeats_of
-from monitoring.readings.topics import HEARTBEATS, SourceTopics
+from monitoring.readings.topics import HEARTBEATS, MOST_RECORDS, SourceTopics
 
 DAY_SECONDS = 86_400
 
@@ -34,7 +34,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Scene:
-    """What was seen. `on_unified`: of the unified topic, which sources it has orders of; None: not read.
+    """What was seen. `on_unified`: of the unified topic, which sources it has orders of (None: not among its newest
+    records, and it has more); None: not read.
 
     `topic_findings`: of connectors.together. `undecodable`: by source, open quarantine entries that no rule put there.
     `registry`: the address of the schema registry; None where none is named. `changed_schemas`: the ids under which it
@@ -46,7 +47,7 @@ class Scene:
     running: Sequence[Running] | None = None
     topics: Mapping[str, SourceTopics] = field(default_factory=dict)
     topic_findings: Sequence[Finding] | None = None
-    on_unified: Mapping[str, bool] | None = None
+    on_unified: Mapping[str, bool | None] | None = None
     undecodable: Mapping[str, int] = field(default_factory=dict)
     registry: str | None = None
     changed_schemas: Sequence[int] = ()
@@ -250,7 +251,9 @@ def _unified_topic(scene: Scene) -> Iterator[Result]:
     for source, is_there in (scene.on_unified or {}).items():
         topic = scene.contracts.gold.unified_topic.topic
         seen = f"{topic} has orders of it" if is_there else f"{topic} has no order of it"
-        yield Result("unified-topic", source, is_there, seen)
+        if is_there is None:
+            seen += f" among its last {MOST_RECORDS:,} records; older ones were not looked at"
+        yield Result("unified-topic", source, is_there is not False, seen)
 
 
 def _outbox_schemas(scene: Scene) -> Iterator[Result]:

@@ -18,7 +18,7 @@ from lakehouse.errors import SettingsError, TableError
 from lakehouse.quality.masking import MASK
 from lakehouse.registered import RegisteredSchema
 from monitoring.readings.tables import Tables
-from monitoring.readings.warehouse import OF_THIS_SILVER
+from monitoring.readings.warehouse import OF_THIS_SILVER, moment
 from silver.decode.avro import keys_of
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record
@@ -30,6 +30,8 @@ from silver.order.state import State
 
 # So many of a table's last versions are looked through for changes of the row.
 MOST_VERSIONS = 200
+# So many of a source's newest records are looked through for those of the key.
+MOST_RECORDS = 2_000_000
 _PLACE = ("topic", "topic_id", "partition")
 
 
@@ -53,7 +55,11 @@ class Explained:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All of it. By feed: `silver`, its row now, and `versions`, its changes, the oldest first. `gold`: the row."""
+    """All of it. By feed: `silver`, its row now, and `versions`, its changes, the oldest first. `gold`: the row.
+
+    `changed_at`: when the row in gold was changed last, else that in silver; None where there is none. `since`: events
+    that are older were not looked at, for there are many; None: all were.
+    """
 
     composite_key: str
     source: str
@@ -61,10 +67,12 @@ class Explanation:
     silver: Mapping[str, Mapping[str, str | None]]
     versions: Mapping[str, Sequence[Mapping[str, str | None]]]
     gold: Mapping[str, str | None] | None
+    changed_at: datetime | None = None
+    since: datetime | None = None
 
 
-def explain(tables: Tables, contracts: Contracts, composite_key: str) -> Explanation:
-    """What is known of the order.
+def explain(tables: Tables, contracts: Contracts, composite_key: str, *, whole: bool = False) -> Explanation:
+    """What is known of the order, by its events among the newest MOST_RECORDS of its source, or (`whole`) among all.
 
     Raises SettingsError where there are no unified orders, and for a key that no source of gold has; TableError.
     """
@@ -76,12 +84,18 @@ def explain(tables: Tables, contracts: Contracts, composite_key: str) -> Explana
     events: list[Explained] = []
     rows: dict[str, Mapping[str, str | None]] = {}
     versions: dict[str, Sequence[Mapping[str, str | None]]] = {}
+    changed_at: list[datetime | None] = []
+    bronze = f"bronze.{source}_events"
+    if not tables.exists(bronze):
+        raise TableError(f"There is no {bronze} yet.", remedy="Run `lakehouse run` first.")
+    since = None if whole else tables.newest_since(bronze, "timestamp", rows=MOST_RECORDS)
     for feed in feeds:
-        events += _events(tables, feed, number)
+        events += _events(tables, feed, number, since)
         name = f"silver.{feed.name}"
         if tables.exists(name):
             for row in tables.rows(f"SELECT * FROM {{{name}}} AS kept WHERE kept.{key} = {number}"):
                 rows[feed.name] = _shown(row, feed.sensitive_columns)
+                changed_at.append(row.get("_applied_at"))
             changes = tables.changes(name, f"{key} = {number}", versions=MOST_VERSIONS)
             versions[feed.name] = [
                 _shown(row, feed.sensitive_columns)
@@ -91,8 +105,10 @@ def explain(tables: Tables, contracts: Contracts, composite_key: str) -> Explana
     gold = None
     if tables.exists("gold.unified_orders"):
         query = f"SELECT * FROM {{gold.unified_orders}} AS kept WHERE kept.composite_key = '{composite_key}'"
-        gold = next((_shown(row, contracts.sensitive_in_gold) for row in tables.rows(query)), None)
-    return Explanation(composite_key, source, events, rows, versions, gold)
+        for row in tables.rows(query):
+            gold, changed_at = _shown(row, contracts.sensitive_in_gold), [row.get("processed_at")]
+    last = max((at for at in changed_at if at is not None), default=None)
+    return Explanation(composite_key, source, events, rows, versions, gold, last, since)
 
 
 def _parsed(contracts: Contracts, composite_key: str) -> tuple[str, int]:
@@ -113,19 +129,17 @@ def _shown(row: Mapping[str, Any], sensitive: frozenset[str]) -> dict[str, str |
     }
 
 
-def _events(tables: Tables, feed: Feed, number: int) -> Iterator[Explained]:
-    """The events of a key in bronze, in the order of their positions."""
-    bronze = f"bronze.{feed.source}_events"
-    if not tables.exists(bronze):
-        raise TableError(f"There is no {bronze} yet.", remedy="Run `lakehouse run` first.")
+def _events(tables: Tables, feed: Feed, number: int, since: datetime | None) -> Iterator[Explained]:
+    """The events of a key in bronze, in the order of their positions; those `since` a time."""
     registered = _schemas(tables)
     in_avro = "".join(f" OR b.key = X'{key.hex()}'" for key in keys_of(number, registered or {}))
+    is_new = "" if since is None else f" AND b.timestamp >= {moment(since)}"
     # A key is JSON, with or without a schema, or text: the number stands in it by itself.
     records = tables.rows(f"""
         SELECT b.topic, coalesce(b._topic_id, '') AS topic_id, b.partition, b.offset, b.timestamp, b.key, b.value,
             b.headers
-        FROM {{{bronze}}} AS b
-        WHERE regexp_like(try_cast(b.key AS STRING), '(^|[^0-9]){number}([^0-9]|$)'){in_avro}
+        FROM {{bronze.{feed.source}_events}} AS b
+        WHERE (regexp_like(try_cast(b.key AS STRING), '(^|[^0-9]){number}([^0-9]|$)'){in_avro}){is_new}
     """)
     own = sorted(
         (one for one in records if feed.has_topic(one["topic"])), key=lambda one: (one["timestamp"], one["offset"])

@@ -38,7 +38,7 @@ from silver.gate import require_rules
 from silver.job import SilverJob
 from silver.micro_batch import apply_batch, resume
 from silver.quarantine import QUARANTINE
-from silver.schemas import schemas
+from silver.schemas import Schemas, schemas
 from silver.views import ensure_views
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def run(
     require_rules(spark, contracts)
     ensure_tables(warehouse, contracts)
     join_files(warehouse)
-    remembered = [memory.schemas for memory in known.values() if memory.schemas is not None]
-    of_registry = remembered[0] if remembered else schemas(warehouse, settings.schema_registry())
+    own_memories = {source: known.setdefault(source, Memory()) for source in contracts.topics.sources}
+    own_schemas = _own_schemas(warehouse, settings, own_memories)
 
     known_tables = contracts.made.values() or made_tables(warehouse, contracts)
     made = MadeTables({one.name: one for one in known_tables}, run_id, frozenset(accepted_columns))
@@ -82,8 +82,7 @@ def run(
     places = (warehouse.location, warehouse.checkpoints)
 
     def start(source: str) -> StreamingQuery:
-        memory = known.setdefault(source, Memory())
-        memory.schemas = of_registry
+        memory, of_registry = own_memories[source], own_schemas[source]
         job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory, of_registry, made)
         with storage_errors(job=f"silver: {source}", places=places):
             _catch_up(warehouse, job)
@@ -102,6 +101,18 @@ def run(
     finally:
         _store_rule_results(warehouse, contracts, run_id)
     _raise_if_stopped(warehouse, contracts.with_made(made.known.values()), known)
+
+
+def _own_schemas(warehouse: Warehouse, settings: Settings, memories: Mapping[str, Memory]) -> dict[str, Schemas]:
+    """The registry's schemas of each source, as it remembers them, else as the warehouse has them."""
+    kept: Schemas | None = None
+    own: dict[str, Schemas] = {}
+    for source, memory in memories.items():
+        if memory.schemas is None:
+            kept = kept or schemas(warehouse, settings.schema_registry())
+            memory.schemas = kept.copied()
+        own[source] = memory.schemas
+    return own
 
 
 def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:

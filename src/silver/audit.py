@@ -69,8 +69,8 @@ def _in_order(row: Stored) -> int:
 class Memory:
     """What a process knows of a source while it has the lease, and nobody else writes.
 
-    `quarantine_state`: what the quarantine has of it. `schemas`: of the registry, of all sources. `ensured`: the tables
-    by rule that were seen to be there, and in which version.
+    `quarantine_state`: what the quarantine has of it. `schemas`: of the registry, its own. `ensured`: the tables by
+    rule that were seen to be there, and in which version.
     """
 
     checkpoint: str = ""

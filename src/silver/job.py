@@ -61,7 +61,8 @@ class SilverJob:
     def _of_source(self) -> OfSource:
         """Put together again when a table was made, or changed."""
         if self.made.changes not in self._put_together:
-            contracts = self.contracts.with_made(self.made.known.values()) if self.made.known else self.contracts
+            made = list(self.made.known.values())  # a copy: another source may make a table meanwhile
+            contracts = self.contracts.with_made(made) if made else self.contracts
             known = {"schemas": self.schemas.known}
             feeds = {name: one.model_copy(update=known) for name, one in contracts.of_source(self.source).items()}
             self._put_together.clear()

@@ -15,15 +15,17 @@ from pyspark.util import inheritable_thread_target
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.errors import TableError
+from lakehouse.quality.arguments import reason
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import AT_A_TIME, Warehouse
-from silver.batch.events import counts, ignored_counts, of_feed
+from silver.batch.events import counts, ignored_counts, of_feed, problem_counts, table_counts
 from silver.batch.outcome import (
     decisions_about,
     judged_of_feed,
     judged_records,
 )
 from silver.by_rule.tables import ensure_made, marked_records, suspension
+from silver.decode.table import OTHER_TABLE
 from silver.job import SilverJob
 from silver.quarantine import QuarantineState
 from silver.suspended import Reach, Suspension, suspension_of
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 # A row has a column for each feed that is decoded with it.
 DECODED_TOGETHER = 10
+# So many reasons of a suspended table are counted one by one, and so many tables.
+MOST_COUNTED = 1000
 
 
 @dataclass(frozen=True)
@@ -96,13 +100,29 @@ def judged_batch(
         later = judged_batch(arrived, again, quarantine_state, stack, changed=changed | new)
         return replace(later, newly_suspended={**newly_suspended, **later.newly_suspended})
     for name in records:
-        suspension = suspension_of(job.feeds[name], job.rules(name), of_feed_rows[name])
-        if suspension is not None and name not in job.accepted:
+        if name in job.accepted:
+            continue
+        problems = partial(_problems, records[name], job.feeds[name], job.rules(name))
+        suspension = suspension_of(job.feeds[name], job.rules(name), of_feed_rows[name], problems=problems)
+        if suspension is not None:
             newly_suspended.setdefault(name, suspension)
     going_on = {name: told for name, told in records.items() if name not in newly_suspended}
     return JudgedBatch(
         going_on, [row for row in rows if row["feed"] not in newly_suspended], quarantine_state, newly_suspended
     )
+
+
+def _problems(judged: DataFrame, feed: Feed, rules: Sequence[Expectation], condition: str) -> dict[str, int]:
+    """For what else than rules these records of the feed are rejected: how many for each, and which table they name."""
+    chosen, of_rules = judged.where(condition), {reason(rule) for rule in rules}
+    rows = problem_counts(chosen).limit(MOST_COUNTED).collect()
+    found = {row["problem"]: row["records"] for row in rows if row["problem"] not in of_rules}
+    if OTHER_TABLE in found:
+        del found[OTHER_TABLE]
+        strangers = chosen.where(F.array_contains("problems", OTHER_TABLE))
+        for row in table_counts(strangers, feed).limit(MOST_COUNTED).collect():
+            found[f"{OTHER_TABLE.removesuffix('.')}, {row['name']}"] = row["records"]
+    return found
 
 
 def _changed_columns(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -36,11 +36,16 @@ NOT_THERE = RegisteredSchema(ABSENT, "")
 class Schemas:
     """Those that this warehouse has, by id (`known`, which grows), and the registry that is asked for others.
 
-    `known` None: there are none, and no registry is named. Plain data: it travels with the stream.
+    `known` None: there are none, and no registry is named. Plain data: it travels with the stream. Of one source: what
+    it knows is pickled with every batch, and must not grow meanwhile.
     """
 
     registry: SchemaRegistry | None = None
     known: dict[int, RegisteredSchema] | None = None
+
+    def copied(self) -> Schemas:
+        """The same for another source, which learns others."""
+        return replace(self, known=None if self.known is None else {**self.known})
 
     def learn(self, warehouse: Warehouse, ids: Collection[int]) -> None:
         """Ask the registry for the ids that are not known, and keep what it has.

@@ -6,7 +6,7 @@ offsets in `ops.batches`; every run reads them again, and goes on when the rules
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,12 @@ BUDGET = "max_reject_ratio"
 PARSE_ERRORS = "parse_errors"
 # Of a table by rule: its events have other columns, or do not say what the table is.
 COLUMNS, NOT_MADE = "columns", "table"
+
+
+# So many reasons of a suspended table are said one by one.
+MOST_REASONS = 5
+# By problem, how many of the judged records that a condition (SQL) chooses have it.
+CountProblems = Callable[[str], Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,18 @@ class Suspension:
     judged: int = 0
 
 
-def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row]) -> Suspension | None:
+def suspension_of(
+    feed: Feed,
+    rules: Sequence[Expectation],
+    rows: Iterable[Row],
+    *,
+    problems: CountProblems = lambda _condition: {},
+) -> Suspension | None:
     """What suspends the table: a rule with `on_failure: fail` that is not met, a record that cannot be read where the
     contract says `parse_errors: fail`, or rejects beyond `max_reject_ratio`.
 
-    `rows`: the counts (COUNTS) of its records.
+    `rows`: the counts (COUNTS) of its records. `problems`: for what else than rules records are rejected, counted where
+    that suspends the table.
     """
     counted = list(rows)
     judged = sum(row["judged"] for row in counted)
@@ -66,17 +79,28 @@ def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row])
             return Suspension(rule.name, rule.description, why, failures[rule.name], judged)
     unread = sum(row["unread"] for row in counted) if feed.parse_errors == "fail" else 0
     if unread:
-        why = f"of its records {unread:,} cannot be read, or have a value that does not fit (parse_errors: fail)"
+        said = "; ".join(["parse_errors: fail", *in_words(problems("is_unread"))])
+        why = f"of its records {unread:,} cannot be read, or have a value that does not fit ({said})"
         return Suspension(PARSE_ERRORS, "Every record can be read, and its values fit.", why, unread, unread)
     rejected = sum(row["quarantined"] for row in counted)
     read = rejected + sum(row["changes"] + row["truncates"] for row in counted)
     budget = feed.max_reject_ratio
     if budget is None or rejected <= budget.records or rejected <= budget.share * read:
         return None
-    most = sorted((name for name in failures if failures[name]), key=lambda name: -failures[name])
-    by_rule = ", ".join(f"{name} {failures[name]:,}" for name in most) or "values that do not fit, unreadable records"
-    why = f"{rejected:,} of {read:,} records may not pass, and the budget is {budget.share:.0%} ({by_rule})"
+    said = "; ".join(in_words({**problems("kind = 'quarantined'"), **failures}))
+    why = f"{rejected:,} of {read:,} records may not pass, and the budget is {budget.share:.0%} ({said})"
     return Suspension(BUDGET, "Not too many records of a batch are rejected.", why, rejected, read)
+
+
+def in_words(reasons: Mapping[str, int]) -> list[str]:
+    """Names of rules and sentences with their counts, the most frequent first. A record may have several."""
+    counted = sorted(((count, reason) for reason, count in reasons.items() if count), key=lambda one: (-one[0], one[1]))
+    said = [
+        f"{reason.removesuffix('.')}{':' if ' ' in reason else ''} {count:,}"
+        for count, reason in counted[:MOST_REASONS]
+    ]
+    more = counted[MOST_REASONS:]
+    return [*said, f"{len(more):,} more reasons: {sum(count for count, _reason in more):,}"] if more else said
 
 
 def pending_records(

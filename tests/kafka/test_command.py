@@ -89,6 +89,14 @@ def test_silver_before_bronze_names_the_missing_table(tmp_path: Path) -> None:
     assert "lakehouse_suspended_tables 0.0" in metrics.read_text(encoding="utf-8")
 
 
+def test_metrics_that_cannot_be_written_change_nothing_of_the_exit_code(tmp_path: Path) -> None:
+    """The run failed for a reason of its own: that is what it ends with."""
+    nowhere = str(tmp_path / "absent" / "lakehouse.prom")
+    done = lakehouse("silver", "--warehouse", str(tmp_path / "w"), "--metrics-file", nowhere)
+    assert done.returncode == 5
+    assert f"no metrics of this pass: The metrics cannot be written to {nowhere}: " in done.stdout + done.stderr
+
+
 def test_help_lists_every_job_with_an_example() -> None:
     assert lakehouse("--help").returncode == 0
     for job in ("bronze", "silver", "gold", "publish", "run", "jars"):

@@ -1,9 +1,10 @@
-"""docs/own-tables.md, followed literally: every command on the page is run, in order, as it stands there."""
+"""The playground: the README's run on it, and docs/own-tables.md, every command in order as it stands there."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -20,22 +21,44 @@ ENVIRONMENT = ROOT / "warehouse" / "playground.env"
 
 
 @pytest.fixture
-def commands() -> Iterator[str]:
-    """The page's commands, with those that it runs in a terminal of their own running."""
+def playground() -> Iterator[str]:
+    """The address of the broker that the page starts in a terminal of its own."""
     (background,) = blocks(background=True)
     ENVIRONMENT.unlink(missing_ok=True)
     process = subprocess.Popen(["/bin/bash", "-c", f"exec {background}"], cwd=ROOT, start_new_session=True)
     try:
         deadline = time.monotonic() + 120
-        while not ENVIRONMENT.exists():
+        while not (ENVIRONMENT.exists() and "PATH" in ENVIRONMENT.read_text(encoding="utf-8")):
             assert process.poll() is None
             assert time.monotonic() < deadline, "the playground did not start"
             time.sleep(0.2)
-        yield "".join(blocks(background=False))
+        yield ENVIRONMENT.read_text(encoding="utf-8").split("LAKEHOUSE_BOOTSTRAP_SERVERS=")[1].split()[0]
     finally:
         os.killpg(process.pid, signal.SIGINT)
         process.wait(30)
     assert not ENVIRONMENT.exists()
+
+
+@pytest.fixture
+def commands(playground: str) -> str:
+    """The page's commands, while the playground runs."""
+    assert playground
+    return "".join(blocks(background=False))
+
+
+def test_the_run_of_the_readme_reads_all_of_the_playground(playground: str, tmp_path: Path) -> None:
+    (command,) = re.findall(r"^\.venv/bin/lakehouse run .*$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    warehouse = str(tmp_path / "own")
+    given = command.replace("HOST:PORT", playground).replace("./warehouse/own", warehouse).split()
+    assert {playground, warehouse} <= {*given}
+    own = {name for name in os.environ if name.startswith("LAKEHOUSE_")} - {"LAKEHOUSE_CACHE"}
+    environment = {name: value for name, value in os.environ.items() if name not in own}
+    for arguments in (given, [given[0], "verify", *given[2:]]):
+        done = subprocess.run(
+            arguments, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "suspended" not in done.stdout + done.stderr
 
 
 def test_the_guide_works_as_it_is_written(commands: str, tmp_path: Path) -> None:

@@ -161,6 +161,15 @@ def test_with_and_without_spark_the_tables_say_the_same(flow: Flow) -> None:
         assert commits[0] == commits[1], table
 
 
+def test_the_newest_rows_of_a_catalog_are_found_by_their_times(flow: Flow) -> None:
+    tables, events = SparkTables(flow.warehouse), flow.warehouse.read("bronze.mysql_events")
+    count = events.count()
+    since = tables.newest_since("bronze.mysql_events", "timestamp", rows=count // 2)
+    newer = events.where(F.col("timestamp") >= F.lit(since)).count()
+    assert count * 0.4 < newer < count * 0.6
+    assert tables.newest_since("bronze.mysql_events", "timestamp", rows=count) is None
+
+
 def without_commit_times(found: Explanation) -> Explanation:
     """delta-rs takes the time of a commit from the log, Spark that of its file."""
     versions = {

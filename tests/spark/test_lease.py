@@ -382,6 +382,7 @@ def test_a_process_that_ended_and_was_not_waited_for_has_ended() -> None:
 
 HOLDS_AND_SLEEPS = """
 import sys, time
+from pyspark.sql import functions as F
 from lakehouse.spark.lease import locked, this_process
 from lakehouse.spark.session import spark_session
 from lakehouse.spark.tables import Warehouse
@@ -389,7 +390,8 @@ from lakehouse.spark.tables import Warehouse
 warehouse = Warehouse(spark_session(), sys.argv[1], "unused")
 with locked(warehouse, holder=this_process(run_id="abc", command="lakehouse silver"), say=print):
     print("held", flush=True)
-    time.sleep(600)
+    slow = F.udf(lambda number: time.sleep(600))
+    warehouse.spark.range(0, 64, 1, 64).select(slow("id")).collect()  # no core is left for anything else
 """
 
 
@@ -417,6 +419,18 @@ def test_two_real_processes(warehouse: Warehouse, other_process: subprocess.Pope
     (line,) = said
     assert "`lakehouse silver` (run abc, " in line
     assert line.endswith("that process has ended")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_ended_from_outside_frees_the_warehouse(
+    warehouse: Warehouse, other_process: subprocess.Popen[str]
+) -> None:
+    """On another machine nobody would see that its process has ended."""
+    assert token(warehouse) is not None
+    time.sleep(5)  # its job has taken every core
+    other_process.send_signal(signal.SIGTERM)
+    assert other_process.wait(60) == -signal.SIGTERM
+    assert token(warehouse) is None
 
 
 def test_a_busy_warehouse_is_waited_for(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

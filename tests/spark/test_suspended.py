@@ -22,8 +22,9 @@ from lakehouse.spark.materialized import materialized
 from silver import apply, judged, suspended
 from silver.audit import read_state
 from silver.gate import require_rules
-from tests.spark.test_decisions import AMOUNT, FEED, OUTBOX, TOPIC, event, outbox_event
+from tests.spark.test_decisions import AMOUNT, FEED, OUTBOX, RUN, TOPIC, event, outbox_event
 from tests.support.bronze import bronze_rows
+from tests.support.events import Record, change, mysql_image, mysql_source, order, record
 from tests.support.recordings import write
 from tests.support.silver import Told, with_gate
 
@@ -194,6 +195,42 @@ def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
     assert told.counted() == {"read": 4, "applied": 2, "quarantined": 2}
     found = account_of(warehouse, "mysql").findings
     assert set(found) <= {*HARMLESS, "never_read"}, "of bronze these records have no batches"
+
+
+def of_table(offset: int, **source: str) -> Record:
+    """An order whose source block names another database, or table."""
+    value = change("c", {**mysql_source(offset), **source}, mysql_image(order(offset)))
+    return record(TOPIC, offset, key={"order_id": offset}, value=value, headers=RUN)
+
+
+def test_reasons_are_counted_and_other_tables_named(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
+) -> None:
+    budgeted = with_budget(with_gate(contracts, AMOUNT), MaxRejectRatio(share=0.5, records=2))
+    told = Told(empty_silver(), with_limit(budgeted, 800), "mysql", tmp_path)
+    told.tell(
+        *(of_table(offset, db="ecommerce_big2") for offset in range(4)),
+        *(of_table(offset, db="[b]", table="parts") for offset in (4, 5)),
+        *(event("c", offset, 100 * offset, offset, "-1.00") for offset in (6, 7, 8)),
+        event("c", 9, 900, 9, "-1.00", created_at="yesterday"),
+        *(event("c", offset, 1000, offset, note="n" * 100 * offset) for offset in (10, 11)),
+        event("c", 12, 1200, 12),
+    )
+    assert read_state(told.warehouse, "mysql", checkpoint="").suspended == {
+        FEED: "12 of 13 records may not pass, and the budget is 50% ("
+        "The source block names another table than the contract of this feed (tables, table_patterns), "
+        "ecommerce_big2.orders: 4; amount_not_negative 4; "
+        "The record has 1465 bytes; the limit is 800 (max_record_bytes): 2; "
+        "The source block names another table than the contract of this feed (tables, table_patterns), "
+        "?b?.parts: 2; created_at: the value is text that is no ISO 8601 time; the column is TIMESTAMP: 1)"
+    }
+
+
+def with_limit(contracts: Contracts, most_bytes: int) -> Contracts:
+    """The contracts with records of at most so many bytes."""
+    tables = {**contracts.silver.tables}
+    tables[FEED] = tables[FEED].model_copy(update={"max_record_bytes": most_bytes})
+    return contracts.model_copy(update={"silver": contracts.silver.model_copy(update={"tables": tables})})
 
 
 def test_few_rejects_are_within_the_budget(contracts: Contracts) -> None:

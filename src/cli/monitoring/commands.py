@@ -36,6 +36,10 @@ _User = Annotated[
 ]
 _Seconds = Annotated[int, typer.Option(min=1, max=3600, help="How long to wait for the probes.")]
 _Key = Annotated[str, typer.Argument(metavar="COMPOSITE_KEY", help="The order, as gold calls it: PG-1001.")]
+_All = Annotated[
+    bool,
+    typer.Option("--all", help="Look at every event that bronze has, however long that takes: else at the newest."),
+]
 _Output = Annotated[Path, typer.Option(help="The file to write.")]
 
 
@@ -80,17 +84,18 @@ def doctor(
     run(chosen, connect_url, probing=Probing(probe_user, probe_seconds, yes) if probe else None)
 
 
-def explain(chosen: Chosen, composite_key: _Key) -> None:
+def explain(chosen: Chosen, composite_key: _Key, *, all_events: _All = False) -> None:
     """Show every event of an order, what was decided of it and why, and the rows and records it led to.
 
     Shows values of the row, sensitive columns masked. Where a broker is given, the records of the unified topic too.
+    Of a long history the newest two million records of the source are looked at, and it is said where they begin.
     Changes nothing; needs no Spark where tables are files.
 
     Example: lakehouse explain PG-1001 --warehouse ./warehouse
     """
     from cli.monitoring.explain import run
 
-    run(chosen, composite_key)
+    run(chosen, composite_key, whole=all_events)
 
 
 def report(chosen: Chosen, connect_url: ConnectUrl = None, output: _Output = Path("report.html")) -> None:

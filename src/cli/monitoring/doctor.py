@@ -74,12 +74,12 @@ def scene_of(view: View) -> Scene:
     tables = view.tables if view.tables is not None and view.tables.exists(warehouse.BATCHES) else None
     offsets = warehouse.bronze_offsets(tables) if tables is not None else {}
     topics: dict[str, SourceTopics] = {}
-    on_unified: dict[str, bool] | None = None
+    on_unified: dict[str, bool | None] | None = None
     findings = None
     if kafka is not None:
         topics = tried("topics", lambda: topics_of(kafka, contracts, next_offsets=offsets, now=now), topics)
         if "topics" not in troubles:
-            on_unified = tried("unified", lambda: sources_on(kafka, contracts), dict[str, bool]())
+            on_unified = tried("unified", lambda: sources_on(kafka, contracts), dict[str, bool | None]())
             if running is not None:
                 findings = tried("topics", lambda: _on_topics(kafka, running), None)
     registry = None if kafka is None else kafka.schema_registry

@@ -12,26 +12,30 @@ from cli.options import Chosen
 from cli.output import answer
 from lakehouse.steps import wide_console
 from monitoring.explain import Explanation, as_json, explain
-from monitoring.readings.topics import Published, published_of
+from monitoring.readings.topics import MOST_RECORDS, PublishedRecords, published_of
 
 
-def run(chosen: Chosen, composite_key: str) -> None:
-    """Show what is known of the order."""
+def run(chosen: Chosen, composite_key: str, *, whole: bool) -> None:
+    """Show what is known of the order; `whole`: by all events of bronze."""
     view = view_of(chosen, None)
     assert view.tables is not None  # noqa: S101 every command has a warehouse
-    found = explain(view.tables, view.contracts, composite_key)
-    sent = None if view.kafka is None else published_of(view.kafka, view.contracts, composite_key)
+    found = explain(view.tables, view.contracts, composite_key, whole=whole)
+    sent = None
+    if view.kafka is not None:
+        sent = published_of(view.kafka, view.contracts, found.composite_key, since=found.changed_at)
     if chosen.as_json:
-        published = None if sent is None else [one._asdict() for one in sent]
-        answer("explain", {**as_json(found), "published": published})
+        published = None if sent is None else [one._asdict() for one in sent.records]
+        is_whole = None if sent is None else sent.is_whole
+        answer("explain", {**as_json(found), "published": published, "published_is_whole": is_whole})
         return
     console = wide_console()
     _show_events(found, console)
+    _show_since(found, console)
     for feed, row in found.silver.items():
         _show_row(f"silver.{feed} now", row, console)
         _show_versions(feed, found.versions.get(feed, ()), console)
     _show_row("gold.unified_orders", found.gold, console)
-    _show_published(sent, console)
+    _show_published(sent, found, console)
 
 
 def _show_events(found: Explanation, console: Console) -> None:
@@ -46,6 +50,12 @@ def _show_events(found: Explanation, console: Console) -> None:
     console.print(table)
 
 
+def _show_since(found: Explanation, console: Console) -> None:
+    if found.since is not None:
+        since = f"{found.since:%Y-%m-%d %H:%M:%S} UTC"
+        console.print(f"Events before {since} were not looked at. Next: pass --all", highlight=False, soft_wrap=True)
+
+
 def _show_row(name: str, row: Mapping[str, str | None] | None, console: Console) -> None:
     said = "no row" if row is None else ", ".join(f"{column}={value}" for column, value in row.items())
     console.print(f"{name}: {said}", highlight=False, markup=False, soft_wrap=True)
@@ -58,16 +68,19 @@ def _show_versions(feed: str, versions: Sequence[Mapping[str, str | None]], cons
         console.print(f"  silver.{feed} {at}: {one['_change_type']} by {by}", highlight=False, soft_wrap=True)
 
 
-def _show_published(sent: Sequence[Published] | None, console: Console) -> None:
+def _show_published(sent: PublishedRecords | None, found: Explanation, console: Console) -> None:
     if sent is None:
         console.print("The unified topic was not read. Next: pass --bootstrap-servers", highlight=False)
         return
-    for one in sent:
+    for one in sent.records:
         what = "deleted" if one.value is None else one.value
         at = f"{one.topic}/{one.partition}/{one.offset} {one.change_sequence or ''}"
         console.print(f"published {at}: {what}", highlight=False, markup=False, soft_wrap=True)
-    if not sent:
-        console.print("The unified topic has no record of it. Next: lakehouse publish", highlight=False)
+    among = "" if sent.is_whole else f" among its last {MOST_RECORDS:,} records"
+    if not sent.is_whole and found.changed_at is not None:
+        among = f" since its row was changed, at {found.changed_at:%Y-%m-%d %H:%M:%S} UTC"
+    if not sent.records:
+        console.print(f"The unified topic has no record of it{among}. Next: lakehouse publish", highlight=False)
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:

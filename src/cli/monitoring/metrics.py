@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.options import Chosen
+from lakehouse.errors import LakehouseError
 
 if TYPE_CHECKING:
     from lakehouse.spark.tables import Warehouse
+    from lakehouse.steps import Note
 
 
 @dataclass(frozen=True)
@@ -22,15 +24,20 @@ class Metrics:
     port: int | None
     host: str
 
-    def write(self, chosen: Chosen, warehouse: Warehouse) -> None:
-        """Write the file, where there is one."""
+    def write(self, chosen: Chosen, warehouse: Warehouse, *, say: Note) -> None:
+        """Write the file, where there is one. What the jobs have committed stays done: that it fails is said alone."""
         if self.file is None:
             return
         from cli.monitoring.shared import view_of
         from monitoring.metrics import write_metrics
         from monitoring.status import status_of
 
-        write_metrics(lambda: status_of(view_of(chosen, None, warehouse=warehouse)), self.file)
+        try:
+            write_metrics(lambda: status_of(view_of(chosen, None, warehouse=warehouse)), self.file)
+        except Exception as error:
+            # The text of any other error may quote rows.
+            why = error.what if isinstance(error, LakehouseError) else f"{type(error).__name__}."
+            say(f"no metrics of this pass: {why}")
 
     @contextmanager
     def served(self, chosen: Chosen, warehouse: Warehouse) -> Iterator[None]:

@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,12 +19,13 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from lakehouse.ending import Ending, ending
 from lakehouse.errors import UnfinishedTableError, WarehouseBusyError
 from lakehouse.spark.tables import TableSpec, Warehouse, small_table
 from lakehouse.steps import Note
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 RENEW_EVERY = timedelta(seconds=60)
 EXPIRE_AFTER = timedelta(minutes=5)
@@ -173,29 +174,53 @@ def locked(
 ) -> Iterator[Lease]:
     """Inside the block no other run works on the warehouse; how far that goes, see Lease.
 
-    A thread renews the lease; it is released however the block ends. When the process is killed, the next run on the
-    same machine takes it over at once, and one elsewhere when it has expired; `say` gets a line about that.
+    A thread renews the lease; it is released however the block ends, also when a signal ends the process
+    (lakehouse.ending). When it is killed, the next run on the same machine takes the lease over at once, and one
+    elsewhere when it has expired; `say` gets a line about that.
 
     Raises WarehouseBusyError when another run still has it after `wait`, and at the end of the block when it was lost
     meanwhile.
     """
-    lease = _waited_for(warehouse, holder, say=say, wait=wait, expire_after=expire_after)
-    ended = threading.Event()
-    renewing = threading.Thread(
-        target=_keep_renewing, args=(warehouse, lease, ended, renew_every, say), name="lease", daemon=True
-    )
-    renewing.start()
-    try:
-        yield lease
-        lease.check()
-    finally:
-        ended.set()
-        renewing.join()
+    held: list[Lease] = []
+
+    def give_up() -> None:
+        for lease in held:
+            # Whatever fails, the process ends; who comes next is told who had the warehouse, and until when.
+            with suppress(Exception):
+                _cancel_jobs(warehouse.spark)
+            with suppress(Exception):
+                lease.release()
+
+    with ending(give_up) as ends:
+        _wait_for(held, warehouse, holder, ends, say=say, wait=wait, expire_after=expire_after)
+        (lease,) = held
+        ended = threading.Event()
+        renewing = threading.Thread(
+            target=_keep_renewing, args=(warehouse, lease, ended, renew_every, say), name="lease", daemon=True
+        )
+        renewing.start()
         try:
-            lease.release()
-        except Exception as error:
-            # The work is done, or has an error of its own: that the next run must take the lease over is not one.
-            say(f"the lease of the warehouse was not released ({type(error).__name__}); the next run takes it over")
+            yield lease
+            lease.check()
+        finally:
+            with ends.deferred():
+                ended.set()
+                renewing.join()
+                try:
+                    lease.release()
+                except Exception as error:
+                    # The work is done, or has an error of its own: that the next run must take the lease over is none.
+                    name = type(error).__name__
+                    say(f"the lease of the warehouse was not released ({name}); the next run takes it over")
+                held.clear()
+
+
+def _cancel_jobs(spark: SparkSession) -> None:
+    """End what Spark is at work on: the release of the lease would wait for a free core."""
+    if type(spark).__module__.startswith("pyspark.sql.connect."):  # it has no context
+        spark.interruptAll()
+    else:
+        spark.sparkContext.cancelAllJobs()
 
 
 @dataclass(frozen=True)
@@ -243,13 +268,24 @@ def _keep_renewing(warehouse: Warehouse, lease: Lease, ended: threading.Event, e
             say(f"the lease of the warehouse was not renewed ({type(error).__name__}); trying again")
 
 
-def _waited_for(warehouse: Warehouse, holder: Holder, *, say: Note, wait: timedelta, expire_after: timedelta) -> Lease:
-    """The lease, as soon as it is free. Raises WarehouseBusyError when it is not within `wait`."""
+def _wait_for(
+    held: list[Lease],
+    warehouse: Warehouse,
+    holder: Holder,
+    ends: Ending,
+    *,
+    say: Note,
+    wait: timedelta,
+    expire_after: timedelta,
+) -> None:
+    """Put the lease into `held`, as soon as it is free. Raises WarehouseBusyError when it is not within `wait`."""
     begun = monotonic()
     has_said = False
     while True:
         try:
-            return _taken(warehouse, holder, say=say, expire_after=expire_after)
+            with ends.deferred():  # else one that was just taken would be nobody's
+                held.append(_taken(warehouse, holder, say=say, expire_after=expire_after))
+            return
         except WarehouseBusyError as busy:
             is_over = monotonic() - begun >= wait.total_seconds()
             # Whoever waits at all looks twice, however long a look takes.

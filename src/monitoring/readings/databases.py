@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.connectors import Connector
+from monitoring.readings.tls import Tls, UnreadableError, tls_of
 
 _TIMEOUT_SECONDS = 5
 _ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
@@ -98,7 +98,7 @@ def database_of(connector: Connector, *, offset: Mapping[str, Any] | None) -> Da
             if connector.database == "postgresql":
                 return _postgresql(connector, ask)
             return _mysql(connector, ask, offset or {})
-    except MissingSecretError as missing:
+    except (MissingSecretError, UnreadableError) as missing:
         return Database(name, server, unasked=str(missing))
     except Exception as error:  # each driver has errors of its own; their texts may quote what was sent
         return Database(
@@ -132,37 +132,14 @@ def connected(connector: Connector, *, login: tuple[str, str] | None = None) -> 
 
     `login`: another user than the connector's, and the password.
     """
-    host, _, port = connector.server.rpartition(":")
-    user, password = login or (connector.get("database.user"), password_of(connector))
-    if connector.database == "postgresql":
-        import pg8000.dbapi
-
-        mode = connector.get("database.sslmode", "prefer")
-        connection: Any = pg8000.dbapi.connect(
-            user,
-            host=host,
-            port=int(port),
-            database=connector.get("database.dbname"),
-            password=password,
-            timeout=_TIMEOUT_SECONDS,
-            ssl_context=_tls(mode),
-        )
-        connection.autocommit = True
-    else:
-        import pymysql
-
-        mode = connector.get("database.ssl.mode", "preferred").lower()
-        connection = pymysql.connect(
-            host=host,
-            port=int(port),
-            user=user,
-            password=password,
-            connect_timeout=_TIMEOUT_SECONDS,
-            read_timeout=_TIMEOUT_SECONDS,
-            autocommit=True,
-            ssl=_tls(mode),
-            ssl_disabled=mode in {"disable", "disabled"},
-        )
+    login = login or (connector.get("database.user"), password_of(connector))
+    tls = tls_of(connector)
+    try:
+        connection = _connection(connector, login, tls)
+    except Exception as error:  # each driver has errors of its own
+        if doubt := tls.doubts(error):
+            raise UnreadableError(doubt) from None
+        raise
     with closing(connection):
 
         def ask(query: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -173,14 +150,36 @@ def connected(connector: Connector, *, login: tuple[str, str] | None = None) -> 
         yield ask
 
 
-def _tls(mode: str) -> Any:
-    """The TLS of Debezium's modes: none, without a look at the certificate, or with one."""
-    if mode in {"disable", "disabled", "prefer", "preferred", "allow"}:
-        return None
-    context = ssl.create_default_context()
-    if mode in {"require", "required", "trust"}:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
+def _connection(connector: Connector, login: tuple[str, str], tls: Tls) -> Any:
+    """A connection of the driver for the connector's database."""
+    (host, _, port), (user, password) = connector.server.rpartition(":"), login
+    if connector.database == "postgresql":
+        import pg8000.dbapi
+
+        connection = pg8000.dbapi.connect(
+            user,
+            host=host,
+            port=int(port),
+            database=connector.get("database.dbname"),
+            password=password,
+            timeout=_TIMEOUT_SECONDS,
+            ssl_context=False if tls.is_plain else tls.context,
+        )
+        connection.autocommit = True
+        return connection
+    import pymysql
+
+    return pymysql.connect(
+        host=host,
+        port=int(port),
+        user=user,
+        password=password,
+        connect_timeout=_TIMEOUT_SECONDS,
+        read_timeout=_TIMEOUT_SECONDS,
+        autocommit=True,
+        ssl=tls.context,
+        ssl_disabled=tls.is_plain,
+    )
 
 
 def _postgresql(connector: Connector, ask: Ask) -> Database:

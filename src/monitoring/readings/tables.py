@@ -5,6 +5,7 @@ Queries are of the SQL that both understand: a column of a struct is `planned['r
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,12 @@ class Tables(Protocol):
 
     def changes(self, name: str, predicate: str, *, versions: int) -> list[dict[str, Any]]:
         """The rows of the change data feed that the predicate chooses, of the last versions. Raises TableError."""
+
+    def newest_since(self, name: str, column: str, *, rows: int) -> datetime | None:
+        """Since when, by a column of times, the newest rows are: about so many. None where the table has no more.
+
+        Raises TableError.
+        """
 
 
 def tables_at(address: Address, with_spark: Callable[[], Warehouse]) -> Tables:
@@ -131,6 +138,27 @@ class DeltaFiles:
             raise _unreadable(name, error) from None
         return _plain(found)
 
+    def newest_since(self, name: str, column: str, *, rows: int) -> datetime | None:
+        """Since when the newest rows are, by the statistics of the files: whole files, and one file at least."""
+        import pyarrow as pa
+
+        added = _read(self._table(name).get_add_actions(flatten=True))
+        highest = f"max.{column}"
+        if highest not in added.column_names:  # an empty table, or one without statistics
+            return None
+        micros = added.column(highest).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+        files = sorted(
+            ((one, count) for one, count in zip(micros, added.column("num_records").to_pylist(), strict=True) if count),
+            key=lambda file: math.inf if file[0] is None else file[0],
+            reverse=True,
+        )
+        passed = 0
+        for last, count in files:
+            if passed and passed + count > rows and last is not None:
+                return EPOCH + timedelta(microseconds=last, milliseconds=1)  # statistics are cut to milliseconds
+            passed += count
+        return None
+
     def _path(self, name: str) -> str:
         schema, table = name.split(".")
         location = re.sub(r"^file:/+", "/", self._address.location)
@@ -185,6 +213,16 @@ class SparkTables:
         return _plain(
             self._warehouse.changes(name, first=max(last - versions, 0), last=last).where(predicate).toArrow()
         )
+
+    def newest_since(self, name: str, column: str, *, rows: int) -> datetime | None:
+        """Since when the newest rows are: of a catalog one column is read."""
+        table = self._warehouse.read(name)
+        count = table.count()
+        if count <= rows:
+            return None
+        at = f"percentile_approx(unix_micros({column}), {1 - rows / count}, 10000)"
+        ((micros,),) = table.selectExpr(at).collect()
+        return EPOCH + timedelta(microseconds=micros)
 
 
 def _alias(name: str) -> str:

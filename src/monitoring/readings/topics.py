@@ -28,6 +28,10 @@ HEARTBEATS = "__debezium-heartbeat"
 # Kafka has no offsets for markers of transactions and what compaction removed: so many before the end are looked at.
 _BEFORE_END = 5
 _MOST_WAIT_SECONDS = 1.5
+# Of the unified topic so many records are looked at, some seconds' worth; each partition has its share.
+MOST_RECORDS = 500_000
+# Clocks of those who write tables and of those who write records differ by less.
+CLOCKS = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -182,21 +186,51 @@ def reader(connection: KafkaConnection) -> dict[str, Any]:
     }
 
 
-def sources_on(connection: KafkaConnection, contracts: Contracts) -> dict[str, bool]:
-    """By source of gold, whether the unified topic has an order of it; reads until each has one. Raises KafkaError.
+def sources_on(connection: KafkaConnection, contracts: Contracts) -> dict[str, bool | None]:
+    """By source of gold, whether the unified topic has an order of it; None where its newest records have none.
 
-    Without unified orders nothing is read.
+    Reads until each source has one, and MOST_RECORDS at most; nothing without unified orders. Raises KafkaError.
     """
-    found = dict.fromkeys(contracts.gold.sources, False)
+    found: dict[str, bool | None] = dict.fromkeys(contracts.gold.sources)
     if not found:
         return {}
-    with closing(committed_records(connection, contracts.gold.unified_topic.topic)) as records:
+    topic = contracts.gold.unified_topic.topic
+    window = _window(connection, topic)
+    with closing(committed_records(connection, topic, begin=window.begin, most=window.most)) as records:
         for record in records:
             if record.value is not None:
                 found |= {name: True for name, one in contracts.gold.sources.items() if _is_of(record.key, one.prefix)}
             if all(found.values()):
                 break
-    return found
+    return {name: is_there or (False if window.is_whole else None) for name, is_there in found.items()}
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Which records of a topic are looked at: from where on (`begin`, by partition), and how many of each partition.
+
+    `is_whole`: these are all.
+    """
+
+    begin: Mapping[int, int]
+    most: int
+    is_whole: bool
+
+
+def _window(connection: KafkaConnection, topic: str, *, since: datetime | None = None) -> _Window:
+    """The newest records of a topic, or the first ones that are not older than `since`; MOST_RECORDS at most."""
+    places = [Partition(topic, number) for number in partitions(connection).get(topic, ())]
+    ended = ends(connection, places)
+    most = max(MOST_RECORDS // max(len(places), 1), 1)
+    if since is None:
+        begin = {place: max(ended[place].latest - most, ended[place].earliest) for place in places}
+    else:
+        began = offsets_at_time(connection, places, timestamp_ms=_millis(since))
+        begin = {place: max(_began(began, ended, place), ended[place].earliest) for place in places}
+    is_whole = all(
+        begin[place] == ended[place].earliest and ended[place].latest - begin[place] <= most for place in places
+    )
+    return _Window({place.number: offset for place, offset in begin.items()}, most, is_whole)
 
 
 class Published(NamedTuple):
@@ -209,10 +243,24 @@ class Published(NamedTuple):
     change_sequence: str | None
 
 
-def published_of(connection: KafkaConnection, contracts: Contracts, composite_key: str) -> list[Published]:
-    """The records of an order that the topic still has. Reads all of it. Raises KafkaError."""
+class PublishedRecords(NamedTuple):
+    """The records of an order among those of the unified topic that were looked at; `is_whole`: these are all."""
+
+    records: Sequence[Published]
+    is_whole: bool
+
+
+def published_of(
+    connection: KafkaConnection, contracts: Contracts, composite_key: str, *, since: datetime | None
+) -> PublishedRecords:
+    """The records of an order that the topic still has, among the first MOST_RECORDS since a time.
+
+    `since`: when its row was changed last, for then it was published; None: not known, the newest records are looked
+    at. Raises KafkaError.
+    """
     topic = contracts.gold.unified_topic.topic
-    return [
+    window = _window(connection, topic, since=None if since is None else since - CLOCKS)
+    found = [
         Published(
             topic,
             record.partition,
@@ -220,9 +268,10 @@ def published_of(connection: KafkaConnection, contracts: Contracts, composite_ke
             None if record.value is None else _shown(record.value),
             record.headers.get("change_sequence"),
         )
-        for record in committed_records(connection, topic)
+        for record in committed_records(connection, topic, begin=window.begin, most=window.most)
         if composite_key_in(record.key) == composite_key
     ]
+    return PublishedRecords(found, window.is_whole)
 
 
 def _shown(value: bytes) -> str:
@@ -237,7 +286,7 @@ def composite_key_in(key: bytes) -> str | None:
         return text.decode("utf-8", errors="replace")
     try:
         read = json.loads(key)
-    except ValueError:
+    except (ValueError, RecursionError):  # the key of somebody else's record may be anything
         return None
     fields = read.get("payload", read) if isinstance(read, dict) else None
     found = fields.get("composite_key") if isinstance(fields, dict) else None
@@ -260,7 +309,7 @@ def source_ms(value: bytes | str | None) -> int | None:
         return None
     try:
         read = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     body = read.get("payload", read) if isinstance(read, dict) else None
     source = body.get("source") if isinstance(body, dict) else None

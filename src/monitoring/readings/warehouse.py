@@ -117,7 +117,7 @@ def passes(tables: Tables, *, since: datetime) -> tuple[list[Pass], dict[str, di
     rows = tables.rows(f"""
         SELECT layer, run, source, started_at, written_at, sum(coalesce(read, 0)) AS records
         FROM {{ops.batches}}
-        WHERE started_at IS NOT NULL AND written_at >= {_moment(since)}
+        WHERE started_at IS NOT NULL AND written_at >= {moment(since)}
         GROUP BY layer, run, source, started_at, written_at ORDER BY written_at
     """)
     grouped = list(_grouped(rows))[-LAST_PASSES:]
@@ -168,7 +168,7 @@ def quarantine(tables: Tables, *, now: datetime) -> list[Quarantine]:
     entries = tables.rows("SELECT source, reasons, first_seen FROM {quality.quarantine} WHERE state = 'open'")
     shares = tables.rows(f"""
         SELECT source, sum(read) AS read, sum(quarantined) AS quarantined FROM {{ops.batches}}
-        WHERE layer = 'silver' AND written_at >= {_moment(now - timedelta(days=1))} GROUP BY source
+        WHERE layer = 'silver' AND written_at >= {moment(now - timedelta(days=1))} GROUP BY source
     """)
     share = {row["source"]: row["quarantined"] / row["read"] for row in shares if row["read"]}
     found = []
@@ -283,8 +283,8 @@ def freshness(tables: Tables, contracts: Contracts, *, since: datetime) -> list[
             rows = tables.rows(f"""
                 SELECT ordered.processed_at AS processed_at, kept._source_ts AS source_ts
                 FROM {{gold.unified_orders}} AS ordered JOIN {{{name}}} AS kept ON ordered.{key} = kept.{key}
-                WHERE ordered.source_database = '{of_gold.name}' AND ordered.processed_at >= {_moment(since)}
-                    AND kept._applied_at >= {_moment(since - timedelta(hours=1))}
+                WHERE ordered.source_database = '{of_gold.name}' AND ordered.processed_at >= {moment(since)}
+                    AND kept._applied_at >= {moment(since - timedelta(hours=1))}
                     AND kept._applied_at <= ordered.processed_at AND kept._source_ts IS NOT NULL
                 LIMIT {MOST_AGES}
             """)
@@ -338,6 +338,6 @@ def layer_rates(passes_: Sequence[Pass], by_source: Mapping[str, Mapping[str, in
     return found
 
 
-def _moment(at: datetime) -> str:
+def moment(at: datetime) -> str:
     """SQL of a time (UTC)."""
-    return f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S}'"
+    return f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S.%f}'"

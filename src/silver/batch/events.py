@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lakehouse.batches import COORDINATES
 from lakehouse.contracts.models import Feed
 from silver.batch.position import IS_FULL_SNAPSHOT, STREAMED, coordinates
-from silver.decode.arrow import RECORD, ddl, decode_batches, name_batches, row_of
+from silver.decode.arrow import RECORD, ddl, decode_batches, name_batches, row_of, table_batches
 from silver.decode.avro import HEAD
 from silver.order.position import END_OF_SNAPSHOT
 from silver.order.runs import SEGMENT_KEY
@@ -46,6 +46,26 @@ def events(records: DataFrame, feed: Feed) -> DataFrame:
 def fields_of_events(records: DataFrame, feed: Feed) -> DataFrame:
     """`field`: the names of all fields that the rows in these records have."""
     return _of_bronze(records).mapInArrow(partial(name_batches, feed=feed), "field STRING").distinct()
+
+
+def problem_counts(judged: DataFrame) -> DataFrame:
+    """`problem` and `records`: how many of these judged records have which problem, the most frequent first.
+
+    Problems that differ in a number alone are one, which is shown as the first of them.
+    """
+    return (
+        judged.select(F.explode("problems").alias("problem"))
+        .groupBy(F.regexp_replace("problem", r"\b[0-9]+\b", "0").alias("kind"))
+        .agg(F.min("problem").alias("problem"), F.count(F.lit(1)).alias("records"))
+        .orderBy(F.desc("records"), "kind")
+        .select("problem", "records")
+    )
+
+
+def table_counts(judged: DataFrame, feed: Feed) -> DataFrame:
+    """`name` and `records`: how many of these judged records say that they are of which table, the most first."""
+    tables = judged.select(*RECORD).mapInArrow(partial(table_batches, feed=feed), "name STRING")
+    return tables.groupBy("name").agg(F.count(F.lit(1)).alias("records")).orderBy(F.desc("records"), "name")
 
 
 def is_confluent(column: str) -> str:

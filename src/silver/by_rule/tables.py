@@ -154,7 +154,7 @@ class Making:
         defined = self.definitions(rule_name)
         while True:
             own = self.source, topic
-            others = {*self.tables.known, *(name for name, of in self.tables.names.items() if of != own)}
+            others = {*self.tables.known, *(name for name, of in list(self.tables.names.items()) if of != own)}
             taken = {*self.contracts.feeds, *others} - ({before.name} if before else set())
             made = made_table(rule, topic, records, taken=taken, registered=self.registered, defined=defined)
             if before is not None:

@@ -31,6 +31,9 @@ from silver.decode.wrapper import MOST_KNOWN, WRAPPED, Unwrapping
 
 # What is decoded at a time: one record may be as large as Kafka lets it be.
 MOST_RECORDS, MOST_BYTES = 10_000, 32 * 1024 * 1024
+# Of the name of a table that a record names, what is shown.
+_NOT_OF_NAMES = re.compile(r"[^\w.$-]")
+MOST_OF_NAME = 200
 
 # Columns of the records, as bronze has them; `topic_id` is empty where it is not known.
 RECORD: Mapping[str, str] = {
@@ -112,13 +115,28 @@ def name_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[p
     """`field`: the names of the fields that the rows in these records (RECORD) of a feed's topics have."""
     explaining = Explaining(feed)
     for batch in batches:
-        found: set[str] = set()
-        for topic, rows in _by_topic(_of_record(batch)):
-            columns = (rows.column(name).to_pylist() for name in ("key", "value"))
-            headers = Headers(rows.column("headers"))
-            for number, (key, value) in enumerate(zip(*columns, strict=True)):
-                found.update(explaining.fields(Record(topic, key, value, headers.of(number))))
+        found = {name for record in _records(batch) for name in explaining.fields(record)}
         yield pa.RecordBatch.from_arrays([pa.array(sorted(found), pa.string())], names=["field"])
+
+
+def table_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[pa.RecordBatch]:
+    """`name`: of each of these records (RECORD) of a feed's topics the table that it says it is of; null without one.
+
+    A name may be anything: it is made safe to be shown.
+    """
+    explaining = Explaining(feed)
+    for batch in batches:
+        tables = map(explaining.table, _records(batch))
+        shown = [None if table is None else _NOT_OF_NAMES.sub("?", table)[:MOST_OF_NAME] for table in tables]
+        yield pa.RecordBatch.from_arrays([pa.array(shown, pa.string())], names=["name"])
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[Record]:
+    for topic, rows in _by_topic(_of_record(batch)):
+        columns = (rows.column(name).to_pylist() for name in ("key", "value"))
+        headers = Headers(rows.column("headers"))
+        for number, (key, value) in enumerate(zip(*columns, strict=True)):
+            yield Record(topic, key, value, headers.of(number))
 
 
 def key_texts(keys: pa.Array, schemas: Mapping[int, RegisteredSchema]) -> pa.Array:

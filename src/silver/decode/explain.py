@@ -213,6 +213,10 @@ class Explaining:
         """The names of the fields of the record's row."""
         return (self._read(record, self._fields, self._unwrapped).row or {}).keys()
 
+    def table(self, record: Record) -> str | None:
+        """The table that the record says it is of, as contracts name tables; None where it says none."""
+        return self._read(record, self._fields, self._unwrapped).table
+
     def event(self, record: Record) -> Event:
         """What the record states."""
         return self.typed(self._read(record, self._fields, self._unwrapped), record)

@@ -103,6 +103,16 @@ def test_a_scene_of_nothing_has_no_results() -> None:
     assert results_of(Scene(load_contracts(), NOW_MS)) == []
 
 
+def test_a_source_whose_orders_are_older_than_what_was_looked_at_is_not_wrong() -> None:
+    found = [
+        one
+        for one in results_of(healthy(on_unified={"postgres": None, "mysql": False}))
+        if one.check == "unified-topic"
+    ]
+    assert [(one.where, one.ok) for one in found] == [("postgres", True), ("mysql", False)]
+    assert found[0].seen.endswith("has no order of it among its last 500,000 records; older ones were not looked at")
+
+
 def test_without_unified_orders_one_sentence_says_so() -> None:
     contracts = load_contracts().model_copy(update={"gold": GoldTables()})
     (result,) = results_of(Scene(contracts, NOW_MS, on_unified={}))

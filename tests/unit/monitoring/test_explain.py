@@ -16,6 +16,7 @@ from lakehouse.contracts.files import MODELS, load_contracts
 from lakehouse.contracts.models import Contracts, GoldTables
 from lakehouse.errors import SettingsError, TableError
 from lakehouse.quality.masking import MASK
+from monitoring import explain as explaining
 from monitoring.explain import Explained, Explanation, as_json, explain
 from tests.support.events import change, compact, order, postgres_image, postgres_source, run_headers
 from tests.support.shared import TOPIC as SHARED_TOPIC
@@ -380,6 +381,44 @@ def test_without_bronze_there_is_nothing_to_explain(tmp_path: Path) -> None:
 
 def test_an_order_that_nobody_knows_has_no_events(tmp_path: Path) -> None:
     assert explained(tmp_path, stated("c", 0, 100), key="PG-1").events == []
+
+
+def test_of_a_long_history_the_newest_records_are_looked_at_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files with older ones are not opened, as one that is gone shows."""
+    monkeypatch.setattr(explaining, "MOST_RECORDS", 3)
+    folder = write(tmp_path, "bronze.postgres_events", BRONZE, [stated("c", 0, 100), stated("u", 1, 110, note="a")])
+    (oldest,) = folder.glob("*.parquet")
+    found = explained(tmp_path, stated("u", 2, 200, note="b"), stated("u", 3, 210, 8), stated("u", 4, 220, note="c"))
+    assert (outcomes(found), found.since) == (
+        [(2, "u", "superseded"), (4, "u", "applied")],
+        at(1) + timedelta(milliseconds=1),
+    )
+    whole = explain(tables_in(tmp_path), CONTRACTS, "PG-7", whole=True)
+    assert ([one.offset for one in whole.events], whole.since) == ([0, 1, 2, 4], None)
+    oldest.unlink()
+    assert explain(tables_in(tmp_path), CONTRACTS, "PG-7") == found
+    with pytest.raises(TableError):
+        explain(tables_in(tmp_path), CONTRACTS, "PG-7", whole=True)
+    monkeypatch.setattr(explaining, "MOST_RECORDS", 5)
+    with pytest.raises(TableError):
+        explain(tables_in(tmp_path), CONTRACTS, "PG-7")
+
+
+def test_headers_that_are_no_text_are_no_hindrance(tmp_path: Path) -> None:
+    record = stated("c", 0, 100)
+    foreign = [{"key": "trace", "value": b"\xff\xfe"}, {"key": "", "value": None}, *record["headers"]]
+    assert outcomes(explained(tmp_path, {**record, "headers": foreign})) == [(0, "c", "applied")]
+
+
+def test_an_explanation_says_when_the_row_was_changed_last(tmp_path: Path) -> None:
+    rows = [{"order_id": 7, "_applied_at": at(5)}, {"order_id": 8, "_applied_at": at(9)}]
+    write(tmp_path, "silver.postgres_orders", SILVER, rows, configuration=CHANGE_DATA)
+    assert explained(tmp_path, stated("c", 0, 100)).changed_at == at(5)
+    write(tmp_path, "gold.unified_orders", GOLD, [{"composite_key": "PG-7", "processed_at": at(7)}])
+    assert explain(tables_in(tmp_path), CONTRACTS, "PG-7").changed_at == at(7)
+    assert explain(tables_in(tmp_path), CONTRACTS, "PG-1").changed_at is None
 
 
 def test_an_explanation_is_json(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,10 @@ def asked_for_facts(tables: DeltaFiles) -> Any:
 
 def asked_for_commits(tables: DeltaFiles) -> Any:
     return tables.commits(ORDERS, limit=3)
+
+
+def asked_for_the_newest(tables: DeltaFiles) -> Any:
+    return tables.newest_since(ORDERS, "_source_ts", rows=5)
 
 
 def asked_for_changes(tables: DeltaFiles) -> Any:
@@ -149,6 +154,22 @@ def test_the_changes_of_a_row(tmp_path: Path) -> None:
     ]
     last = tables_in(tmp_path).changes(ORDERS, "order_id = 7", versions=0)
     assert [one["_change_type"] for one in last] == ["delete"]
+
+
+def test_the_newest_rows_are_found_by_the_statistics_of_files(tmp_path: Path) -> None:
+    """Whole files, in any order of their commits; of rows in one file all."""
+    for minutes in (10, 30, 20):
+        write(tmp_path, ORDERS, SILVER, [{"_source_ts": at(minutes + row)} for row in (0, 1, 2)])
+    tables = tables_in(tmp_path)
+    found = [tables.newest_since(ORDERS, "_source_ts", rows=rows) for rows in (1, 3, 5, 6, 8, 9, 100)]
+    milli = timedelta(milliseconds=1)
+    assert found == [*[at(22) + milli] * 3, *[at(12) + milli] * 2, None, None]
+    assert tables.newest_since(ORDERS, "_applied_at", rows=1) is None, "nobody knows the times of these rows"
+
+
+def test_an_empty_table_has_no_newest_rows(tmp_path: Path) -> None:
+    write(tmp_path, ORDERS, SILVER, [])
+    assert tables_in(tmp_path).newest_since(ORDERS, "_source_ts", rows=1) is None
 
 
 def test_a_table_without_a_change_data_feed_has_no_changes_to_show(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_a_change_says_when_it_was_committed(value: bytes | str) -> None:
     [
         *(None, b"", "", "garbage", b"\xff\xfe\x00", "[1, 2]", "7", "null", '"text"', "{}", "{"),
         *('{"payload": null}', '{"payload": "text"}', '{"source": null}', '{"source": "orders"}', '{"source": []}'),
+        *("[" * 100_000, '{"source":' * 100_000, "1" * 5_000),
         *('{"source": {}}', '{"source": {"ts_ms": null}}', '{"source": {"ts_ms": "1"}}', '{"source": {"ts_ms": 1.5}}'),
     ],
 )
@@ -156,6 +157,9 @@ def test_a_key_of_the_unified_topic_is_of_the_source_of_its_prefix(key: bytes, i
         (b'{"composite_key":1}', None),
         (b"PG-1", None),
         (b"\xff", None),
+        (b"[" * 100_000, None),
+        (b'{"payload":' * 100_000, None),
+        (b"1" * 5_000, None),
         (b"", None),
     ],
 )

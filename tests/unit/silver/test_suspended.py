@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import pytest
 
 from lakehouse.contracts.models import Expectation
 from lakehouse.contracts.tables import MaxRejectRatio
 from silver.batch.events import COUNTS, column_names
-from silver.suspended import BUDGET, PARSE_ERRORS, Suspension, suspension_of
+from silver.suspended import BUDGET, PARSE_ERRORS, Suspension, in_words, suspension_of
 from tests.support.feeds import feed
 
 NOT_NEGATIVE = Expectation(
@@ -52,3 +55,47 @@ def test_a_rule_that_must_hold_is_said_first_and_the_budget_last() -> None:
     of = {True: feed(parse_errors="fail", **budgeted), False: feed(**budgeted)}
     found = [suspension_of(of[is_strict], rules, rows) for is_strict, rules in ((True, RULES), (True, []), (False, []))]
     assert [one and one.rule for one in found] == ["must_hold", PARSE_ERRORS, BUDGET]
+
+
+OTHER = "It is of another table, shop.others."
+TEXT = "total_amount: text that is no number."
+
+
+def test_reasons_are_said_with_their_counts_the_most_frequent_first() -> None:
+    budgeted = feed(max_reject_ratio=MaxRejectRatio(share=0.1))
+    rows = [counted(quarantined=1_205, failed_rules={"amount_not_negative": 4}), counted(quarantined=0)]
+    asked: list[str] = []
+
+    def problems(condition: str) -> Mapping[str, int]:
+        asked.append(condition)
+        return {TEXT: 3, OTHER: 1_200}
+
+    found = suspension_of(budgeted, RULES, rows, problems=problems)
+    assert found is not None
+    assert found.why == (
+        "1,205 of 1,225 records may not pass, and the budget is 10% (It is of another table, shop.others: 1,200; "
+        "amount_not_negative 4; total_amount: text that is no number: 3)"
+    )
+    assert asked == ["kind = 'quarantined'"]
+    strict = suspension_of(feed(parse_errors="fail"), [], [counted(unread=1_203)], problems=problems)
+    assert strict is not None
+    assert strict.why == (
+        "of its records 1,203 cannot be read, or have a value that does not fit (parse_errors: fail; It is of another "
+        "table, shop.others: 1,200; total_amount: text that is no number: 3)"
+    )
+    assert asked[1:] == ["is_unread"]
+
+
+def test_problems_are_counted_only_where_they_suspend_a_table() -> None:
+    def problems(_condition: str) -> Mapping[str, int]:
+        pytest.fail("the table is not suspended")
+
+    rows = [counted(quarantined=1, unread=1)]
+    assert suspension_of(feed(max_reject_ratio=MaxRejectRatio(share=0.5)), RULES, rows, problems=problems) is None
+
+
+def test_of_many_reasons_the_most_frequent_are_said_and_the_others_counted() -> None:
+    reasons = {f"rule_{number}": number for number in range(9)}
+    assert in_words(reasons) == ["rule_8 8", "rule_7 7", "rule_6 6", "rule_5 5", "rule_4 4", "3 more reasons: 6"]
+    assert in_words({"a": 2, "b": 2, "c": 0}) == ["a 2", "b 2"]
+    assert in_words({}) == []

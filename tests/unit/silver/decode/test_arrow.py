@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from silver.decode import arrow
-from silver.decode.arrow import decode_batches, name_batches, row_of
+from silver.decode.arrow import MOST_OF_NAME, decode_batches, name_batches, row_of, table_batches
 from silver.decode.message import Record
 from tests.support.decoding import batch_of, decoded
 from tests.support.feeds import feed
@@ -131,3 +131,13 @@ def test_the_names_of_all_fields_that_rows_have() -> None:
     records += [Record("shop.things", None, b"no JSON"), Record("shop.things", None, b'{"after":{"new":1},"op":"c"}')]
     (batch,) = name_batches([batch_of(records)], feed=THINGS)
     assert batch.column("field").to_pylist() == ["id", "new", "note"]
+
+
+def test_each_record_names_the_table_that_it_is_of() -> None:
+    def of(source: str) -> Record:
+        return Record("shop.things", b'{"id":1}', f'{{"op":"c","after":{{"id":1}},"source":{source}}}'.encode())
+
+    odd = '{"schema":"[b]Straße","table":"' + "x" * 300 + '"}'
+    records = [of('{"schema":"shop","table":"others"}'), of("{}"), of(odd), Record("shop.things", None, b"\xff")]
+    tables = [row["name"] for batch in table_batches([batch_of(records)], feed=THINGS) for row in batch.to_pylist()]
+    assert tables == ["shop.others", None, f"?b?Straße.{'x' * 300}"[:MOST_OF_NAME], None]
