@@ -177,6 +177,10 @@ def _binlogs(scene: Scene) -> Iterator[Result]:
         seconds = binlog.expire_seconds
         keeps = "it never expires" if seconds is None else f"it expires after {seconds / 3600:,.0f} h"
         yield Result("binlog-retention", name, seconds is None or seconds >= DAY_SECONDS, keeps)
+        partial = settings.get("binlog_row_value_options")
+        if partial is not None:  # MariaDB does not have it, and MySQL only from 8.0.3 on
+            seen = f"binlog_row_value_options={partial or 'empty'}"
+            yield Result("binlog-row-value-options", name, not partial.strip(), seen)
 
 
 def _replica_identity(scene: Scene) -> Iterator[Result]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.connectors import Connector
+from connectors.offsets import binlog_file
 
 _TIMEOUT_SECONDS = 5
 _ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
@@ -234,7 +235,7 @@ def _wal_rate(ask: Ask) -> float | None:
 # MariaDB before 10.6 has only expire_logs_days.
 _VARIABLES = (
     *("log_bin", "binlog_format", "binlog_row_image", "binlog_expire_logs_seconds", "expire_logs_days", "server_id"),
-    "gtid_mode",
+    *("gtid_mode", "binlog_row_value_options"),
 )
 
 
@@ -244,7 +245,8 @@ def _mysql(connector: Connector, ask: Ask, offset: Mapping[str, Any]) -> Databas
     logs = [(str(row[0]), int(row[1])) for row in ask("SHOW BINARY LOGS")]
     files = tuple(name for name, _size in logs)
     file, position = offset.get("file"), int(offset.get("pos") or 0)
-    behind = sum(size for name, size in logs if file is not None and name >= file) - position
+    at = None if file is None else binlog_file(str(file))
+    behind = sum(size for name, size in logs if at is not None and _is_from(name, at)) - position
     seconds = int(settings.get("binlog_expire_logs_seconds") or 0)
     expire = seconds or int(float(settings.get("expire_logs_days") or 0) * 86_400)
     binlog = Binlog(
@@ -256,6 +258,12 @@ def _mysql(connector: Connector, ask: Ask, offset: Mapping[str, Any]) -> Databas
         connector_ts=offset.get("ts_sec"),
     )
     return Database(connector.name, connector.server, settings=settings, binlog=binlog, outbox=_columns(connector, ask))
+
+
+def _is_from(name: str, at: tuple[str, int]) -> bool:
+    """Whether a binlog file is this one or a later one of its name: .1000000 comes after .999999."""
+    one = binlog_file(name)
+    return one is not None and one[0] == at[0] and one[1] >= at[1]
 
 
 def _columns(connector: Connector, ask: Ask) -> dict[str, str]:

@@ -37,7 +37,10 @@ from tests.unit.monitoring.scenes import (
 )
 
 COLUMNS = {"id": "uuid", "aggregatetype": "varchar", "aggregateid": "varchar", "type": "varchar", "payload": "json"}
-MYSQL_SETTINGS = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL"}
+MYSQL_SETTINGS = {
+    **{"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL"},
+    "binlog_row_value_options": "",
+}
 
 
 def of_postgres(**given: Any) -> Database:
@@ -241,6 +244,12 @@ TROUBLED: list[tuple[str, Scene, str, str]] = [
     ("binlog-format", with_settings(binlog_format="STATEMENT"), "orders-mysql", "binlog_format=STATEMENT"),
     ("binlog-row-image", with_settings(binlog_row_image="MINIMAL"), "orders-mysql", "binlog_row_image=MINIMAL"),
     (
+        "binlog-row-value-options",
+        with_settings(binlog_row_value_options="PARTIAL_JSON"),
+        "orders-mysql",
+        "binlog_row_value_options=PARTIAL_JSON",
+    ),
+    (
         "binlog-purged",
         with_database(of_mysql(binlog=binlog(file="bin.000000", has_file=False)), connector=mysql),
         "orders-mysql",
@@ -338,6 +347,12 @@ def test_a_duplicate_server_id_of_a_connectors_own_trace_is_found() -> None:
     one = running(mysql(), of_mysql())
     failed = replace(one, state=one.state.model_copy(update={"trace": SAME_ID[0]}))
     assert only(healthy(running=[failed])) == Result("duplicate-server-id", "orders-mysql", False, SAME_ID[0])
+
+
+def test_a_server_without_partial_json_is_not_asked_for_it() -> None:
+    settings = {name: value for name, value in MYSQL_SETTINGS.items() if name != "binlog_row_value_options"}
+    results = results_of(with_database(of_mysql(settings=settings), connector=mysql))
+    assert "binlog-row-value-options" not in {one.check for one in results}
 
 
 def test_a_duplicate_server_id_is_said_once_of_a_connector() -> None:
