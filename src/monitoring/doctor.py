@@ -69,6 +69,12 @@ class Scene:
         return [(one, database) for one, database in found if not (database.trouble or database.unasked)]
 
 
+    @property
+    def unasked_databases(self) -> dict[str, str]:
+        """By connector, why nobody asked its database."""
+        found = ((one.connector.name, one.database) for one in self.running or ())
+        return {name: database.unasked for name, database in found if database is not None and database.unasked}
+
 Check = Callable[[Scene], Iterator[Result]]
 
 

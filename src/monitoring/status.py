@@ -62,7 +62,10 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
     none: dict[warehouse.Place, int] = {}
     offsets = tried("tables", lambda: warehouse.bronze_offsets(tables), none) if tables is not None else none
     with ThreadPoolExecutor(3) as threads:
-        of_connect = threads.submit(tried, "connect", lambda: running_of(worker) if worker else [], [])
+        sources = contracts.topics.sources
+        of_connect = threads.submit(
+            tried, "connect", lambda: running_of(worker, sources.values()) if worker else [], []
+        )
         of_topics = threads.submit(
             tried, "topics", lambda: topics_of(kafka, contracts, next_offsets=offsets, now=at) if kafka else {}, {}
         )
@@ -81,17 +84,16 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
         limits=contracts.thresholds,
         asked_connect=worker is not None,
         running={
-            name: connectors_of(source, running, topics.get(name)) for name, source in contracts.topics.sources.items()
+            name: connectors_of(source, running, topics.get(name)) for name, source in sources.items()
         },
         topics=topics,
         silver=of_tables.silver,
         gold=of_tables.gold,
         topic=unpublished,
         rates=of_tables.rates,
-        without_orders=contracts.topics.sources.keys() - contracts.gold.sources.keys(),
+        without_orders=sources.keys() - contracts.gold.sources.keys(),
         troubles=troubles,
     )
-    sources = contracts.topics.sources
     status = replace(
         of_tables.status,
         stages=[stage for source in sources for stage in stages_of(seen, source)],

@@ -1,8 +1,12 @@
 """What the databases say of their connectors: slot, WAL, binlog, and the settings that Debezium needs.
 
-Where a database is, and as whom it is asked, the running connector's own options say. A password that is a reference
-(`${env:NAME}`) is taken from this process' environment. PostgreSQL: pg_replication_slots is visible to every user.
-MySQL and MariaDB: SHOW BINARY LOGS needs REPLICATION CLIENT, which a connector's user has.
+A running connector's options say where its database is and as whom it is asked, and whoever may change a connector
+writes them. So this connects only to servers that the contract names (`databases` in bronze/topics.yaml), and sends of
+this process' environment only the values that the contract names for that server, where the password is `${env:NAME}`.
+Every other reference stays as it is, and then nobody is asked.
+
+PostgreSQL: pg_replication_slots is visible to every user. MySQL and MariaDB: SHOW BINARY LOGS needs REPLICATION CLIENT,
+which a connector's user has.
 """
 
 from __future__ import annotations
@@ -10,16 +14,19 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.connectors import Connector
+from connectors.connectors import DEFAULT_PORTS, Connector
 from connectors.offsets import binlog_file
+from lakehouse.contracts.topics import DatabaseServer, Source
 
 _TIMEOUT_SECONDS = 5
-_ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
+_ENVIRONMENT = re.compile(r"\$\{env:([A-Za-z0-9_]+)\}")
+_PORT = re.compile(r"[0-9]{1,5}")
+_HOST = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
 Ask = Callable[..., list[tuple[Any, ...]]]
 
 
@@ -91,16 +98,18 @@ class Database:
     outbox: Mapping[str, str] = field(default_factory=dict)
 
 
-def database_of(connector: Connector, *, offset: Mapping[str, Any] | None) -> Database:
-    """What the connector's database says now. `offset`: the connector's, as Kafka Connect has it."""
+def database_of(connector: Connector, sources: Iterable[Source], *, offset: Mapping[str, Any] | None) -> Database:
+    """What the connector's database says now. `sources` name the servers that may be asked. `offset`: the connector's,
+    as Kafka Connect has it.
+    """
     name, server = connector.name, connector.server
     try:
-        with connected(connector) as ask:
+        with connected(connector, server_of(connector, sources)) as ask:
             if connector.database == "postgresql":
                 return _postgresql(connector, ask)
             return _mysql(connector, ask, offset or {})
-    except MissingSecretError as missing:
-        return Database(name, server, unasked=str(missing))
+    except UnaskedError as why:
+        return Database(name, server, unasked=str(why))
     except Exception as error:  # each driver has errors of its own; their texts may quote what was sent
         return Database(
             name,
@@ -109,40 +118,61 @@ def database_of(connector: Connector, *, offset: Mapping[str, Any] | None) -> Da
         )
 
 
-class MissingSecretError(Exception):
-    """The password of a connector is a reference that cannot be followed here."""
+class UnaskedError(Exception):
+    """Why the database of a connector is not asked."""
 
 
-def password_of(connector: Connector) -> str:
-    """The password of the connector's user. Raises MissingSecretError, which names the reference."""
+def server_of(connector: Connector, sources: Iterable[Source]) -> DatabaseServer:
+    """The server that the contract names for the connector's database. Raises UnaskedError when it names none."""
+    host, kind = connector.get("database.hostname"), connector.database
+    port = connector.get("database.port", DEFAULT_PORTS[kind] if kind else "")
+    if "${" in host or "${" in port:
+        raise UnaskedError("The address is a reference that only the worker can resolve: the database was not asked.")
+    for source in sources:
+        for server in source.databases:
+            is_same = source.kind == kind and server.host == host.lower() and bool(_PORT.fullmatch(port))
+            if is_same and server.port == int(port):
+                return server
+    shown = f"{host.lower()}:{port}" if _HOST.fullmatch(host) and _PORT.fullmatch(port) else "this address"
+    raise UnaskedError(
+        f"No source of {kind} in bronze/topics.yaml names {shown} among its `databases`: it was not asked."
+    )
+
+
+def password_of(connector: Connector, server: DatabaseServer) -> str:
+    """The password of the connector's user. Raises UnaskedError, which names the reference."""
     given = connector.get("database.password")
     reference = _ENVIRONMENT.fullmatch(given)
-    if reference:
-        found = os.environ.get(reference[1])
-        if not found:
-            raise MissingSecretError(f"The variable {reference[1]} is not set here, so the database was not asked.")
-        return found
-    if given.startswith("${"):
-        raise MissingSecretError("The password is a reference that only the worker can follow: not asked.")
-    return given
+    if reference is None:
+        if "${" in given:
+            raise UnaskedError("The password is a reference that only the worker can resolve: not asked.")
+        return given
+    name = reference[1]
+    if name not in server.password_variables:
+        raise UnaskedError(
+            f"bronze/topics.yaml does not name {name} among the `password_variables` of {server}: it was not asked."
+        )
+    found = os.environ.get(name)
+    if not found:
+        raise UnaskedError(f"The variable {name} is not set here, so the database was not asked.")
+    return found
 
 
 @contextmanager
-def connected(connector: Connector, *, login: tuple[str, str] | None = None) -> Iterator[Ask]:
-    """A connection to the connector's database: a function that asks. It changes nothing by itself.
+def connected(connector: Connector, server: DatabaseServer, *, login: tuple[str, str] | None = None) -> Iterator[Ask]:
+    """A connection to the connector's database at this server: a function that asks. It changes nothing by itself.
 
-    `login`: another user than the connector's, and the password.
+    `login`: another user than the connector's, and the password. Raises UnaskedError.
     """
-    host, _, port = connector.server.rpartition(":")
-    user, password = login or (connector.get("database.user"), password_of(connector))
+    user, password = login or (connector.get("database.user"), password_of(connector, server))
     if connector.database == "postgresql":
         import pg8000.dbapi
 
         mode = connector.get("database.sslmode", "prefer")
         connection: Any = pg8000.dbapi.connect(
             user,
-            host=host,
-            port=int(port),
+            host=server.host,
+            port=server.port,
             database=connector.get("database.dbname"),
             password=password,
             timeout=_TIMEOUT_SECONDS,
@@ -154,8 +184,8 @@ def connected(connector: Connector, *, login: tuple[str, str] | None = None) -> 
 
         mode = connector.get("database.ssl.mode", "preferred").lower()
         connection = pymysql.connect(
-            host=host,
-            port=int(port),
+            host=server.host,
+            port=server.port,
             user=user,
             password=password,
             connect_timeout=_TIMEOUT_SECONDS,
