@@ -10,7 +10,6 @@ from functools import partial
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from cli.monitoring.commands import PROBE_PASSWORD
 from cli.monitoring.shared import view_of
@@ -24,6 +23,7 @@ from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.registry import changed_schemas
 from lakehouse.steps import Steps, wide_console
+from lakehouse.terminal import FAILED, PASSED, styled
 from monitoring.doctor import Result, Scene, results_of
 from monitoring.probe import Probe, arrived, ends_of_unified, written
 from monitoring.readings import warehouse
@@ -169,17 +169,17 @@ def _show(results: list[Result], view: View, unasked: Mapping[str, str]) -> None
     for name in ("", "check", "where", "seen"):
         table.add_column(name, overflow="fold")
     for one in results:
-        table.add_row(Text("✓", "green") if one.ok else Text("✗", "red"), one.check, one.where, one.seen)
+        table.add_row(styled(PASSED if one.ok else FAILED), one.check, one.where, one.seen)
     console.print(table)
     for name in dict.fromkeys(one.check for one in results if not one.ok):
         trouble = TROUBLES[name]
-        text = Text.assemble(("✗ ", "red"), (name, "bold"), f": {trouble.expected} {trouble.remedy}")
+        text = styled(FAILED, " ", (name, "bold"), f": {trouble.expected} {trouble.remedy}")
         console.print(text, soft_wrap=True)
     for name, why in unasked.items():
-        console.print(f"{name}: its database was not looked at. {why}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{name}: its database was not looked at. {why}", soft_wrap=True)
     if view.worker is None:
-        console.print("Kafka Connect and the databases were not looked at: pass --connect-url", highlight=False)
+        console.print("Kafka Connect and the databases were not looked at: pass --connect-url")
     if view.kafka is None:
-        console.print("The broker was not looked at: pass --bootstrap-servers or --kafka-config", highlight=False)
+        console.print("The broker was not looked at: pass --bootstrap-servers or --kafka-config")
     if all(one.ok for one in results):
-        console.print("[green]✓[/] All checks passed. Next: lakehouse status", highlight=False)
+        console.print(styled(PASSED, " All checks passed. Next: lakehouse status"))

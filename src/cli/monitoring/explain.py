@@ -36,7 +36,7 @@ def run(chosen: Chosen, composite_key: str) -> None:
 
 def _show_events(found: Explanation, console: Console) -> None:
     if not found.events:
-        console.print(f"Bronze has no event of {found.composite_key}. Next: lakehouse status", highlight=False)
+        console.print(f"Bronze has no event of {found.composite_key}. Next: lakehouse status")
         return
     table = _table(f"Events of {found.composite_key}", ("topic", "part.", "offset", "op", "position", "outcome", "why"))
     for one in found.events:
@@ -48,26 +48,26 @@ def _show_events(found: Explanation, console: Console) -> None:
 
 def _show_row(name: str, row: Mapping[str, str | None] | None, console: Console) -> None:
     said = "no row" if row is None else ", ".join(f"{column}={value}" for column, value in row.items())
-    console.print(f"{name}: {said}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{name}: {said}", soft_wrap=True)
 
 
 def _show_versions(feed: str, versions: Sequence[Mapping[str, str | None]], console: Console) -> None:
     for one in versions:
         at = f"version {one['_commit_version']} ({one['_commit_timestamp']})"
         by = f"{one.get('_topic')}/{one.get('_partition')}/{one.get('_offset')}"
-        console.print(f"  silver.{feed} {at}: {one['_change_type']} by {by}", highlight=False, soft_wrap=True)
+        console.print(f"  silver.{feed} {at}: {one['_change_type']} by {by}", soft_wrap=True)
 
 
 def _show_published(sent: Sequence[Published] | None, console: Console) -> None:
     if sent is None:
-        console.print("The unified topic was not read. Next: pass --bootstrap-servers", highlight=False)
+        console.print("The unified topic was not read. Next: pass --bootstrap-servers")
         return
     for one in sent:
         what = "deleted" if one.value is None else one.value
         at = f"{one.topic}/{one.partition}/{one.offset} {one.change_sequence or ''}"
-        console.print(f"published {at}: {what}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"published {at}: {what}", soft_wrap=True)
     if not sent:
-        console.print("The unified topic has no record of it. Next: lakehouse publish", highlight=False)
+        console.print("The unified topic has no record of it. Next: lakehouse publish")
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
