@@ -16,8 +16,8 @@ from cli.output import answer
 from lakehouse.steps import wide_console
 from lakehouse.terminal import PASSED, styled
 from monitoring.model import EXIT_CODES, Status
-from monitoring.page import duration, number, rate, size
 from monitoring.status import status_of
+from monitoring.units import duration, number, rate, size
 
 COLORS = {"ok": "green", "warning": "yellow", "critical": "red", "unknown": "dim"}
 

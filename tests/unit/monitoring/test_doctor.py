@@ -291,7 +291,7 @@ TROUBLED: list[tuple[str, Scene, str, str]] = [
         "heartbeat",
         with_topics(last={ORDERS: sent(0), BEATS: sent(60)}),
         f"postgres, {BEATS.topic}",
-        "the last one came 60 s ago",
+        "the last one came 1 min ago",
     ),
     ("heartbeat", with_topics(last={ORDERS: sent(0)}), "postgres", "no heartbeat has come"),
     ("undecodable-events", healthy(undecodable={"mysql": 1_200}), "mysql", "1,200 records in quarantine"),
@@ -432,7 +432,7 @@ def test_a_heartbeat_is_judged_by_its_own_topic() -> None:
     other = Partition("__debezium-heartbeat.postgres_prod", 0)
     result = only(with_topics(last={ORDERS: sent(0), BEATS: sent(4_000), other: sent(1)}))
     assert (result.check, result.where) == ("heartbeat", f"postgres, {BEATS.topic}")
-    assert result.seen == "the last one came 4,000 s ago"
+    assert result.seen == "the last one came 1.1 h ago"
 
 
 def test_of_topics_without_records_no_heartbeat_is_missed() -> None:
