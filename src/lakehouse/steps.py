@@ -104,7 +104,7 @@ class LoggedSteps(Steps):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(Console(file=stream, quiet=True))
+        super().__init__(PlainConsole(file=stream, quiet=True))
         self._stream = stream
 
     def say(self, text: str) -> None:
