@@ -125,6 +125,15 @@ def test_on_a_terminal_it_has_a_style_and_no_effect(text: str) -> None:
     assert visible(text) in left
 
 
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_a_step_on_a_terminal_shows_it_beside_its_spinner(text: str) -> None:
+    printed = shown(lambda console: step(Steps(console), text), is_terminal=True)
+    # Of what rich itself writes: colours, the cursor hidden and shown, a line written again.
+    left = re.sub(r"\x1b\[([0-9;]*m|\?25[lh]|1A|2K)|\r", "", printed)
+    assert not CONTROLS.search(left)
+    assert left.count(visible(text)) >= 2
+
+
 @given(text=st.text())
 def test_what_is_visible_has_nothing_that_controls(text: str) -> None:
     assert not CONTROLS.search(visible(text))
