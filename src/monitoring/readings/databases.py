@@ -123,17 +123,22 @@ class UnaskedError(Exception):
 
 
 def server_of(connector: Connector, sources: Iterable[Source]) -> DatabaseServer:
-    """The server that the contract names for the connector's database. Raises UnaskedError when it names none."""
+    """The server that the contract names for the connector's database, with all variables that it names for it.
+
+    Raises UnaskedError when it names none.
+    """
     host, kind = connector.get("database.hostname"), connector.database
     port = connector.get("database.port", DEFAULT_PORTS[kind] if kind else "")
     if "${" in host or "${" in port:
         raise UnaskedError("The address is a reference that only the worker can resolve: the database was not asked.")
-    for source in sources:
-        for server in source.databases:
-            is_same = source.kind == kind and server.host == host.lower() and bool(_PORT.fullmatch(port))
-            if is_same and server.port == int(port):
-                return server
-    shown = f"{host.lower()}:{port}" if _HOST.fullmatch(host) and _PORT.fullmatch(port) else "this address"
+    is_address = _HOST.fullmatch(host) and _PORT.fullmatch(port)
+    address = (host.lower(), int(port)) if is_address else None
+    named = [server for source in sources if source.kind == kind for server in source.databases]
+    found = [server for server in named if (server.host, server.port) == address]
+    if found:
+        variables = tuple(name for server in found for name in server.password_variables)
+        return found[0].model_copy(update={"password_variables": variables})
+    shown = f"{host.lower()}:{port}" if is_address else "this address"
     raise UnaskedError(
         f"No source of {kind} in bronze/topics.yaml names {shown} among its `databases`: it was not asked."
     )

@@ -279,6 +279,14 @@ def test_a_server_is_named_by_its_host_in_any_case_and_its_port() -> None:
             server_of(connector, [one, other])
 
 
+def test_two_sources_of_one_server_name_variables_for_it_together() -> None:
+    db = {"host": "db", "port": 5432}
+    sources = [source({**db, "password_variables": ["A"]}), source({**db, "password_variables": ["B"]})]
+    assert server_of(of("db", "5432"), sources).password_variables == ("A", "B")
+    of_mysql = source({**db, "password_variables": ["C"]}, kind="mysql")
+    assert server_of(of("db", "5432"), [*sources, of_mysql]).password_variables == ("A", "B")
+
+
 def test_what_is_no_address_is_not_shown() -> None:
     with pytest.raises(UnaskedError) as refused:
         server_of(of("dbz:hunter2@db.shop", "5432"), [])
