@@ -66,7 +66,7 @@ def _stages(seen: Status) -> Table:
     table = Table(
         title=f"Status at {seen.at:%Y-%m-%d %H:%M:%S} UTC", title_justify="left", title_style="bold", box=None
     )
-    table.add_column("source")
+    table.add_column("source", overflow="fold")
     table.add_column("stage")
     table.add_column("level")
     for name in ("lag", "late", "per second"):

@@ -15,18 +15,20 @@ from cli.connect.shared import table as table_of_connect
 from cli.monitoring import doctor, explain, status
 from cli.proposal.database import TopicRow
 from cli.proposal.shown import shown as shown_topics
-from cli.tables import verify
+from cli.tables import optimize, purge, verify
 from cli.tables.accounts import Account, Findings
 from gold.compare import Comparison
 from lakehouse.contracts.files import load_contracts
 from lakehouse.quality.results import Result as RuleResult
 from lakehouse.report import gate_results, records_by_feed
+from lakehouse.spark.optimize import Maintained
 from lakehouse.steps import wide_console
 from monitoring.doctor import Result
 from monitoring.explain import Explained, Explanation
 from monitoring.model import Finding, Freshness, Headroom, Pass, Quarantine, Stage, Status
 from monitoring.readings.topics import Published
 from monitoring.status import View
+from silver.purge import Plan
 from tests.support.command_line import run
 from tests.unit.connectors.stand_in import ConnectStandIn, connect_stand_in
 from tests.unit.monitoring.scenes import postgres
@@ -128,6 +130,18 @@ def test_the_results_of_gates_and_the_quarantine_are_shown(capsys: pytest.Captur
     out = printed(capsys, show)
     assert out.count(text) == 7
     assert "holds" in out
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_is_removed_is_shown_however_long_its_name(
+    capsys: pytest.CaptureFixture[str], text: str, dry_run: bool
+) -> None:
+    long = text * 30
+    plan, one = Plan(long, None, 3, long), Maintained(long, 1, 2, 3, 4)
+    out = printed(capsys, lambda _console: purge._show([plan], dry_run=dry_run))
+    assert out.replace("│", "").count(text) >= 2 * 20
+    out = printed(capsys, lambda _console: optimize._show([one], dry_run=dry_run))
+    assert out.replace("│", "").count(text) >= 20
 
 
 def test_topics_are_shown(capsys: pytest.CaptureFixture[str], text: str) -> None:
