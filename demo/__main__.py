@@ -42,6 +42,7 @@ from lakehouse.quality.data_docs import DATA_DOCS, write_data_docs
 from lakehouse.spark.session import spark_session
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps, wide_console
+from lakehouse.terminal import FAILED, PASSED, styled
 from monitoring.page import page
 from monitoring.readings.tables import DeltaFiles
 from monitoring.status import View, status_of
@@ -83,13 +84,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ExitStack() as running:
             differences = run_demo(console, folder, data=options.data, running=running)
     except LakehouseError as error:
-        console.print(f"[red]Error:[/] {error}", highlight=False, soft_wrap=True)
+        Steps(console).error(type(error).__name__, str(error))
         return error.exit_code
     for sentence in differences:
-        console.print(f"[red]✗[/] {sentence}", highlight=False, soft_wrap=True)
+        console.print(styled(FAILED, f" {sentence}"), soft_wrap=True)
     if differences:
         return 1
-    console.print("[green]✓[/] Silver is exactly the final state of its source tables, and the topic is exactly gold.")
+    done = " Silver is exactly the final state of its source tables, and the topic is exactly gold."
+    console.print(styled(PASSED, done))
     console.print(f"\nDone in {time.monotonic() - started:.0f} s. How to go on:")
     for what, how in (
         ("see the flow", f"Report: {folder / REPORT}"),
@@ -98,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("your own broker", "lakehouse run --bootstrap-servers HOST:PORT --warehouse ./warehouse/own"),
         ("what the tables are", "README.md, and src/{bronze,silver,gold}/*.yaml"),
     ):
-        console.print(f"  {what:<20} {how}", highlight=False, soft_wrap=True)
+        console.print(f"  {what:<20} {how}", soft_wrap=True)
     return 0
 
 
@@ -112,9 +114,9 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
     end_on_signals(console, running)
     bootstrap_servers = running.enter_context(embedded_broker())
     registry = running.enter_context(schema_registry())
-    console.print(f"An embedded broker runs at {bootstrap_servers}; it ends with this demo.", highlight=False)
+    console.print(f"An embedded broker runs at {bootstrap_servers}; it ends with this demo.")
     if folder.exists():
-        console.print(f"Removing the tables of the demo before: {folder}", highlight=False, soft_wrap=True)
+        console.print(f"Removing the tables of the demo before: {folder}", soft_wrap=True)
         shutil.rmtree(folder)
     _replay(steps, bootstrap_servers, data, only_last=False)
     connection = Path(running.enter_context(TemporaryDirectory(prefix="demo-"))) / "kafka.yaml"
@@ -194,7 +196,7 @@ def print_results(console: Console, warehouse: Warehouse, contracts: Contracts, 
     ):
         console.print()
         console.print(table)
-    console.print(f"\nTopic [bold]{topic}[/] holds {len(view):,} orders, one a composite_key.\n", highlight=False)
+    console.print(f"\nTopic {topic} holds {len(view):,} orders, one a composite_key.\n")
 
 
 def end_on_signals(console: Console, running: ExitStack) -> None:

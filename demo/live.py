@@ -37,6 +37,7 @@ from lakehouse.kafka.broker import partitions
 from lakehouse.spark.session import spark_session
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps, wide_console
+from lakehouse.terminal import FAILED, PASSED, styled
 
 ROOT = Path(__file__).parent.parent
 WAREHOUSE = ROOT / "warehouse" / "demo-live"
@@ -60,14 +61,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ExitStack() as running:
             differing = run_demo(console, folder, running=running)
     except LakehouseError as error:
-        console.print(f"[red]Error:[/] {error}", highlight=False, soft_wrap=True)
+        Steps(console).error(type(error).__name__, str(error))
         return error.exit_code
     for sentence in differing:
-        console.print(f"[red]✗[/] {sentence}", highlight=False, soft_wrap=True)
+        console.print(styled(FAILED, f" {sentence}"), soft_wrap=True)
     if differing:
         return 1
-    console.print("[green]✓[/] Silver is exactly the tables of both databases, and the topic is exactly gold.")
-    console.print("\nHow to set this up on servers of your own: docs/connect.md", highlight=False)
+    done = " Silver is exactly the tables of both databases, and the topic is exactly gold."
+    console.print(styled(PASSED, done))
+    console.print("\nHow to set this up on servers of your own: docs/connect.md")
     return 0
 
 
@@ -85,7 +87,7 @@ def run_demo(console: Console, folder: Path, *, running: ExitStack) -> list[str]
         set_up(stack)
     _deploy(console, stack)
     if folder.exists():
-        console.print(f"Removing the tables of the demo before: {folder}", highlight=False, soft_wrap=True)
+        console.print(f"Removing the tables of the demo before: {folder}", soft_wrap=True)
         shutil.rmtree(folder)
     chosen = settings(warehouse=str(folder), bootstrap_servers=stack.bootstrap_servers)
     with steps.step("session", "starting Spark") as note:
@@ -129,7 +131,7 @@ def run_demo(console: Console, folder: Path, *, running: ExitStack) -> list[str]
 
 def _deploy(console: Console, stack: Stack) -> None:
     """As a person would: `lakehouse connect deploy`, with the servers' addresses as the bundle's variables."""
-    console.print("$ lakehouse connect deploy --target dev", highlight=False)
+    console.print("$ lakehouse connect deploy --target dev")
     os.environ.update(variables(stack))
     app(args=["connect", "deploy", "--target", "dev", "--bundle", str(ROOT / "bundle.yaml")], standalone_mode=False)
 

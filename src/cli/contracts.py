@@ -19,6 +19,7 @@ from lakehouse.contracts.models import NO_UNIFIED
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.steps import Steps, wide_console
+from lakehouse.terminal import PASSED, styled
 
 if TYPE_CHECKING:
     from cli.proposal.database import DatabaseProposal
@@ -60,9 +61,9 @@ def validate(contracts: ContractsFolder = None, as_json: AsJson = False) -> None
     console = wide_console()
     console.print(table)
     if not checked.gold.has_unified:
-        console.print(NO_UNIFIED, highlight=False, soft_wrap=True)
+        console.print(NO_UNIFIED, soft_wrap=True)
     where = f" --contracts {contracts}" if contracts else ""
-    console.print(f"[green]✓[/] No mistake. Next: lakehouse run{where} --dry-run", highlight=False, soft_wrap=True)
+    console.print(styled(PASSED, f" No mistake. Next: lakehouse run{where} --dry-run"), soft_wrap=True)
 
 
 def init(
@@ -114,13 +115,11 @@ def init(
         from cli.proposal.shown import shown
 
         console.print(shown(str(database), found.rows))
-    console.print(f"{'Would write' if dry_run else 'Written'} to {folder}:", highlight=False, soft_wrap=True)
+    console.print(f"{'Would write' if dry_run else 'Written'} to {folder}:", soft_wrap=True)
     for name in texts:
-        console.print(f"  {name}", highlight=False)
+        console.print(f"  {name}")
     check = "check every comment in them" if from_topic or database else "edit them"
-    console.print(
-        f"Next: {check}, then: lakehouse validate --contracts {folder}", highlight=False, markup=False, soft_wrap=True
-    )
+    console.print(f"Next: {check}, then: lakehouse validate --contracts {folder}", soft_wrap=True)
 
 
 def _proposed(topic: str, kafka: KafkaConnection) -> Mapping[str, str]:

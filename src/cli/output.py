@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from lakehouse.errors import ContractError, LakehouseError, SettingsError
 from lakehouse.steps import Steps, wide_console
+from lakehouse.terminal import json_text
 
 
 def answer(
@@ -25,7 +25,7 @@ def answer(
         **results,
         "errors": [as_json(failure) for failure in failures],
     }
-    typer.echo(json.dumps(said, ensure_ascii=False, default=str))
+    typer.echo(json_text(said))
 
 
 def as_json(error: LakehouseError) -> dict[str, object]:

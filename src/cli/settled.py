@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ def run_unless_settled(work: Work, *, before_each: Callable[[], None] | None) ->
     contracts = with_made_tables(warehouse, work.contracts)
     places = (warehouse.location, warehouse.checkpoints)
     with work.steps.step("news", "looking for what has come or changed since the last run") as note:
+        looked_at = datetime.now(UTC)
         ends = ends_of_bronze(work.settings, contracts, known=work.known)
         with storage_errors(job="news", places=places):
             of_publish = ends_of_publish(work.settings, contracts, known=work.known)
@@ -53,7 +55,7 @@ def run_unless_settled(work: Work, *, before_each: Callable[[], None] | None) ->
     if not outcome.failures:
         with storage_errors(job="news", places=places):
             of_publish = ends_of_publish(work.settings, contracts, known=partitions(work.settings.kafka()))
-            write_settled(warehouse, contracts, {**ends, **of_publish}, run_id=work.run_id)
+            write_settled(warehouse, contracts, {**ends, **of_publish}, run_id=work.run_id, looked_at=looked_at)
     return RunOutcome({"nothing_new": False, **outcome.results}, outcome.failures)
 
 
@@ -87,13 +89,17 @@ def ends_of_publish(settings: Settings, contracts: Contracts, *, known: TopicPar
     return {f"{topic}//{topic_id}": 0 for topic, topic_id in topic_ids(settings.kafka(), written).items()}
 
 
-def write_settled(warehouse: Warehouse, contracts: Contracts, ends: Mapping[str, int], *, run_id: str) -> None:
+def write_settled(
+    warehouse: Warehouse, contracts: Contracts, ends: Mapping[str, int], *, run_id: str, looked_at: datetime
+) -> None:
     """Write down how a run has left things that ended well, in a commit of its own, the last one.
 
-    `ends`: of bronze as they were before it began, since what came meanwhile may not have been read; of publish now.
+    `ends`: of bronze as they were at `looked_at`, before it began, since what came meanwhile may not have been read; of
+    publish now.
     """
     tables = _tables_now(warehouse, contracts)
-    append(warehouse, "run", [{"run": run_id, "settled": asdict(Settled(_made_by(contracts), ends, tables))}])
+    settled = asdict(Settled(_made_by(contracts), ends, tables))
+    append(warehouse, "run", [{"run": run_id, "settled": settled}], started_at=looked_at)
 
 
 def is_settled(warehouse: Warehouse, contracts: Contracts, ends: Mapping[str, int]) -> bool:

@@ -142,9 +142,18 @@ def _lsn_of(offset: Offset) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def binlog_file(name: str) -> tuple[str, int] | None:
+    """The name of a binlog's files and the number of this one; None for another name.
+
+    Numbers have six digits at least, so they are no text: `.999999` is followed by `.1000000`.
+    """
+    found = _BINLOG.fullmatch(name)
+    return None if found is None else (found["base"], int(found["number"]))
+
+
 def _binlog(offset: Offset) -> tuple[str, int, int] | None:
-    file, pos = _BINLOG.fullmatch(str(offset.get("file", ""))), offset.get("pos")
-    return (file["base"], int(file["number"]), pos) if file and isinstance(pos, int) else None
+    file, pos = binlog_file(str(offset.get("file", ""))), offset.get("pos")
+    return (*file, pos) if file is not None and isinstance(pos, int) else None
 
 
 def parsed(pairs: Sequence[str], connector: Connector) -> dict[str, Any]:
@@ -179,7 +188,7 @@ def _of_binlog(given: Mapping[str, Any]) -> dict[str, Any]:
             "The offset has no file, or no pos.",
             remedy="Give both, as SHOW BINARY LOGS has them: --offset file=binlog.000012 --offset pos=4; or gtids.",
         )
-    if has_place and not _BINLOG.fullmatch(str(given["file"])):
+    if has_place and binlog_file(str(given["file"])) is None:
         raise SettingsError(f"{given['file']!r} is no binlog file.", remedy="A name ends in a number: binlog.000012.")
     return dict(given)
 

@@ -71,7 +71,8 @@ _SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRI
 # `checkpoint`: the identity of the stream's checkpoint; a silver that is rebuilt from bronze has another one.
 # `writer` and `batch`: who has written, and its number: together they are unique. `sequence`: their order.
 # `segment`: of the run `run_id`, its full snapshot at `snapshot_at` apart, over all that was read of it so far.
-# `started_at`: when the batch began, of what one does: `written_at` less it is what the layer took for it.
+# `started_at`: when the batch began, of what one does: `written_at` less it is what the layer took for it. Of `settled`
+# when the broker said where the topics end: what has a later offset came after that.
 # `suspended`: a range that is pending for the table; `why`: of the batch that suspended it, else NULL. `resumed`: the
 # table has taken all ranges up to this batch.
 BATCHES = TableSpec(

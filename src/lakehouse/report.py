@@ -7,15 +7,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
-from rich.markup import escape
 from rich.table import Table
 
 from lakehouse.contracts.models import Contracts
 from lakehouse.quality.results import GATES, PUBLICATION, RESULTS, Result
 from lakehouse.spark.tables import Warehouse
+from lakehouse.terminal import styled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from rich.text import Text
 
 SAMPLE_ROWS = 6
 SAMPLE_COLUMNS = (
@@ -83,7 +84,7 @@ def gate_results(results: Iterable[Result]) -> Iterator[Table]:
                 _failed(result.failed),
                 "" if result.share is None else f"{result.share:.2%}",
                 _verdict(result),
-                escape(" ".join(text for text in found if text)),
+                " ".join(text for text in found if text),
             )
         yield table
 
@@ -97,14 +98,14 @@ def records_by_feed(counts: Iterable[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _verdict(result: Result) -> str:
+def _verdict(result: Result) -> Text:
     if result.passed:
-        return "passed"
-    return "[red]holds[/]" if result.on_failure == "fail" else "[yellow]not met[/]"
+        return styled("passed")
+    return styled(("holds", "red") if result.on_failure == "fail" else ("not met", "yellow"))
 
 
-def _failed(count: int) -> str:
-    return f"[yellow]{_number(count)}[/]" if count else "0"
+def _failed(count: int) -> Text:
+    return styled((_number(count), "yellow" if count else ""))
 
 
 def quarantine(warehouse: Warehouse) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,15 +10,17 @@ from typing import Protocol, TextIO
 
 from rich.console import Console
 
+from lakehouse.terminal import FAILED, PASSED, Part, PlainConsole, json_text, styled
+
 WIDTH = 120
 QUIET_SECONDS = 10.0
 Note = Callable[[str], None]
 
 
-def wide_console(*, stderr: bool = False) -> Console:
+def wide_console(*, stderr: bool = False) -> PlainConsole:
     """A console as wide as the terminal; elsewhere (a file, a scheduler's log) wide enough for our tables."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=WIDTH)
+    console = PlainConsole(stderr=stderr)
+    return console if console.is_terminal else PlainConsole(stderr=stderr, width=WIDTH)
 
 
 class Show(Protocol):
@@ -60,12 +61,11 @@ class Steps:
 
     def error(self, kind: str, text: str) -> None:
         """Print a failure as a sentence."""
-        self._console.print("[red]Error:[/]", end=" ")
-        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self._line(("Error:", "red"), f" {text}")
 
     def say(self, text: str) -> None:
         """Print a line at once, beside the step that is running."""
-        self._console.print(f"  … {text}", highlight=False, markup=False, soft_wrap=True)
+        self._line(f"  … {text}")
 
     @contextmanager
     def step(self, name: str, doing: str) -> Iterator[Step]:
@@ -75,12 +75,12 @@ class Steps:
         if not self._console.is_terminal:
             self._line(f"  … {label} {doing}")
         try:
-            with self._console.status(f"{label} {doing}") as status:
+            with self._console.status(styled(f"{label} {doing}")) as status:
 
                 def show(text: str, *, urgent: bool = False) -> None:
                     nonlocal last_line
                     passed = time.monotonic() - last_line
-                    status.update(f"{label} {text}")
+                    status.update(styled(f"{label} {text}"))
                     if urgent or (not self._console.is_terminal and passed >= QUIET_SECONDS):
                         last_line = time.monotonic()
                         self._line(f"  … {label} {text} ({last_line - started:.0f} s)")
@@ -88,13 +88,13 @@ class Steps:
                 step = Step(show)
                 yield step
         except BaseException:
-            self._line(f"  [red]✗[/] {label} stopped after {time.monotonic() - started:.1f} s")
+            self._line("  ", FAILED, f" {label} stopped after {time.monotonic() - started:.1f} s")
             raise
         said = "; ".join(step.came_of_it) or doing
-        self._line(f"  [green]✓[/] {label} {said} ({time.monotonic() - started:.1f} s)")
+        self._line("  ", PASSED, f" {label} {said} ({time.monotonic() - started:.1f} s)")
 
-    def _line(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True)
+    def _line(self, *parts: Part) -> None:
+        self._console.print(styled(*parts), soft_wrap=True)
 
 
 class LoggedSteps(Steps):
@@ -104,7 +104,7 @@ class LoggedSteps(Steps):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(Console(file=stream, quiet=True))
+        super().__init__(PlainConsole(file=stream, quiet=True))
         self._stream = stream
 
     def say(self, text: str) -> None:
@@ -139,5 +139,5 @@ class LoggedSteps(Steps):
     def _log(self, event: str, text: str, *, level: str = "info", **more: str | float) -> None:
         parts = {name: round(value, 3) if isinstance(value, float) else value for name, value in more.items()}
         line = {"at": datetime.now(UTC).isoformat(), "level": level, "run": self.run_id, "event": event, **parts}
-        self._stream.write(json.dumps({**line, "text": text}, ensure_ascii=False) + "\n")
+        self._stream.write(json_text({**line, "text": text}) + "\n")
         self._stream.flush()

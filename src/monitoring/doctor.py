@@ -18,6 +18,7 @@ from lakehouse.errors import LakehouseError
 from monitoring.readings.databases import Database
 from monitoring.readings.running import Running, heartbeats_of
 from monitoring.readings.topics import HEARTBEATS, MOST_RECORDS, SourceTopics
+from monitoring.units import duration
 
 DAY_SECONDS = 86_400
 
@@ -68,6 +69,12 @@ class Scene:
         """The connectors whose databases answered."""
         found = [(one, one.database) for one in self.running or () if one.database is not None]
         return [(one, database) for one, database in found if not (database.trouble or database.unasked)]
+
+    @property
+    def unasked_databases(self) -> dict[str, str]:
+        """By connector, why nobody asked its database."""
+        found = ((one.connector.name, one.database) for one in self.running or ())
+        return {name: database.unasked for name, database in found if database is not None and database.unasked}
 
 
 Check = Callable[[Scene], Iterator[Result]]
@@ -171,6 +178,10 @@ def _binlogs(scene: Scene) -> Iterator[Result]:
         yield Result("binlog-format", name, is_row, form)
         image = settings.get("binlog_row_image", "")
         yield Result("binlog-row-image", name, image.upper() == "FULL", f"binlog_row_image={image}")
+        partial = settings.get("binlog_row_value_options")
+        if partial is not None:  # MariaDB does not have it, and MySQL only from 8.0.3 on
+            seen = f"binlog_row_value_options={partial or 'empty'}"
+            yield Result("binlog-row-value-options", name, not partial.strip(), seen)
         has_all = binlog.has_file and not _PURGED.search(_trace(one))
         at = f"reads {binlog.file}" if binlog.file else "has no position yet"
         kept = f"the server has {binlog.files[0]} to {binlog.files[-1]}" if binlog.files else "the server has no binlog"
@@ -234,7 +245,7 @@ def _heartbeat(scene: Scene) -> Iterator[Result]:
         for topic, sent in sorted(beats.items()):
             age = max(scene.now_ms - sent.timestamp_ms, 0) / 1000
             is_fresh = scene.limits.heartbeat_seconds.level(age) == "ok"
-            yield Result("heartbeat", f"{source}, {topic}", is_fresh, f"the last one came {age:,.0f} s ago")
+            yield Result("heartbeat", f"{source}, {topic}", is_fresh, f"the last one came {duration(age)} ago")
         if not beats and topics.last:
             yield Result("heartbeat", source, False, "no heartbeat has come")
 

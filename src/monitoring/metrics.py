@@ -29,7 +29,10 @@ GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
     "lakehouse_lag_bytes": (OF_STAGE, "Bytes of the source's log that the connector has not confirmed."),
     "lakehouse_records_per_second": (OF_STAGE, "Records a second over the last minutes."),
     "lakehouse_stage_level": (OF_STAGE, "0 ok, 1 warning, 2 critical; absent where it was not looked at."),
-    "lakehouse_freshness_seconds": (("source", "quantile"), "From a change's commit in the source to its row in gold."),
+    "lakehouse_freshness_seconds": (
+        ("source", "quantile"),
+        "From a change's commit, or when it could first be read, to its row in gold.",
+    ),
     "lakehouse_arrival_records_per_second": (OF_SOURCE, "Records a second that come."),
     "lakehouse_drain_records_per_second": (OF_SOURCE, "Records a second that a pass takes."),
     "lakehouse_catch_up_seconds": (OF_SOURCE, "Until nothing is pending, at the present rates."),

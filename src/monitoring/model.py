@@ -41,7 +41,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Freshness:
-    """The age of a source's rows in gold, from the commit in the source to the row: seconds, over `rows` of them."""
+    """The age of a source's rows in gold, over `rows` of them: the seconds from the commit in the source to the row, or
+    from when a run could first read the change, if that is later.
+    """
 
     source: str
     p50: float

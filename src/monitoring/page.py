@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
 
 from monitoring import model
 from monitoring.model import STAGES, Seen, Stage, Status
+from monitoring.units import NOTHING, duration, moment, number, rate, size
 
 # The worst first, with shapes that differ without their colours.
 FAULTS: tuple[Seen, ...] = ("critical", "warning")
@@ -15,7 +15,6 @@ LEVELS: dict[Seen, str] = {"critical": "■ critical", "warning": "▲ warning",
 COLOURS = 8
 # A part of a bar is never thinner (percent): one record of a million is to be seen.
 LEAST_WIDTH = 0.8
-NOTHING = "–"  # noqa: RUF001
 
 CSS = """
 :root { color-scheme: light dark; --page: #f6f8fa; --card: #fff; --text: #1f2328; --dim: #59636e; --line: #d1d9e0;
@@ -76,47 +75,6 @@ def page(status: Status) -> str:
     title = _tag("title", f"{status.level} · lakehouse status")
     head = _tag("head", Html(settings), title, _tag("style", Html(CSS)))
     return f"<!DOCTYPE html>\n{_tag('html', head, _tag('body', _tag('main', *parts)), lang='en')}\n"
-
-
-def duration(seconds: float | None) -> str:
-    """`3 min`, `2.5 h`: in the largest unit that there is one of."""
-    return _in_unit(
-        seconds, {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}, smallest=("ms", 0.001) if seconds else ("s", 1.0)
-    )
-
-
-def size(count: float | None) -> str:
-    """`12 MB`: of 1,000,000 bytes each, as the thresholds have it."""
-    return _in_unit(count, {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}, smallest=("B", 1.0))
-
-
-def number(value: float | None) -> str:
-    """With thousands separators; digits behind the point only where the number is small."""
-    if value is None:
-        return NOTHING
-    if abs(value) >= 10 or value == int(value):
-        return f"{value:,.0f}"
-    if abs(value) >= 1:
-        return f"{value:.1f}".removesuffix(".0")
-    return f"{value:.2g}" if abs(value) >= 0.01 else "< 0.01"
-
-
-def rate(value: float | None) -> str:
-    """Records a second."""
-    return NOTHING if value is None else f"{number(value)}/s"
-
-
-def moment(at: datetime) -> str:
-    """A time in UTC; one without a time zone is in UTC already."""
-    in_utc = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    return f"{in_utc:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _in_unit(value: float | None, units: Mapping[str, float], smallest: tuple[str, float]) -> str:
-    if value is None:
-        return NOTHING
-    name, factor = next((unit for unit in units.items() if abs(value) >= unit[1]), smallest)
-    return f"{number(value / factor)} {name}"
 
 
 def _tag(name: str, /, *content: str, **attributes: str) -> Html:
@@ -243,7 +201,7 @@ def _notes(stages: Sequence[Stage]) -> Iterator[Html]:
 
 def _freshness(freshness: Sequence[model.Freshness]) -> Html:
     rows = ([one.source, duration(one.p50), duration(one.p99), number(one.rows)] for one in freshness)
-    said = _dim("From a change's commit in the source to its row in gold.")
+    said = _dim("From a change's commit in the source, or when it could first be read, to its row in gold.")
     table = _table(["source", "p50", "p99", "rows"], rows)
     return _section("Freshness", said, table, width="all") if freshness else Html()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +16,11 @@ from uuid import uuid4
 
 from connectors.connectors import Connector
 from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.topics import Source
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Partition, latest
-from monitoring.readings.databases import connected
+from monitoring.readings.databases import UnaskedError, connected, server_of
 from monitoring.readings.topics import composite_key_in, reader
 
 
@@ -30,21 +32,25 @@ class Probe:
     order_id: int
 
 
-def written(connector: Connector, *, login: tuple[str, str] | None, aggregate: str) -> Probe:
-    """Write the order to the connector's outbox. Raises what the database's driver raises.
+def written(connector: Connector, sources: Iterable[Source], *, login: tuple[str, str] | None, aggregate: str) -> Probe:
+    """Write the order to the connector's outbox. Raises UnaskedError, and what the database's driver raises.
 
-    `aggregate`: the aggregatetype, which the EventRouter makes the end of the topic's name.
+    `sources` name the servers that may be connected to. `aggregate`: the aggregatetype, which the EventRouter makes the
+    end of the topic's name.
     """
+    server = server_of(connector, sources)
+    tables = connector.tables
+    if len(tables) != 1:  # a pattern, several, or no name: it would become SQL
+        raise UnaskedError("Its table.include.list does not name one table, so no order was written.")
     order_id = time.time_ns() // 1_000_000
     now = datetime.now(UTC).replace(tzinfo=None)
     order = {
         **{"order_id": order_id, "customer_id": 0, "product_id": 0, "status": "cancelled", "total_amount": 0.0},
         "created_at": f"{now.isoformat(timespec='microseconds')}Z",
     }
-    (table,) = (name.replace("\\", "") for name in connector.listed("table.include.list"))
-    with connected(connector, login=login) as ask:
+    with connected(connector, server, login=login) as ask:
         ask(
-            f"INSERT INTO {table} (id, aggregatetype, aggregateid, type, payload) VALUES (%s, %s, %s, %s, %s)",
+            f"INSERT INTO {tables[0]} (id, aggregatetype, aggregateid, type, payload) VALUES (%s, %s, %s, %s, %s)",
             *(str(uuid4()), aggregate, str(order_id), "OrderProbed", json.dumps(order)),
         )
     return Probe(connector.name, order_id)

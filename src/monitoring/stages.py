@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lakehouse.contracts.thresholds import Level, Limits, Thresholds
 from lakehouse.errors import LakehouseError
+from lakehouse.kafka.offsets import Partition
 from monitoring.model import Headroom, Stage, StageName, worst
 from monitoring.readings.databases import Slot
 from monitoring.readings.running import Running, heartbeats_of
+from monitoring.readings.tables import EPOCH
 from monitoring.readings.topics import SourceTopics, connector_seconds
-from monitoring.readings.warehouse import Behind
+from monitoring.readings.warehouse import Behind, Reads
+from monitoring.units import duration
 
 NO_ORDERS = "no unified orders are made of it"
 
@@ -23,7 +26,7 @@ class Seen:
 
     `silver`, `gold`, `topic`: what each has not taken; without a source where the tables do not say it. `rates`: by
     source and layer, the records a second of its last pass. `without_orders`: the sources that no unified orders are
-    made of.
+    made of. `reads`: when topics could be read; None where the tables do not say it.
     """
 
     now: datetime
@@ -35,6 +38,7 @@ class Seen:
     gold: Mapping[str, Behind] = field(default_factory=dict)
     topic: Mapping[str, Behind] = field(default_factory=dict)
     rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    reads: Reads | None = None
     without_orders: Collection[str] = ()
     troubles: Mapping[str, LakehouseError] = field(default_factory=dict)
 
@@ -149,13 +153,13 @@ def _of_records(seen: Seen, topics: SourceTopics, running: Sequence[Running]) ->
         silent = max((now_ms - min(beats)) / 1000, 0.0)
         level = seen.limits.heartbeat_seconds.level(silent)
         if level != "ok":
-            what = f"runs, and has sent no heartbeat for {silent:,.0f} s"
+            what = f"runs, and has sent no heartbeat for {duration(silent)}"
             return level, silent, what, "Look into the worker's log; lakehouse doctor asks the database."
     delay = connector_seconds(topics.last.values(), now_ms=now_ms)
     level = seen.limits.connector_seconds.level(delay)
     if level == "ok":
         return level, delay, f"running: {', '.join(one.connector.name for one in running)}", ""
-    return level, delay, f"runs {delay:,.0f} s behind the source", "lakehouse doctor: is a snapshot running?"
+    return level, delay, f"runs {duration(delay)} behind the source", "lakehouse doctor: is a snapshot running?"
 
 
 def topics_stage(seen: Seen, source: str) -> Stage:
@@ -177,13 +181,27 @@ def topics_stage(seen: Seen, source: str) -> Stage:
 
 
 def bronze_stage(seen: Seen, source: str) -> Stage:
-    """How far bronze is behind the topics."""
+    """How far bronze is behind the topics. What no run has begun to read is not late: it has no age."""
     topics = seen.topics.get(source)
     if topics is None:
         return _unknown(source, "bronze", "not known without the broker")
-    oldest = topics.oldest_unread_ms
-    seconds = 0.0 if oldest is None else max(seen.now.timestamp() - oldest / 1000, 0.0)
-    return _lagging(seen, source, "bronze", topics.unread_records, seconds)
+    unread = topics.unread_records
+    if unread and seen.reads is not None and source not in seen.reads.began:
+        what = f"{unread:,} pending; no run has read this source yet"
+        return Stage(source, "bronze", "warning", unread, what=what, remedy="lakehouse run")
+    oldest = min((_since(seen, source, place, topics) for place in topics.unread), default=seen.now)
+    return _lagging(seen, source, "bronze", unread, max((seen.now - oldest).total_seconds(), 0.0))
+
+
+def _since(seen: Seen, source: str, place: Partition, topics: SourceTopics) -> datetime:
+    """Since when the first unread record of a partition can be read: by its timestamp, which is its producer's, or by
+    the last run that found the partition without it.
+    """
+    sent = EPOCH + timedelta(milliseconds=topics.unread[place].timestamp_ms)
+    if seen.reads is None or place not in topics.unread_from:
+        return sent
+    known = seen.reads.not_before(source, place.topic, place.number, topics.unread_from[place])
+    return sent if known is None else max(sent, known)
 
 
 def table_stage(seen: Seen, source: str, stage: StageName, behind: Mapping[str, Behind]) -> Stage:

@@ -21,6 +21,7 @@ from monitoring.readings.tables import Tables
 from monitoring.readings.topics import topics_of
 from monitoring.readings.warehouse import Behind
 from monitoring.stages import Seen, headroom_of, stages_of
+from monitoring.units import duration
 
 # Passes and shares are of so long.
 LOOKED_BACK = timedelta(days=1)
@@ -62,7 +63,10 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
     none: dict[warehouse.Place, int] = {}
     offsets = tried("tables", lambda: warehouse.bronze_offsets(tables), none) if tables is not None else none
     with ThreadPoolExecutor(3) as threads:
-        of_connect = threads.submit(tried, "connect", lambda: running_of(worker) if worker else [], [])
+        sources = contracts.topics.sources
+        of_connect = threads.submit(
+            tried, "connect", lambda: running_of(worker, sources.values()) if worker else [], []
+        )
         of_topics = threads.submit(
             tried, "topics", lambda: topics_of(kafka, contracts, next_offsets=offsets, now=at) if kafka else {}, {}
         )
@@ -80,18 +84,16 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
         now=at,
         limits=contracts.thresholds,
         asked_connect=worker is not None,
-        running={
-            name: connectors_of(source, running, topics.get(name)) for name, source in contracts.topics.sources.items()
-        },
+        running={name: connectors_of(source, running, topics.get(name)) for name, source in sources.items()},
         topics=topics,
         silver=of_tables.silver,
         gold=of_tables.gold,
         topic=unpublished,
+        reads=None if "tables" in troubles else of_tables.reads,
         rates=of_tables.rates,
-        without_orders=contracts.topics.sources.keys() - contracts.gold.sources.keys(),
+        without_orders=sources.keys() - contracts.gold.sources.keys(),
         troubles=troubles,
     )
-    sources = contracts.topics.sources
     status = replace(
         of_tables.status,
         stages=[stage for source in sources for stage in stages_of(seen, source)],
@@ -103,7 +105,7 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
 @dataclass(frozen=True)
 class OfTables:
     """What the tables say. By source: what silver and gold have not taken; the records a second that a pass takes
-    (`drains`), and each layer of the last one (`rates`).
+    (`drains`), and each layer of the last one (`rates`). `reads`: when topics could be read.
     """
 
     status: Status
@@ -111,6 +113,7 @@ class OfTables:
     gold: Mapping[str, Behind] = field(default_factory=dict)
     drains: Mapping[str, float] = field(default_factory=dict)
     rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    reads: warehouse.Reads = field(default_factory=warehouse.Reads)
 
 
 def _of_tables(tables: Tables, contracts: Contracts, now: datetime) -> OfTables:
@@ -118,9 +121,10 @@ def _of_tables(tables: Tables, contracts: Contracts, now: datetime) -> OfTables:
     lock, began = warehouse.lock(tables, now=now)
     since = passes[-1].ended_at - timedelta(seconds=sum(passes[-1].seconds.values())) if passes else now
     has_gold = contracts.gold.has_unified and tables.exists(warehouse.UNIFIED)
+    reads = warehouse.reads(tables)
     status = Status(
         now,
-        freshness=warehouse.freshness(tables, contracts, since=since) if has_gold and passes else (),
+        freshness=warehouse.freshness(tables, contracts, since=since, reads=reads) if has_gold and passes else (),
         records=warehouse.records(tables),
         quarantine=warehouse.quarantine(tables, now=now) if tables.exists(warehouse.QUARANTINE) else (),
         gates=warehouse.gates(tables) if tables.exists(warehouse.RESULTS) else (),
@@ -134,7 +138,7 @@ def _of_tables(tables: Tables, contracts: Contracts, now: datetime) -> OfTables:
     silver = {source: pending.get(source, Behind()) for source in contracts.topics.sources}
     gold = warehouse.by_source(warehouse.behind_of_gold(tables, contracts), contracts) if has_gold else {}
     drains, rates = warehouse.rates(passes, by_source), warehouse.layer_rates(passes, by_source)
-    return OfTables(status, silver, gold, drains, rates)
+    return OfTables(status, silver, gold, drains, rates, reads)
 
 
 def _unpublished(tables: Tables, contracts: Contracts, versions: Mapping[str, int]) -> dict[str, Behind]:
@@ -153,7 +157,7 @@ def _worst_first(finding: Finding) -> tuple[int, str]:
 def _findings(status: Status, seen: Seen) -> Iterator[Finding]:
     for stage in status.stages:
         if stage.level in {"warning", "critical"}:
-            late = f"{stage.lag_seconds:,.0f} s late; " if stage.lag_seconds and stage.stage != "connect" else ""
+            late = f"{duration(stage.lag_seconds)} late; " if stage.lag_seconds and stage.stage != "connect" else ""
             level: Level = "critical" if stage.level == "critical" else "warning"
             yield Finding(level, f"{stage.source} {stage.stage}", f"{late}{stage.what}", stage.remedy)
     if "tables" in seen.troubles:
@@ -196,27 +200,20 @@ Measured = tuple[str, float, str, str, str]
 def measured(status: Status) -> list[Measured]:
     """What is measured against a limit."""
     found: list[Measured] = []
+    last = status.passes[-1] if status.passes else None
     for age in status.freshness:
         found.append(
             (
                 age.source,
                 age.p99,
                 "freshness_seconds",
-                f"rows of gold are {age.p99:,.0f} s old (99 of 100)",
-                "lakehouse report: which part is slow?",
+                f"rows of gold are {duration(age.p99)} old (99 of 100)",
+                _faster(last) if last is not None and 2 * _seconds(last) >= age.p99 else MORE_OFTEN,
             )
         )
-    if status.passes:
-        last = _seconds(status.passes[-1])
-        found.append(
-            (
-                "passes",
-                last,
-                "pass_seconds",
-                f"the last pass took {last:,.0f} s",
-                "lakehouse report: which part is slow?",
-            )
-        )
+    if last is not None:
+        took = _seconds(last)
+        found.append(("passes", took, "pass_seconds", f"the last pass took {duration(took)}", _faster(last)))
     if status.last_run_at is not None:
         ago = (status.at - status.last_run_at).total_seconds()
         found.append(
@@ -224,7 +221,7 @@ def measured(status: Status) -> list[Measured]:
                 "runs",
                 ago,
                 "run_seconds",
-                f"no run has begun for {ago:,.0f} s",
+                f"no run has begun for {duration(ago)}",
                 "Is the schedule paused, or did the job end? lakehouse run",
             )
         )
@@ -245,7 +242,7 @@ def measured(status: Status) -> list[Measured]:
                     one.source,
                     one.oldest_seconds,
                     "quarantine_seconds",
-                    f"the oldest open quarantine entry is {one.oldest_seconds / 86_400:,.1f} days old",
+                    f"the oldest open quarantine entry is {duration(one.oldest_seconds)} old",
                     "lakehouse quarantine list",
                 )
             )
@@ -260,11 +257,21 @@ def measured(status: Status) -> list[Measured]:
                     room.source,
                     room.lost_in_seconds,
                     "headroom_seconds",
-                    f"in {max(room.lost_in_seconds, 0) / 3600:,.1f} h {room.lost_by} loses records that were not read",
+                    f"in {duration(max(room.lost_in_seconds, 0))} {room.lost_by} loses records that were not read",
                     "Run now: lakehouse run",
                 )
             )
     return found
+
+
+MORE_OFTEN = "Run more often, or always: lakehouse run --trigger continuous"
+
+
+def _faster(one: Pass) -> str:
+    """What makes a pass faster: it begins with its slowest layer."""
+    layer = max(one.seconds, key=lambda name: one.seconds[name], default="")
+    slowest = f"{layer} takes longest ({duration(one.seconds[layer])}): " if layer else ""
+    return f"{slowest}lakehouse optimize; then more cores or a larger heap (docs/running.md)"
 
 
 def _of_limits(found: Sequence[Measured], seen: Seen) -> Iterator[Finding]:

@@ -103,6 +103,14 @@ _ALL = (
         "SET PERSIST binlog_row_image=FULL; open sessions keep the old value.",
     ),
     Trouble(
+        "binlog-row-value-options",
+        "MySQL has an empty binlog_row_value_options.",
+        "Updates of JSON columns never arrive: with PARTIAL_JSON the binlog has only the changed parts of a document, "
+        "in events that Debezium does not read.",
+        "SET PERSIST binlog_row_value_options=''; open sessions keep the old value. Lost updates come again by an "
+        "incremental snapshot: docs/connect.md.",
+    ),
+    Trouble(
         "binlog-purged",
         "The server still has the binlog file of the connector's position.",
         "The connector fails: the position is no longer available on the server.",

@@ -145,7 +145,8 @@ def test_with_and_without_spark_the_tables_say_the_same(flow: Flow) -> None:
         "gates": seen.gates,
         "last_written": seen.last_written,
         "behind_of_gold": lambda tables: seen.behind_of_gold(tables, contracts),
-        "freshness": lambda tables: seen.freshness(tables, contracts, since=since),
+        "reads": seen.reads,
+        "freshness": lambda tables: seen.freshness(tables, contracts, since=since, reads=seen.reads(tables)),
         "explain": lambda tables: without_commit_times(explain(tables, contracts, composite_key)),
     }
     composite_key = flow.warehouse.read("gold.unified_orders").agg(F.min("composite_key")).collect()[0][0]
@@ -288,6 +289,9 @@ def test_a_run_begins_no_job_until_something_has_come_or_changed(flow: Flow, mon
     assert not began()
     monkeypatch.setattr(settled, "checkpoint_of", lambda _warehouse, source: f"another one of {source}")
     assert began()
+    looks = seen.reads(DeltaFiles(flow.chosen.address)).looks
+    assert looks == seen.reads(SparkTables(flow.warehouse)).looks
+    assert {topic for topic, _partition in looks} >= set(flow.contracts.topics.sources["postgres"].topic_names)
 
 
 def send_again(flow: Flow) -> None:

@@ -47,6 +47,7 @@ from monitoring.status import View, status_of
 from tests.support.brokers import plain_config
 from tests.support.live.command import Command
 from tests.support.live.connectors import Config
+from tests.support.live.contracts import with_databases, write_contracts
 from tests.support.live.dialects import insert
 from tests.support.live.told import until
 from tools.bundle import ROOT
@@ -138,7 +139,8 @@ def flow(
     limits = contracts.thresholds.model_copy(
         update={"heartbeat_seconds": HEARTBEAT, "pass_seconds": Limits(warning=600, critical=900)}
     )
-    flow = Flow(deployed, spark, contracts.model_copy(update={"thresholds": limits}), chosen)
+    named = with_databases(contracts, deployed).model_copy(update={"thresholds": limits})
+    flow = Flow(deployed, spark, named, chosen)
     for database in (deployed.postgresql, deployed.mysql):
         database.execute(
             insert("orders", range(501, 506)),
@@ -178,11 +180,14 @@ def test_a_healthy_stack_is_silent(flow: Flow) -> None:
     assert {"wal-level", "binlog-row-image", "replica-identity", "outbox-schemas", "heartbeat", "unified-topic"} <= seen
 
 
-def test_the_commands_say_so(flow: Flow, command: Command) -> None:
-    places = ("--warehouse", flow.chosen.warehouse, "--bootstrap-servers", flow.stack.bootstrap_servers)
+def test_the_commands_say_so(flow: Flow, command: Command, tmp_path: Path) -> None:
+    places: tuple[str, ...] = ("--warehouse", flow.chosen.warehouse)
+    places += ("--bootstrap-servers", flow.stack.bootstrap_servers)
+    places += ("--contracts", str(write_contracts(tmp_path / "contracts", flow.stack)))
     looked = command("doctor", *places, "--connect-url", flow.stack.connect.url, "--json")
     assert (looked.code, looked.err.count("Error")) == (0, 0)
     assert all(one["ok"] for one in looked.json["checks"])
+    assert looked.json["unasked"].keys() == {"mariadb-tables-connector"}
     shown = command("status", *places, "--connect-url", flow.stack.connect.url)
     assert shown.code in {0, 1}, shown.out  # the packaged limits: the first pass may have been long
     assert "postgres  topic" in shown.out
@@ -325,7 +330,8 @@ def test_a_probe_arrives(flow: Flow) -> None:
     postgresql, mysql = flow.stack.postgresql, flow.stack.mysql
     logins = {"postgresql": (postgresql.owner, postgresql.password), "mysql": (mysql.owner, mysql.password)}
     outboxes = [one for one in scene_of(view).connectors if one.routes_outbox]
-    probes = [written(one, login=logins[one.database or ""], aggregate="orders") for one in outboxes]
+    sources = flow.contracts.topics.sources.values()
+    probes = [written(one, sources, login=logins[one.database or ""], aggregate="orders") for one in outboxes]
     before = flow.stage("postgres", "bronze").lag_records or 0
     until(lambda: (flow.stage("postgres", "bronze").lag_records or 0) > before - 1, SECONDS)
     assert arrived(kafka, probes, since=since, seconds=1.0) == {}
@@ -334,11 +340,12 @@ def test_a_probe_arrives(flow: Flow) -> None:
     assert arrived(kafka, probes, since=since, seconds=30.0).keys() == {one.name for one in outboxes}
 
 
-def test_the_command_probes(flow: Flow, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_probes(flow: Flow, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The password is that of PostgreSQL: its order arrives, and the outbox of MySQL refuses the other one."""
     postgresql = flow.stack.postgresql
     monkeypatch.setenv(PROBE_PASSWORD, postgresql.password)
     options = ["--warehouse", flow.chosen.warehouse, "--bootstrap-servers", flow.stack.bootstrap_servers]
+    options += ["--contracts", str(write_contracts(tmp_path / "contracts", flow.stack))]
     options += ["--connect-url", flow.stack.connect.url, "--probe-user", postgresql.owner, "--probe", "--yes", "--json"]
     before = sum(outbox_ends(flow).values())
     with ThreadPoolExecutor(1) as threads:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from cli.connect.shared import (
     BUNDLE,
@@ -192,9 +191,9 @@ def delete(
         raise no_such(at, name)
     stays = left_behind(Connector(name=name, config=config, file=at.url))
     console = wide_console(stderr=as_json)
-    console.print(f"Delete {name} from {at.url}. What stays:", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Delete {name} from {at.url}. What stays:", soft_wrap=True)
     for sentence in stays:
-        console.print(f"  - {sentence}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  - {sentence}", soft_wrap=True)
     if not dry_run:
         if not yes:
             ask()
@@ -238,7 +237,7 @@ def _show_changes(changes: Sequence[Change], *, dry_run: bool, to_stderr: bool) 
     console = wide_console(stderr=to_stderr)
     console.print(shown)
     if dry_run:
-        console.print("Nothing was changed (dry run). Next: the same without --dry-run", highlight=False)
+        console.print("Nothing was changed (dry run). Next: the same without --dry-run")
 
 
 def _end_with_refusals(refused: Sequence[FieldError], at: Worker, *, as_json: bool) -> None:
@@ -248,7 +247,7 @@ def _end_with_refusals(refused: Sequence[FieldError], at: Worker, *, as_json: bo
     ]
     shown = table("Refused", "connector", "key", "what the connector says")
     for one in refused:
-        shown.add_row(*map(escape, (one.connector, one.key, one.what)))
+        shown.add_row(one.connector, one.key, one.what)
     wide_console(stderr=True).print(shown)
     error = ConnectError(
         f"{len(refused)} options are refused by their connectors. Nothing was deployed.",
@@ -285,7 +284,7 @@ def _end_with_states(
     elif found:
         _show_states(at, found)
     elif command == "connect status":
-        wide_console().print(f"No connector at {at.url}. Next: lakehouse connect deploy --dry-run", highlight=False)
+        wide_console().print(f"No connector at {at.url}. Next: lakehouse connect deploy --dry-run")
     if error:
         if not as_json:
             say(error)
@@ -302,13 +301,13 @@ def _show_states(at: Worker, found: Sequence[State]) -> None:
     shown = table(f"Kafka Connect at {at.url}", "connector", "state", "tasks", "worker", "what went wrong")
     for one in found:
         tasks = ", ".join(f"{task.number} {task.state}" for task in one.tasks) or "none"
-        shown.add_row(*map(escape, (one.connector, one.state, tasks, one.worker, one.first_line)))
+        shown.add_row(one.connector, one.state, tasks, one.worker, one.first_line)
     console = wide_console()
     console.print(shown)
     for one in found:
         for trace in filter(None, [one.trace, *(task.trace for task in one.tasks)]):
-            console.print(f"{one.connector}:", highlight=False, markup=False)
+            console.print(f"{one.connector}:")
             for line in trace.splitlines():
-                console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+                console.print(f"  {line}", soft_wrap=True)
     if all(one.is_settled and not one.has_failed for one in found):
-        console.print(f"Next: {_next_step(found)}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"Next: {_next_step(found)}", soft_wrap=True)

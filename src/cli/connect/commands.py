@@ -32,6 +32,7 @@ from connectors.variables import own_server_ids
 from lakehouse.config import connection
 from lakehouse.errors import SettingsError
 from lakehouse.steps import wide_console
+from lakehouse.terminal import PASSED, json_text, styled
 
 app = typer.Typer(
     name="connect",
@@ -70,12 +71,12 @@ def render(
     if as_json:
         answer("connect render", {"connectors": shown, "written": written})
     elif output is None:
-        typer.echo(json.dumps(shown[0] if len(shown) == 1 else shown, indent=2, ensure_ascii=False))
+        typer.echo(json_text(shown[0] if len(shown) == 1 else shown, indent=2))
     else:
         console = wide_console()
         for path in written:
-            console.print(f"  {path}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"Next: lakehouse connect check {output}/*.json", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"  {path}", soft_wrap=True)
+        console.print(f"Next: lakehouse connect check {output}/*.json", soft_wrap=True)
 
 
 @app.command()
@@ -143,8 +144,8 @@ def check(
         answer("connect check", {"connectors": names, "findings": []})
         return
     console = wide_console()
-    console.print(f"[green]✓[/] {len(names)} connectors, nothing found: {', '.join(names)}", highlight=False)
-    console.print("Next: lakehouse connect deploy --dry-run", highlight=False)
+    console.print(styled(PASSED, f" {len(names)} connectors, nothing found: {', '.join(names)}"))
+    console.print("Next: lakehouse connect deploy --dry-run")
 
 
 def _written(folder: Path, connectors: Sequence[dict[str, object]]) -> list[str]:

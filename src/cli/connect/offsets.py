@@ -44,7 +44,7 @@ def show(
         return
     console = wide_console()
     if not current:
-        console.print(f"{name} has no offsets: it makes a snapshot when it starts.", highlight=False)
+        console.print(f"{name} has no offsets: it makes a snapshot when it starts.")
         return
     shown = table(name, "partition", "position", "snapshot")
     for one in current:
@@ -53,7 +53,7 @@ def show(
     console.print(shown)
     console.print(
         f"Keep them before you change them: lakehouse connect offsets show {name} --json > before.json",
-        highlight=False, soft_wrap=True,
+        soft_wrap=True,
     )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def _change(
         shown.add_row(_partition(move.partition), old, new, move.direction if move.new else "reset")
     console.print(shown)
     for sentence in follows:
-        console.print(f"  - {sentence}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  - {sentence}", soft_wrap=True)
     state: State | None = None
     if not dry_run:
         if not yes:
@@ -159,7 +159,7 @@ def _change(
         progress = wide_console(stderr=True)
         state = while_stopped(
             at, name, change, seconds=timeout,
-            say=lambda text: progress.print(f"  … {text}", highlight=False, markup=False),
+            say=lambda text: progress.print(f"  … {text}"),
         )  # fmt: skip
     error = _failure(state, name)
     if as_json:
@@ -172,7 +172,7 @@ def _change(
     if error:
         raise error
     done = "Nothing was changed (dry run)." if dry_run else f"Done. Next: lakehouse connect status {name}"
-    console.print(done, highlight=False)
+    console.print(done)
 
 
 def _failure(state: State | None, name: str) -> ConnectError | None:

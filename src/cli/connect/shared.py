@@ -128,7 +128,7 @@ def end_with_findings(
     """Show the findings, and end with their exit code."""
     console = wide_console(stderr=True)
     for finding in findings:
-        console.print(f"- {finding}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"- {finding}", soft_wrap=True)
     error = ConnectorFindingsError(findings, consequence=consequence)
     if not as_json:
         raise error

@@ -16,7 +16,7 @@ ConnectUrl = Annotated[
     str | None,
     typer.Option(
         envvar="LAKEHOUSE_CONNECT_URL",
-        help="Kafka Connect's REST API, http(s)://HOST:PORT. Its connectors say where the databases are.",
+        help="Kafka Connect's REST API, http(s)://HOST:PORT. Databases are asked that bronze/topics.yaml names.",
         show_default=False,
     ),
 ]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from cli.monitoring.commands import PROBE_PASSWORD
 from cli.monitoring.shared import view_of
@@ -24,9 +23,11 @@ from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.registry import changed_schemas
 from lakehouse.steps import Steps, wide_console
+from lakehouse.terminal import FAILED, PASSED, styled
 from monitoring.doctor import Result, Scene, results_of
 from monitoring.probe import Probe, arrived, ends_of_unified, written
 from monitoring.readings import warehouse
+from monitoring.readings.databases import UnaskedError
 from monitoring.readings.running import Running, running_of
 from monitoring.readings.topics import SourceTopics, sources_on, topics_of
 from monitoring.status import View, answered
@@ -57,9 +58,10 @@ def run(chosen: Chosen, connect_url: str | None, *, probing: Probing | None) -> 
     wrong = [one for one in results if not one.ok]
     if chosen.as_json:
         said = [{**asdict(one), **_of_trouble(one)} for one in results]
-        answer("doctor", {"checks": said, "ok": not wrong, "exit_code": int(bool(wrong))})
+        unasked = scene.unasked_databases
+        answer("doctor", {"checks": said, "unasked": unasked, "ok": not wrong, "exit_code": int(bool(wrong))})
     else:
-        _show(results, view)
+        _show(results, view, scene.unasked_databases)
     if wrong:
         raise typer.Exit(1)
 
@@ -70,7 +72,8 @@ def scene_of(view: View) -> Scene:
     tried = partial(answered, troubles)
     now, kafka, worker, contracts = datetime.now(UTC), view.kafka, view.worker, view.contracts
     nobody: list[Running] | None = None
-    running = tried("connect", lambda: running_of(worker), nobody) if worker is not None else None
+    sources = contracts.topics.sources.values()
+    running = tried("connect", lambda: running_of(worker, sources), nobody) if worker is not None else None
     tables = view.tables if view.tables is not None and view.tables.exists(warehouse.BATCHES) else None
     offsets = warehouse.bronze_offsets(tables) if tables is not None else {}
     topics: dict[str, SourceTopics] = {}
@@ -128,7 +131,7 @@ def _probed(view: View, scene: Scene, steps: Steps, probing: Probing) -> list[Re
     login = None if probing.user is None else (probing.user, os.environ.get(PROBE_PASSWORD, ""))
     with steps.step("probe", f"waiting up to {seconds} s; a run must be at work") as note:
         since = ends_of_unified(kafka, view.contracts)
-        probes = [_written(one, login) for one in outboxes]
+        probes = [_written(one, view, login) for one in outboxes]
         came = arrived(kafka, [one for one in probes if not isinstance(one, Result)], since=since, seconds=seconds)
         note(f"{len(came)} of {len(outboxes)} came")
     return [
@@ -146,9 +149,11 @@ def _probed(view: View, scene: Scene, steps: Steps, probing: Probing) -> list[Re
     ]
 
 
-def _written(connector: Connector, login: tuple[str, str] | None) -> Result | Probe:
+def _written(connector: Connector, view: View, login: tuple[str, str] | None) -> Result | Probe:
     try:
-        return written(connector, login=login, aggregate="orders")
+        return written(connector, view.contracts.topics.sources.values(), login=login, aggregate="orders")
+    except UnaskedError as why:
+        return Result("probe", connector.name, False, str(why))
     except Exception as error:  # each driver has errors of its own, whose texts may quote what was sent
         return Result("probe", connector.name, False, f"its outbox refused the order ({type(error).__name__})")
 
@@ -158,21 +163,23 @@ def _of_trouble(one: Result) -> dict[str, str]:
     return {"expected": trouble.expected, "remedy": "" if one.ok else trouble.remedy}
 
 
-def _show(results: list[Result], view: View) -> None:
+def _show(results: list[Result], view: View, unasked: Mapping[str, str]) -> None:
     console = wide_console()
     table = Table(box=None)
     for name in ("", "check", "where", "seen"):
         table.add_column(name, overflow="fold")
     for one in results:
-        table.add_row(Text("✓", "green") if one.ok else Text("✗", "red"), one.check, one.where, one.seen)
+        table.add_row(styled(PASSED if one.ok else FAILED), one.check, one.where, one.seen)
     console.print(table)
     for name in dict.fromkeys(one.check for one in results if not one.ok):
         trouble = TROUBLES[name]
-        text = Text.assemble(("✗ ", "red"), (name, "bold"), f": {trouble.expected} {trouble.remedy}")
+        text = styled(FAILED, " ", (name, "bold"), f": {trouble.expected} {trouble.remedy}")
         console.print(text, soft_wrap=True)
+    for name, why in unasked.items():
+        console.print(f"{name}: its database was not looked at. {why}", soft_wrap=True)
     if view.worker is None:
-        console.print("Kafka Connect and the databases were not looked at: pass --connect-url", highlight=False)
+        console.print("Kafka Connect and the databases were not looked at: pass --connect-url")
     if view.kafka is None:
-        console.print("The broker was not looked at: pass --bootstrap-servers or --kafka-config", highlight=False)
+        console.print("The broker was not looked at: pass --bootstrap-servers or --kafka-config")
     if all(one.ok for one in results):
-        console.print("[green]✓[/] All checks passed. Next: lakehouse status", highlight=False)
+        console.print(styled(PASSED, " All checks passed. Next: lakehouse status"))

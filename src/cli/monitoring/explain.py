@@ -40,7 +40,7 @@ def run(chosen: Chosen, composite_key: str, *, whole: bool) -> None:
 
 def _show_events(found: Explanation, console: Console) -> None:
     if not found.events:
-        console.print(f"Bronze has no event of {found.composite_key}. Next: lakehouse status", highlight=False)
+        console.print(f"Bronze has no event of {found.composite_key}. Next: lakehouse status")
         return
     table = _table(f"Events of {found.composite_key}", ("topic", "part.", "offset", "op", "position", "outcome", "why"))
     for one in found.events:
@@ -53,34 +53,34 @@ def _show_events(found: Explanation, console: Console) -> None:
 def _show_since(found: Explanation, console: Console) -> None:
     if found.since is not None:
         since = f"{found.since:%Y-%m-%d %H:%M:%S} UTC"
-        console.print(f"Events before {since} were not looked at. Next: pass --all", highlight=False, soft_wrap=True)
+        console.print(f"Events before {since} were not looked at. Next: pass --all", soft_wrap=True)
 
 
 def _show_row(name: str, row: Mapping[str, str | None] | None, console: Console) -> None:
     said = "no row" if row is None else ", ".join(f"{column}={value}" for column, value in row.items())
-    console.print(f"{name}: {said}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{name}: {said}", soft_wrap=True)
 
 
 def _show_versions(feed: str, versions: Sequence[Mapping[str, str | None]], console: Console) -> None:
     for one in versions:
         at = f"version {one['_commit_version']} ({one['_commit_timestamp']})"
         by = f"{one.get('_topic')}/{one.get('_partition')}/{one.get('_offset')}"
-        console.print(f"  silver.{feed} {at}: {one['_change_type']} by {by}", highlight=False, soft_wrap=True)
+        console.print(f"  silver.{feed} {at}: {one['_change_type']} by {by}", soft_wrap=True)
 
 
 def _show_published(sent: PublishedRecords | None, found: Explanation, console: Console) -> None:
     if sent is None:
-        console.print("The unified topic was not read. Next: pass --bootstrap-servers", highlight=False)
+        console.print("The unified topic was not read. Next: pass --bootstrap-servers")
         return
     for one in sent.records:
         what = "deleted" if one.value is None else one.value
         at = f"{one.topic}/{one.partition}/{one.offset} {one.change_sequence or ''}"
-        console.print(f"published {at}: {what}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"published {at}: {what}", soft_wrap=True)
     among = "" if sent.is_whole else f" among its last {MOST_RECORDS:,} records"
     if not sent.is_whole and found.changed_at is not None:
         among = f" since its row was changed, at {found.changed_at:%Y-%m-%d %H:%M:%S} UTC"
     if not sent.records:
-        console.print(f"The unified topic has no record of it{among}. Next: lakehouse publish", highlight=False)
+        console.print(f"The unified topic has no record of it{among}. Next: lakehouse publish")
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:

@@ -20,7 +20,7 @@ def run(chosen: Chosen, connect_url: str | None, output: Path) -> None:
     if chosen.as_json:
         answer("report", {"written": str(output), "level": seen.level})
     else:
-        wide_console().print(f"Report: {output.resolve()} ({seen.level})", soft_wrap=True, highlight=False)
+        wide_console().print(f"Report: {output.resolve()} ({seen.level})", soft_wrap=True)
 
 
 def write(text: str, output: Path) -> None:

@@ -8,17 +8,16 @@ from dataclasses import asdict
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 from cli.monitoring.shared import view_of
 from cli.options import Chosen
 from cli.output import answer
 from lakehouse.steps import wide_console
+from lakehouse.terminal import PASSED, styled
 from monitoring.model import EXIT_CODES, Status
-from monitoring.page import duration, number, rate, size
 from monitoring.status import status_of
+from monitoring.units import duration, number, rate, size
 
 COLORS = {"ok": "green", "warning": "yellow", "critical": "red", "unknown": "dim"}
 
@@ -53,13 +52,13 @@ def show(seen: Status, *, as_json: bool) -> None:
 def rendered(seen: Status) -> RenderableType:
     """The status for a terminal."""
     parts: list[RenderableType] = [_stages(seen)]
-    parts += [Text(line) for line in _lines(seen)]
+    parts += _lines(seen)
     for finding in seen.findings:
-        what = escape(finding.what.removesuffix("."))
-        said = f"[{COLORS[finding.level]}]{finding.level}[/] {escape(finding.where)}: {what}"
-        parts.append(Text.from_markup(f"{said}{f'. Next: {escape(finding.remedy)}' if finding.remedy else ''}"))
+        said = f" {finding.where}: {finding.what.removesuffix('.')}"
+        following = f". Next: {finding.remedy}" if finding.remedy else ""
+        parts.append(styled((finding.level, COLORS[finding.level]), said, following))
     if not seen.findings:
-        parts.append(Text.from_markup("[green]✓[/] Everything that was looked at is as it should be."))
+        parts.append(styled(PASSED, " Everything that was looked at is as it should be."))
     return Group(*parts)
 
 
@@ -67,7 +66,7 @@ def _stages(seen: Status) -> Table:
     table = Table(
         title=f"Status at {seen.at:%Y-%m-%d %H:%M:%S} UTC", title_justify="left", title_style="bold", box=None
     )
-    table.add_column("source")
+    table.add_column("source", overflow="fold")
     table.add_column("stage")
     table.add_column("level")
     for name in ("lag", "late", "per second"):
@@ -78,7 +77,7 @@ def _stages(seen: Status) -> Table:
         table.add_row(
             stage.source,
             stage.stage,
-            Text(stage.level, COLORS[stage.level]),
+            styled((stage.level, COLORS[stage.level])),
             lag,
             duration(stage.lag_seconds),
             rate(stage.rate),

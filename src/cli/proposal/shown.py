@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.markup import escape
 from rich.table import Table
 
 from cli.proposal.database import TopicRow
@@ -42,4 +41,4 @@ def as_data(rows: Sequence[TopicRow]) -> list[dict[str, object]]:
 def _cells(row: TopicRow) -> list[str]:
     numbers = ["" if number is None else str(number) for number in (row.columns, row.records)]
     texts = (row.topic, row.table, row.silver_table, ", ".join(row.keys))
-    return [*map(escape, texts), numbers[0], row.types_by, numbers[1], escape(row.remark)]
+    return [*texts, numbers[0], row.types_by, numbers[1], row.remark]

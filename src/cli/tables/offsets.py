@@ -62,7 +62,7 @@ def show(chosen: Chosen, source: SourceName) -> None:
         table.add_row(*[str(value) for value in row.values()])
     console = wide_console()
     console.print(table)
-    console.print(_next_step(source, source_offsets), highlight=False, markup=False, soft_wrap=True)
+    console.print(_next_step(source, source_offsets), soft_wrap=True)
 
 
 @app.command(name="set")
@@ -151,7 +151,7 @@ def _change(
         answer(chosen.command, {"source": source, "dry_run": dry_run, "steps": rows})
         return
     done = "Nothing was changed (dry run)." if dry_run else "Written down in ops.batches. Next: lakehouse bronze"
-    console.print(done, highlight=False)
+    console.print(done)
 
 
 def _says(step: Step) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from cli.opening import at_work, opened, with_made_tables
 from cli.options import Chosen, DryRun, with_job_options
@@ -87,7 +87,7 @@ def tables_of(contracts: Contracts) -> list[str]:
 
 def _show(done: list[Maintained], *, dry_run: bool) -> None:
     columns = ("files", "files that no version needs") if dry_run else ("files before", "after", "bytes written")
-    table = Table("table", *columns)
+    table = Table(*(Column(heading, overflow="fold") for heading in ("table", *columns)))
     for one in done:
         numbers = (
             (one.files_before, one.unneeded_files)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from cli.opening import at_work, opened, with_made_tables
 from cli.options import Chosen, DryRun, require_table, with_job_options
 from cli.output import answer
 from lakehouse.steps import wide_console
+
+if TYPE_CHECKING:
+    from silver.purge import Plan
 
 FeedName = Annotated[
     str | None, typer.Option("--feed", help="Only this silver table. Default: all.", show_default=False)
@@ -59,7 +63,12 @@ def purge(
     if chosen.as_json:
         answer(chosen.command, {"feeds": [vars(one) for one in plans]}, dry_run=dry_run)
         return
-    table = Table("silver table", "rows to remove" if dry_run else "rows removed", "why not")
+    _show(plans, dry_run=dry_run)
+
+
+def _show(plans: Sequence[Plan], *, dry_run: bool) -> None:
+    headings = ("silver table", "rows to remove" if dry_run else "rows removed", "why not")
+    table = Table(*(Column(heading, overflow="fold") for heading in headings))
     for one in plans:
         table.add_row(one.feed, f"{one.rows:,}", one.why_not or "")
     wide_console().print(table)

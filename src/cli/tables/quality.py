@@ -119,4 +119,4 @@ def _show(outcomes: Sequence[RuleOutcome], pending: Sequence[Mapping[str, Any]],
         said = "No Data Docs were written: the warehouse is no local folder. Pass --data-docs FOLDER."
     else:
         said = f"Data Docs: {index}"
-    console.print(f"\n{said}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\n{said}", soft_wrap=True)

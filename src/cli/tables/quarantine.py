@@ -125,8 +125,8 @@ def list_entries(
     console = wide_console()
     console.print(table)
     if number > len(rows):
-        console.print(f"… and {number - len(rows):,} more: --limit, --feed, --rule, --reason.", highlight=False)
-    console.print("Next: lakehouse quarantine show RECORD; retry, release or discard.", highlight=False, markup=False)
+        console.print(f"… and {number - len(rows):,} more: --limit, --feed, --rule, --reason.")
+    console.print("Next: lakehouse quarantine show RECORD; retry, release or discard.")
 
 
 @app.command()
@@ -158,7 +158,7 @@ def show(
             if value not in (None, "", []):
                 table.add_row(name, "\n".join(value) if isinstance(value, list) else str(value))
         console.print(table)
-    console.print(f"Next: lakehouse quarantine retry|release|discard {entry}", highlight=False, markup=False)
+    console.print(f"Next: lakehouse quarantine retry|release|discard {entry}")
 
 
 @app.command()
@@ -246,7 +246,7 @@ def _decide(chosen: Chosen, decision: Decision, *, every: bool, yes: bool, dry_r
         answer(chosen.command, {"plan": plan, "came_to": came_to}, dry_run=dry_run)
         return
     said = _said(decision.state, records, came_to, dry_run=dry_run)
-    console.print(said, highlight=False, markup=False, soft_wrap=True)
+    console.print(said, soft_wrap=True)
 
 
 def _planned(chosen: Chosen, warehouse: Warehouse, decision: Decision) -> dict[str, Counter[str]]:

@@ -83,7 +83,7 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
         if chosen.contracts.gold.has_unified:
             _show_topic(comparison)
         else:
-            wide_console().print(NO_UNIFIED, highlight=False, soft_wrap=True)
+            wide_console().print(NO_UNIFIED, soft_wrap=True)
         for one in of_upserts:
             _show_topic(one)
     for failure in failures:
@@ -205,7 +205,7 @@ def topic_sentences(comparison: Comparison | None) -> list[str]:
 
 def _show_topic(comparison: Comparison | None) -> None:
     for sentence in topic_sentences(comparison):
-        wide_console().print(sentence, highlight=False, markup=False, soft_wrap=True)
+        wide_console().print(sentence, soft_wrap=True)
 
 
 def summary(account: Account) -> str:
@@ -263,10 +263,10 @@ def _show(accounts: Sequence[Account]) -> None:
     for account in accounts:
         console.print(_table(account))
         for sentence in sentences(account):
-            console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+            console.print(sentence, soft_wrap=True)
         if all(kind in HARMLESS for kind in account.findings):
             done = f"Source {account.source}: every record that was read is accounted for, once."
-            console.print(done, highlight=False, markup=False, soft_wrap=True)
+            console.print(done, soft_wrap=True)
 
 
 def _table(account: Account) -> Table:

@@ -46,7 +46,8 @@ class Thresholds(Model):
     wal_bytes: Rising
     """What PostgreSQL keeps of its WAL for a slot."""
     freshness_seconds: Rising
-    """From the commit of a change in the source to its row in gold: of 99 of 100 rows."""
+    """From the commit of a change in the source, or from when a run could first read it if that is later, to its row in
+    gold: of 99 of 100 rows."""
     pass_seconds: Rising
     """How long the last pass through all layers took."""
     run_seconds: Rising

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from lakehouse.contracts.base import Model
 from lakehouse.contracts.names import Name, Pattern, Route, TableName, TopicName
@@ -157,6 +157,27 @@ def _is_one(topic: str, patterns: Iterable[str]) -> bool:
     return any(re.fullmatch(pattern, topic) for pattern in patterns)
 
 
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class DatabaseServer(Model):
+    """A database server that `lakehouse status` and `doctor` may connect to, and the secrets that they may send there.
+
+    Whoever may change a connector of Kafka Connect decides what its configuration says: it alone opens no connection
+    and reads no variable.
+    """
+
+    host: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:]([A-Za-z0-9_.:-]*[A-Za-z0-9_:])?$", to_lower=True)]
+    """As `database.hostname` of the connectors has it, in letters of any case."""
+    port: int = Field(ge=1, le=65_535)
+    password_variables: tuple[VariableName, ...] = Field(default=(), strict=False)
+    """The environment variables whose values may be sent there: those that `database.password` of the connectors name
+    (`${env:NAME}`)."""
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
 class Source(Model):
     """One source database: all its topics land in `bronze.<name>_events`."""
 
@@ -170,6 +191,8 @@ class Source(Model):
     """Whole databases, or parts of them, whose tables are made by a rule (docs/by-rule.md)."""
     ignored_topics: tuple[TopicName, ...] = Field(default=(), strict=False)
     """Heartbeats, transactions, schema changes: read into bronze when they exist; silver counts and ignores them."""
+    databases: tuple[DatabaseServer, ...] = Field(default=(), strict=False)
+    """The servers of the database that `lakehouse status` and `doctor` may connect to. Default: none is asked."""
 
     @model_validator(mode="after")
     def _has_tables(self) -> Source:

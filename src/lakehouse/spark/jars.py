@@ -27,6 +27,7 @@ from pydantic import Field, StringConstraints
 from lakehouse.contracts.base import Model
 from lakehouse.contracts.files import read_document
 from lakehouse.errors import ContractError, InstallationError, LakehouseError
+from lakehouse.terminal import PlainConsole
 
 SPARK_MANIFEST = Path(__file__).with_name("jars.yaml")
 MINIMUM_JAVA = 17
@@ -227,10 +228,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         fetched = fetch(jar for manifest in manifests for jar in load_manifest(manifest))
     except LakehouseError as error:
-        print(error, file=sys.stderr)
+        PlainConsole(stderr=True).print(str(error), soft_wrap=True)
         return error.exit_code
     if fetched:
-        print(f"Fetched {len(fetched)} jars into {cache_dir()}.")
+        PlainConsole().print(f"Fetched {len(fetched)} jars into {cache_dir()}.", soft_wrap=True)
     return 0
 
 

@@ -309,8 +309,8 @@ _ONE_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     **FEW_ROWS,
-    # Every sort, aggregation and broadcast table takes a page at least. Spark's own choice here would be 64 MB, hundreds
-    # of times in a pass of a few rows: Java would collect garbage for a third of the time.
+    # Every sort, aggregation and broadcast table takes a page at least. Spark's own choice would be 64 MB, hundreds of
+    # times in a pass of a few rows: Java would spend a fourth of its time on collecting garbage.
     "spark.buffer.pageSize": "1m",
     # Many small tasks cost more than they spread.
     "spark.databricks.delta.snapshotPartitions": "1",

@@ -1,24 +1,32 @@
 """What the databases say of their connectors: slot, WAL, binlog, and the settings that Debezium needs.
 
-Where a database is, and as whom it is asked, the running connector's own options say. A password that is a reference
-(`${env:NAME}`) is taken from this process' environment. PostgreSQL: pg_replication_slots is visible to every user.
-MySQL and MariaDB: SHOW BINARY LOGS needs REPLICATION CLIENT, which a connector's user has.
+A running connector's options say where its database is and as whom it is asked, and whoever may change a connector
+writes them. So this connects only to servers that the contract names (`databases` in bronze/topics.yaml), and sends of
+this process' environment only the values that the contract names for that server, where the password is `${env:NAME}`.
+Every other reference stays as it is, and then nobody is asked.
+
+PostgreSQL: pg_replication_slots is visible to every user. MySQL and MariaDB: SHOW BINARY LOGS needs REPLICATION CLIENT,
+which a connector's user has.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.connectors import Connector
+from connectors.connectors import DEFAULT_PORTS, Connector
+from connectors.offsets import binlog_file
+from lakehouse.contracts.topics import DatabaseServer, Source
 from monitoring.readings.tls import Tls, UnreadableError, tls_of
 
 _TIMEOUT_SECONDS = 5
-_ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
+_ENVIRONMENT = re.compile(r"\$\{env:([A-Za-z0-9_]+)\}")
+_PORT = re.compile(r"[0-9]{1,5}")
+_HOST = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
 Ask = Callable[..., list[tuple[Any, ...]]]
 
 
@@ -90,16 +98,18 @@ class Database:
     outbox: Mapping[str, str] = field(default_factory=dict)
 
 
-def database_of(connector: Connector, *, offset: Mapping[str, Any] | None) -> Database:
-    """What the connector's database says now. `offset`: the connector's, as Kafka Connect has it."""
+def database_of(connector: Connector, sources: Iterable[Source], *, offset: Mapping[str, Any] | None) -> Database:
+    """What the connector's database says now. `sources` name the servers that may be asked. `offset`: the connector's,
+    as Kafka Connect has it.
+    """
     name, server = connector.name, connector.server
     try:
-        with connected(connector) as ask:
+        with connected(connector, server_of(connector, sources)) as ask:
             if connector.database == "postgresql":
                 return _postgresql(connector, ask)
             return _mysql(connector, ask, offset or {})
-    except (MissingSecretError, UnreadableError) as missing:
-        return Database(name, server, unasked=str(missing))
+    except (UnaskedError, UnreadableError) as why:
+        return Database(name, server, unasked=str(why))
     except Exception as error:  # each driver has errors of its own; their texts may quote what was sent
         return Database(
             name,
@@ -108,34 +118,61 @@ def database_of(connector: Connector, *, offset: Mapping[str, Any] | None) -> Da
         )
 
 
-class MissingSecretError(Exception):
-    """The password of a connector is a reference that cannot be followed here."""
+class UnaskedError(Exception):
+    """Why the database of a connector is not asked."""
 
 
-def password_of(connector: Connector) -> str:
-    """The password of the connector's user. Raises MissingSecretError, which names the reference."""
+def server_of(connector: Connector, sources: Iterable[Source]) -> DatabaseServer:
+    """The server that the contract names for the connector's database, with all variables that it names for it.
+
+    Raises UnaskedError when it names none.
+    """
+    host, kind = connector.get("database.hostname"), connector.database
+    port = connector.get("database.port", DEFAULT_PORTS[kind] if kind else "")
+    if "${" in host or "${" in port:
+        raise UnaskedError("The address is a reference that only the worker can resolve: the database was not asked.")
+    is_address = _HOST.fullmatch(host) and _PORT.fullmatch(port)
+    address = (host.lower(), int(port)) if is_address else None
+    named = [server for source in sources if source.kind == kind for server in source.databases]
+    found = [server for server in named if (server.host, server.port) == address]
+    if found:
+        variables = tuple(name for server in found for name in server.password_variables)
+        return found[0].model_copy(update={"password_variables": variables})
+    shown = f"{host.lower()}:{port}" if is_address else "this address"
+    raise UnaskedError(
+        f"No source of {kind} in bronze/topics.yaml names {shown} among its `databases`: it was not asked."
+    )
+
+
+def password_of(connector: Connector, server: DatabaseServer) -> str:
+    """The password of the connector's user. Raises UnaskedError, which names the reference."""
     given = connector.get("database.password")
     reference = _ENVIRONMENT.fullmatch(given)
-    if reference:
-        found = os.environ.get(reference[1])
-        if not found:
-            raise MissingSecretError(f"The variable {reference[1]} is not set here, so the database was not asked.")
-        return found
-    if given.startswith("${"):
-        raise MissingSecretError("The password is a reference that only the worker can follow: not asked.")
-    return given
+    if reference is None:
+        if "${" in given:
+            raise UnaskedError("The password is a reference that only the worker can resolve: not asked.")
+        return given
+    name = reference[1]
+    if name not in server.password_variables:
+        raise UnaskedError(
+            f"bronze/topics.yaml does not name {name} among the `password_variables` of {server}: it was not asked."
+        )
+    found = os.environ.get(name)
+    if not found:
+        raise UnaskedError(f"The variable {name} is not set here, so the database was not asked.")
+    return found
 
 
 @contextmanager
-def connected(connector: Connector, *, login: tuple[str, str] | None = None) -> Iterator[Ask]:
-    """A connection to the connector's database: a function that asks. It changes nothing by itself.
+def connected(connector: Connector, server: DatabaseServer, *, login: tuple[str, str] | None = None) -> Iterator[Ask]:
+    """A connection to the connector's database at this server: a function that asks. It changes nothing by itself.
 
-    `login`: another user than the connector's, and the password.
+    `login`: another user than the connector's, and the password. Raises UnaskedError and UnreadableError.
     """
-    login = login or (connector.get("database.user"), password_of(connector))
+    login = login or (connector.get("database.user"), password_of(connector, server))
     tls = tls_of(connector)
     try:
-        connection = _connection(connector, login, tls)
+        connection = _connection(connector, server, login, tls)
     except Exception as error:  # each driver has errors of its own
         if doubt := tls.doubts(error):
             raise UnreadableError(doubt) from None
@@ -150,16 +187,16 @@ def connected(connector: Connector, *, login: tuple[str, str] | None = None) -> 
         yield ask
 
 
-def _connection(connector: Connector, login: tuple[str, str], tls: Tls) -> Any:
-    """A connection of the driver for the connector's database."""
-    (host, _, port), (user, password) = connector.server.rpartition(":"), login
+def _connection(connector: Connector, server: DatabaseServer, login: tuple[str, str], tls: Tls) -> Any:
+    """A connection of the driver for the connector's database at this server."""
+    user, password = login
     if connector.database == "postgresql":
         import pg8000.dbapi
 
         connection = pg8000.dbapi.connect(
             user,
-            host=host,
-            port=int(port),
+            host=server.host,
+            port=server.port,
             database=connector.get("database.dbname"),
             password=password,
             timeout=_TIMEOUT_SECONDS,
@@ -170,8 +207,8 @@ def _connection(connector: Connector, login: tuple[str, str], tls: Tls) -> Any:
     import pymysql
 
     return pymysql.connect(
-        host=host,
-        port=int(port),
+        host=server.host,
+        port=server.port,
         user=user,
         password=password,
         connect_timeout=_TIMEOUT_SECONDS,
@@ -233,7 +270,7 @@ def _wal_rate(ask: Ask) -> float | None:
 # MariaDB before 10.6 has only expire_logs_days.
 _VARIABLES = (
     *("log_bin", "binlog_format", "binlog_row_image", "binlog_expire_logs_seconds", "expire_logs_days", "server_id"),
-    "gtid_mode",
+    *("gtid_mode", "binlog_row_value_options"),
 )
 
 
@@ -243,7 +280,8 @@ def _mysql(connector: Connector, ask: Ask, offset: Mapping[str, Any]) -> Databas
     logs = [(str(row[0]), int(row[1])) for row in ask("SHOW BINARY LOGS")]
     files = tuple(name for name, _size in logs)
     file, position = offset.get("file"), int(offset.get("pos") or 0)
-    behind = sum(size for name, size in logs if file is not None and name >= file) - position
+    at = None if file is None else binlog_file(str(file))
+    behind = sum(size for name, size in logs if at is not None and _is_from(name, at)) - position
     seconds = int(settings.get("binlog_expire_logs_seconds") or 0)
     expire = seconds or int(float(settings.get("expire_logs_days") or 0) * 86_400)
     binlog = Binlog(
@@ -255,6 +293,12 @@ def _mysql(connector: Connector, ask: Ask, offset: Mapping[str, Any]) -> Databas
         connector_ts=offset.get("ts_sec"),
     )
     return Database(connector.name, connector.server, settings=settings, binlog=binlog, outbox=_columns(connector, ask))
+
+
+def _is_from(name: str, at: tuple[str, int]) -> bool:
+    """Whether a binlog file is this one or a later one of its name: .1000000 comes after .999999."""
+    one = binlog_file(name)
+    return one is not None and one[0] == at[0] and one[1] >= at[1]
 
 
 def _columns(connector: Connector, ask: Ask) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -30,8 +30,12 @@ class Running:
         return self.state.state == "RUNNING" and bool(tasks) and all(task.state == "RUNNING" for task in tasks)
 
 
-def running_of(worker: Worker, *, ask_databases: bool = True) -> list[Running]:
-    """The Debezium connectors of a cluster, and their databases side by side. Raises ConnectError."""
+def running_of(worker: Worker, sources: Iterable[Source]) -> list[Running]:
+    """The Debezium connectors of a cluster, and their databases side by side, where the sources name their servers.
+
+    Raises ConnectError.
+    """
+    named = tuple(sources)
     found = []
     for name, of_connector in sorted(worker.running().items()):
         config = {key: str(value) for key, value in ((of_connector.get("info") or {}).get("config") or {}).items()}
@@ -39,12 +43,12 @@ def running_of(worker: Worker, *, ask_databases: bool = True) -> list[Running]:
         if connector.database is not None:
             state = state_of(of_connector.get("status") or {"name": name}, config=config)
             found.append(Running(connector, state))
-    if not ask_databases or not found:
-        return found
+    if not found:
+        return []
 
     def with_database(one: Running) -> Running:
         offset = offset_of(worker, one.connector) if one.connector.reads_binlog else None
-        return replace(one, database=database_of(one.connector, offset=offset))
+        return replace(one, database=database_of(one.connector, named, offset=offset))
 
     with ThreadPoolExecutor(len(found)) as threads:
         return list(threads.map(with_database, found))

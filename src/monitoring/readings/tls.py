@@ -93,7 +93,8 @@ def _authorities(connector: Connector, option: str, named: str) -> str | bytes:
     """The certificates of a file, as `ssl` takes them: PEM as text, DER as bytes."""
     if "${" in named:
         raise UnreadableError(f"{option} is a reference that only the worker can follow: not asked.")
-    file = Path(named)
+    # Absolute, so that no name of a file is an option of keytool.
+    file = Path(named).absolute()
     if not file.is_file():
         raise UnreadableError(f"{named} ({option}) is a file of the worker that is not here: not asked.")
     if option == "database.ssl.truststore":

@@ -48,25 +48,21 @@ class SourceTopics:
     """What a broker has of a source.
 
     `absent`: topics that the contract names and the broker has not. `unread`: of each partition with records behind
-    `next_offsets` the first of these. `last`: the newest records, of data and of heartbeats. `rate`: records a second.
-    `lost`: partitions whose next record is gone. `keyless`: topics of rows whose newest record has
-    no key. `kept_ms`: by topic its retention, where it has one.
+    `next_offsets` the first of these, and `unread_from` its offset. `last`: the newest records, of data and of
+    heartbeats. `rate`: records a second. `lost`: partitions whose next record is gone. `keyless`: topics of rows whose
+    newest record has no key. `kept_ms`: by topic its retention, where it has one.
     """
 
     absent: Sequence[str] = ()
     ends: Mapping[Partition, Ends] = field(default_factory=dict)
     unread: Mapping[Partition, Sent] = field(default_factory=dict)
+    unread_from: Mapping[Partition, int] = field(default_factory=dict)
     unread_records: int = 0
     last: Mapping[Partition, Sent] = field(default_factory=dict)
     rate: float | None = None
     lost: Sequence[Partition] = ()
     keyless: Collection[str] = ()
     kept_ms: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def oldest_unread_ms(self) -> int | None:
-        """The timestamp of the oldest record that was not read."""
-        return min((one.timestamp_ms for one in self.unread.values()), default=None)
 
     def lost_in_seconds(self, *, now_ms: int) -> float | None:
         """Until retention removes the first record that was not read; None where nothing is unread, or is kept."""
@@ -114,6 +110,7 @@ def topics_of(
             absent=sorted(set(source.topic_names) - set(known)),
             ends={place: ended[place] for place in places},
             unread={place: first_unread[place] for place in behind if place in first_unread},
+            unread_from={place: wanted_next[place] for place in behind},
             unread_records=sum(ended[place].latest - wanted_next[place] for place in behind),
             last={place: newest[place] for place in places if place in newest},
             rate=new / WINDOW.total_seconds(),

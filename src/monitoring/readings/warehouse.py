@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 from lakehouse.contracts.models import Contracts
@@ -22,6 +24,8 @@ MOST_COMMITS = 50
 LAST_PASSES = 20
 # Rows of gold whose age is looked at.
 MOST_AGES = 100_000
+# The last runs that read all there was: what is older is of no use for what they brought.
+MOST_LOOKS = 20
 # The registry is asked for each.
 MOST_SCHEMAS = 20
 
@@ -36,6 +40,51 @@ class Behind:
 
     records: int = 0
     since: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What is known of when records could be read: a record's timestamp is its producer's, and may be of last year.
+
+    `began`: by source, when a run first looked at its topics. `looks`: by topic and partition, where it ended when a
+    run looked at it that read all of it: the offsets in order, each with the last time that it ended there or before.
+    """
+
+    began: Mapping[str, datetime] = field(default_factory=dict)
+    looks: Mapping[tuple[str, int], tuple[Sequence[int], Sequence[datetime]]] = field(default_factory=dict)
+
+    def not_before(self, source: str, topic: str, partition: int, offset: int) -> datetime | None:
+        """A time before which no run could have read this record; None where nothing is known."""
+        ends, times = self.looks.get((topic, partition), ((), ()))
+        at = bisect_right(ends, offset)
+        known = [self.began[source]] if source in self.began else []
+        return max([*known, *times[at - 1 : at]], default=None)
+
+
+def reads(tables: Tables) -> Reads:
+    """When sources were first read, and where topics ended when the last runs read all of them."""
+    began = tables.rows("""
+        SELECT source, min(coalesce(started_at, written_at)) AS began FROM {ops.batches}
+        WHERE layer = 'bronze' AND source IS NOT NULL GROUP BY source
+    """)
+    looks = tables.rows(f"""
+        SELECT started_at, settled['ends'] AS ends FROM {{ops.batches}}
+        WHERE layer = 'run' AND started_at IS NOT NULL AND settled IS NOT NULL
+        ORDER BY started_at DESC LIMIT {MOST_LOOKS}
+    """)
+    found: dict[tuple[str, int], list[tuple[int, datetime]]] = {}
+    for look in looks:
+        for place, end in dict(look["ends"] or ()).items():
+            topic, partition, _topic_id = place.rsplit("/", 2)
+            if partition:  # the topics that are written to have none
+                found.setdefault((topic, int(partition)), []).append((end, look["started_at"]))
+    return Reads({row["source"]: row["began"] for row in began}, {place: _rising(own) for place, own in found.items()})
+
+
+def _rising(ends: Sequence[tuple[int, datetime]]) -> tuple[Sequence[int], Sequence[datetime]]:
+    """The offsets in order; of each the latest time of those up to it."""
+    ordered = sorted(ends)
+    return [end for end, _at in ordered], list(accumulate((at for _end, at in ordered), max))
 
 
 def bronze_offsets(tables: Tables) -> dict[Place, int]:
@@ -271,8 +320,11 @@ def _sum(parts: Sequence[Behind]) -> Behind:
     return Behind(sum(one.records for one in parts), min(since, default=None))
 
 
-def freshness(tables: Tables, contracts: Contracts, *, since: datetime) -> list[Freshness]:
-    """The ages of the rows of gold that were changed since then, by source."""
+def freshness(tables: Tables, contracts: Contracts, *, since: datetime, reads: Reads) -> list[Freshness]:
+    """The ages of the rows of gold that were changed since then, by source.
+
+    A row's age begins with the commit of its change in the source, or when it could first be read if that is later.
+    """
     found = []
     key = contracts.gold.key
     for source, of_gold in contracts.gold.sources.items():
@@ -281,18 +333,29 @@ def freshness(tables: Tables, contracts: Contracts, *, since: datetime) -> list[
             if not tables.exists(name):
                 continue
             rows = tables.rows(f"""
-                SELECT ordered.processed_at AS processed_at, kept._source_ts AS source_ts
+                SELECT ordered.processed_at AS processed_at, kept._source_ts AS source_ts, kept._topic AS at_topic,
+                    kept._partition AS at_partition, kept._offset AS at_offset
                 FROM {{gold.unified_orders}} AS ordered JOIN {{{name}}} AS kept ON ordered.{key} = kept.{key}
                 WHERE ordered.source_database = '{of_gold.name}' AND ordered.processed_at >= {moment(since)}
                     AND kept._applied_at >= {moment(since - timedelta(hours=1))}
                     AND kept._applied_at <= ordered.processed_at AND kept._source_ts IS NOT NULL
                 LIMIT {MOST_AGES}
             """)
-            ages += [(row["processed_at"] - row["source_ts"]).total_seconds() for row in rows]
+            of_topics = contracts.feeds[name.removeprefix("silver.")].source
+            ages += [(row["processed_at"] - _since(row, of_topics, reads)).total_seconds() for row in rows]
         if ages:
             ages.sort()
             found.append(Freshness(source, _quantile(ages, 0.5), _quantile(ages, 0.99), len(ages)))
     return found
+
+
+def _since(row: Row, source: str, reads: Reads) -> datetime:
+    """When the age of a row begins."""
+    committed: datetime = row["source_ts"]
+    if row["at_offset"] is None:
+        return committed
+    readable = reads.not_before(source, row["at_topic"], row["at_partition"], row["at_offset"])
+    return committed if readable is None else max(committed, readable)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

@@ -3,16 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+from demo.processes import HOST
+from demo.stack.stack import Stack
+from lakehouse.contracts.files import MODELS, packaged_text
+from lakehouse.contracts.mistakes import TOPICS
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.tables import Column, SilverTable
-from lakehouse.contracts.topics import FeedTopics, Source
+from lakehouse.contracts.topics import DatabaseServer, FeedTopics, Source
 from tests.support.captures import columns_of_page, with_tables
 from tests.support.live.connectors import VARIANTS, Variant
 from tests.support.live.dialects import FINISHED, OF_TYPES, TYPES, Dialect
 
 CASE = "connector"
+
+
+def with_databases(packaged: Contracts, stack: Stack) -> Contracts:
+    """The contracts with the servers of the stack as those that may be asked."""
+    sources = dict(packaged.topics.sources)
+    for name, server in servers(stack).items():
+        sources[name] = sources[name].model_copy(update={"databases": (DatabaseServer.model_validate(server),)})
+    return packaged.model_copy(update={"topics": packaged.topics.model_copy(update={"sources": sources})})
+
+
+def servers(stack: Stack) -> Mapping[str, Mapping[str, Any]]:
+    """By source of the packaged contracts its database's server, as a contract names it."""
+    of_source = {"postgres": stack.postgresql, "mysql": stack.mysql}
+    return {
+        name: {"host": HOST, "port": one.port, "password_variables": [one.password_variable]}
+        for name, one in of_source.items()
+    }
+
+
+def write_contracts(folder: Path, stack: Stack) -> Path:
+    """The packaged contracts in a folder, with the servers of the stack as those that may be asked."""
+    for name in MODELS:
+        text = packaged_text(name)
+        if name == TOPICS:
+            told = yaml.safe_load(text)
+            for source, server in servers(stack).items():
+                told["sources"][source]["databases"] = [dict(server)]
+            text = yaml.safe_dump(told)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
 
 
 def tables_of(dialect: Dialect) -> tuple[str, ...]:

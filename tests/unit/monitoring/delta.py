@@ -87,6 +87,16 @@ BATCHES = pa.schema(
                 ]
             ),
         ),
+        (
+            "settled",
+            pa.struct(
+                [
+                    ("made_by", pa.string()),
+                    ("ends", pa.map_(pa.string(), pa.int64())),
+                    ("tables", pa.map_(pa.string(), pa.string())),
+                ]
+            ),
+        ),
         *(("started_at", TIME), ("written_at", TIME)),
     ]
 )
@@ -113,6 +123,7 @@ SILVER = pa.schema(
     [
         *(("order_id", pa.int64()), ("status", pa.string()), ("note", pa.string())),
         *(("_source_ts", TIME), ("_applied_at", TIME)),
+        *(("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())),
     ]
 )
 GOLD = pa.schema(

@@ -37,7 +37,10 @@ from tests.unit.monitoring.scenes import (
 )
 
 COLUMNS = {"id": "uuid", "aggregatetype": "varchar", "aggregateid": "varchar", "type": "varchar", "payload": "json"}
-MYSQL_SETTINGS = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL"}
+MYSQL_SETTINGS = {
+    **{"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL"},
+    "binlog_row_value_options": "",
+}
 
 
 def of_postgres(**given: Any) -> Database:
@@ -251,6 +254,12 @@ TROUBLED: list[tuple[str, Scene, str, str]] = [
     ("binlog-format", with_settings(binlog_format="STATEMENT"), "orders-mysql", "binlog_format=STATEMENT"),
     ("binlog-row-image", with_settings(binlog_row_image="MINIMAL"), "orders-mysql", "binlog_row_image=MINIMAL"),
     (
+        "binlog-row-value-options",
+        with_settings(binlog_row_value_options="PARTIAL_JSON"),
+        "orders-mysql",
+        "binlog_row_value_options=PARTIAL_JSON",
+    ),
+    (
         "binlog-purged",
         with_database(of_mysql(binlog=binlog(file="bin.000000", has_file=False)), connector=mysql),
         "orders-mysql",
@@ -292,7 +301,7 @@ TROUBLED: list[tuple[str, Scene, str, str]] = [
         "heartbeat",
         with_topics(last={ORDERS: sent(0), BEATS: sent(60)}),
         f"postgres, {BEATS.topic}",
-        "the last one came 60 s ago",
+        "the last one came 1 min ago",
     ),
     ("heartbeat", with_topics(last={ORDERS: sent(0)}), "postgres", "no heartbeat has come"),
     ("undecodable-events", healthy(undecodable={"mysql": 1_200}), "mysql", "1,200 records in quarantine"),
@@ -348,6 +357,12 @@ def test_a_duplicate_server_id_of_a_connectors_own_trace_is_found() -> None:
     one = running(mysql(), of_mysql())
     failed = replace(one, state=one.state.model_copy(update={"trace": SAME_ID[0]}))
     assert only(healthy(running=[failed])) == Result("duplicate-server-id", "orders-mysql", False, SAME_ID[0])
+
+
+def test_a_server_without_partial_json_is_not_asked_for_it() -> None:
+    settings = {name: value for name, value in MYSQL_SETTINGS.items() if name != "binlog_row_value_options"}
+    results = results_of(with_database(of_mysql(settings=settings), connector=mysql))
+    assert "binlog-row-value-options" not in {one.check for one in results}
 
 
 def test_a_duplicate_server_id_is_said_once_of_a_connector() -> None:
@@ -427,7 +442,7 @@ def test_a_heartbeat_is_judged_by_its_own_topic() -> None:
     other = Partition("__debezium-heartbeat.postgres_prod", 0)
     result = only(with_topics(last={ORDERS: sent(0), BEATS: sent(4_000), other: sent(1)}))
     assert (result.check, result.where) == ("heartbeat", f"postgres, {BEATS.topic}")
-    assert result.seen == "the last one came 4,000 s ago"
+    assert result.seen == "the last one came 1.1 h ago"
 
 
 def test_of_topics_without_records_no_heartbeat_is_missed() -> None:

@@ -25,7 +25,8 @@ from monitoring.model import (
     Status,
     TableFiles,
 )
-from monitoring.page import duration, number, page, rate, size
+from monitoring.page import page
+from monitoring.units import duration, number, rate, size
 
 AT = datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
 # Elements without an end.
@@ -308,6 +309,7 @@ def test_a_part_that_is_empty_is_absent() -> None:
     [
         *((None, "–"), (0, "0 s"), (0.35, "350 ms"), (1, "1 s"), (59, "59 s"), (90, "1.5 min")),  # noqa: RUF001
         *((180, "3 min"), (9000, "2.5 h"), (86_400, "1 d"), (1_000_000, "12 d"), (-3, "-3 s")),
+        *((31_557_600, "1 year"), (81_255_014, "2.6 years"), (31_557_599, "365 d"), (31_557_600 * 12, "12 years")),
     ],
 )
 def test_a_duration(seconds: float | None, shown: str) -> None:

@@ -16,7 +16,7 @@ from monitoring.model import Seen as SeenLevel
 from monitoring.readings.databases import Database
 from monitoring.readings.running import Running
 from monitoring.readings.topics import SourceTopics
-from monitoring.readings.warehouse import Behind
+from monitoring.readings.warehouse import Behind, Reads
 from monitoring.stages import (
     Seen,
     bronze_stage,
@@ -27,6 +27,7 @@ from monitoring.stages import (
     table_stage,
     topics_stage,
 )
+from monitoring.units import duration
 from tests.unit.monitoring.scenes import (
     BEATS,
     NOW,
@@ -195,7 +196,7 @@ def test_a_source_without_heartbeats_has_stopped(seconds: float, level: SeenLeve
     assert stage.level == level
     if level != "ok":
         assert stage.lag_seconds == seconds
-        assert f"no heartbeat for {seconds:,.0f} s" in stage.what
+        assert f"no heartbeat for {duration(seconds)}" in stage.what
 
 
 def test_a_heartbeat_of_the_future_is_fresh() -> None:
@@ -213,8 +214,8 @@ def test_a_source_without_any_heartbeat_is_not_judged_by_its_silence() -> None:
     [
         (9.9, "ok", "running: orders-postgres"),
         (10, "warning", "runs 10 s behind the source"),
-        (60, "critical", "runs 60 s behind the source"),
-        (7_200, "critical", "runs 7,200 s behind the source"),
+        (60, "critical", "runs 1 min behind the source"),
+        (7_200, "critical", "runs 2 h behind the source"),
     ],
 )
 def test_a_connector_that_runs_can_be_behind(delay: float, level: SeenLevel, what: str) -> None:
@@ -279,6 +280,56 @@ def test_bronze_is_as_late_as_the_oldest_unread_record(seconds: float, level: Se
 def test_bronze_that_has_read_everything_is_not_late() -> None:
     stage = bronze_stage(seen((), topics()), "postgres")
     assert (stage.level, stage.lag_records, stage.lag_seconds, stage.what) == ("ok", 0, 0.0, "caught up")
+
+
+LONG_AGO = sent(81_255_014)
+
+
+@pytest.mark.parametrize(
+    ("reads", "seconds", "level"),
+    [
+        # nothing is known of the past: the timestamp is all there is
+        (None, 81_255_014.0, "critical"),
+        # a run has begun two minutes ago, and has not come so far
+        (Reads({"postgres": NOW - timedelta(minutes=2)}), 120.0, "ok"),
+        (Reads({"postgres": NOW - timedelta(days=9)}), 9 * 86_400.0, "critical"),
+        # the last run found the partition to end there, or before
+        (
+            Reads({"postgres": NOW - timedelta(days=9)}, {(ORDERS.topic, 0): ([40], [NOW - timedelta(hours=1)])}),
+            *(HOUR, "critical"),
+        ),
+        # it found the record, and has left it: it is as late as it seems
+        (
+            Reads({"postgres": NOW - timedelta(days=9)}, {(ORDERS.topic, 0): ([41], [NOW - timedelta(hours=1)])}),
+            *(9 * 86_400.0, "critical"),
+        ),
+    ],
+)
+def test_a_recording_is_not_late_before_it_could_be_read(reads: Reads | None, seconds: float, level: SeenLevel) -> None:
+    behind = topics(unread={ORDERS: LONG_AGO}, unread_from={ORDERS: 40}, unread_records=7)
+    stage = bronze_stage(seen((), behind, reads=reads), "postgres")
+    assert (stage.level, stage.lag_records, stage.lag_seconds) == (level, 7, seconds)
+
+
+def test_a_record_that_came_after_the_last_look_is_as_old_as_its_timestamp() -> None:
+    reads = Reads({"postgres": NOW - timedelta(days=9)}, {(ORDERS.topic, 0): ([40], [NOW - timedelta(hours=1)])})
+    behind = topics(unread={ORDERS: sent(60)}, unread_from={ORDERS: 40}, unread_records=7)
+    assert bronze_stage(seen((), behind, reads=reads), "postgres").lag_seconds == 60.0
+
+
+def test_the_partition_that_waits_longest_counts() -> None:
+    reads = Reads({"postgres": NOW - timedelta(days=9)}, {(ORDERS.topic, 0): ([40], [NOW - timedelta(hours=1)])})
+    unread = {ORDERS: LONG_AGO, OUTBOX: sent(7_200)}
+    behind = topics(unread=unread, unread_from={ORDERS: 40, OUTBOX: 3}, unread_records=7)
+    assert bronze_stage(seen((), behind, reads=reads), "postgres").lag_seconds == 7_200.0
+
+
+def test_what_no_run_has_begun_to_read_has_no_age_and_a_next_step() -> None:
+    behind = topics(unread={ORDERS: LONG_AGO}, unread_from={ORDERS: 0}, unread_records=1_200)
+    stage = bronze_stage(seen((), behind, reads=Reads({"mysql": NOW})), "postgres")
+    what = "1,200 pending; no run has read this source yet"
+    assert stage == Stage("postgres", "bronze", "warning", 1_200, None, what=what, remedy="lakehouse run")
+    assert bronze_stage(seen((), topics(), reads=Reads()), "postgres").level == "ok"
 
 
 def test_bronze_does_not_say_how_late_it_is_where_no_unread_record_was_seen() -> None:

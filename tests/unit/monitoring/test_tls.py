@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from connectors.connectors import CLASSES, Connector
+from lakehouse.contracts.topics import Source
 from lakehouse.spark.jars import java
 from monitoring.readings.databases import Database, database_of
 from monitoring.readings.tls import Tls, UnreadableError, tls_of
@@ -81,7 +82,10 @@ def connector(kind: str = "postgresql", **options: str) -> Connector:
 
 def asked(certificates: Path, *, host: str = "localhost", **options: str) -> tuple[Database, list[str]]:
     with postgresql(certificates) as (port, ended):
-        found = database_of(connector(hostname=host, port=str(port), dbname="shop", **options), offset=None)
+        feeds = {"orders": {"topics": ["pg.public.orders"], "envelope": "table"}}
+        databases = [{"host": host, "port": port}]
+        named = Source.model_validate({"kind": "postgresql", "feeds": feeds, "databases": databases})
+        found = database_of(connector(hostname=host, port=str(port), dbname="shop", **options), [named], offset=None)
     return found, ended
 
 

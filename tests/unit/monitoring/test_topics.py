@@ -21,7 +21,7 @@ from monitoring.readings.topics import (
     source_ms,
 )
 from tests.support.events import change, compact, order, postgres_image, postgres_source
-from tests.unit.monitoring.scenes import BEATS, NOW_MS, ORDERS, OUTBOX, sent
+from tests.unit.monitoring.scenes import NOW_MS, ORDERS, OUTBOX, sent
 
 COMMITTED = 1_767_225_600_123
 EVENT = change("u", postgres_source(5, last_commit=4, ts_ms=COMMITTED), postgres_image(order(7)), ts_ms=COMMITTED + 900)
@@ -118,11 +118,6 @@ def test_retention_removes_the_record_first_that_is_oldest_for_its_topic() -> No
 )
 def test_nothing_is_lost_that_is_kept_or_was_read(unread: Any, kept_ms: Any) -> None:
     assert lost_in(unread, kept_ms) is None
-
-
-def test_the_oldest_unread_record_has_the_lowest_timestamp() -> None:
-    assert SourceTopics().oldest_unread_ms is None
-    assert SourceTopics(unread={ORDERS: sent(10), BEATS: sent(20)}).oldest_unread_ms == NOW_MS - 20_000
 
 
 def test_where_nothing_came_within_the_window_none_is_counted() -> None:

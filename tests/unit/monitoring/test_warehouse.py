@@ -16,7 +16,7 @@ from lakehouse.errors import TableError
 from monitoring.model import Freshness, Gate, Pass, Quarantine, Records
 from monitoring.readings import warehouse
 from monitoring.readings.tables import Commit
-from monitoring.readings.warehouse import Behind
+from monitoring.readings.warehouse import Behind, Reads
 from tests.unit.monitoring.delta import (
     GOLD,
     LEASE,
@@ -505,15 +505,17 @@ def test_what_is_stated_by_source_of_gold_is_stated_by_source_of_the_topics() ->
 # How old the rows of gold are.
 
 
-def ages(folder: Path, seconds: Iterable[float], *, name: str = "mysql_orders", database: str = "mysql") -> None:
-    """Rows of gold that were processed at noon, so long after the commit of their change."""
+def ages(
+    folder: Path, seconds: Iterable[float], *, name: str = "mysql_orders", database: str = "mysql", **given: Any
+) -> None:
+    """Rows of gold that were processed at noon, so long after the commit of their change. `given`: of silver's rows."""
     numbered = [*enumerate(seconds)]
     write(
         folder,
         f"silver.{name}",
         SILVER,
         [
-            {"order_id": number, "_source_ts": at(-age / 60), "_applied_at": at(-0.5), "status": "new"}
+            {"order_id": number, "_source_ts": at(-age / 60), "_applied_at": at(-0.5), "status": "new", **given}
             for number, age in numbered
         ],
     )
@@ -525,14 +527,85 @@ def ages(folder: Path, seconds: Iterable[float], *, name: str = "mysql_orders", 
     )
 
 
-def fresh(folder: Path, since: datetime = NOON) -> list[Freshness]:
-    return warehouse.freshness(tables_in(folder), CONTRACTS, since=since)
+NOTHING_KNOWN = Reads()
+
+
+def fresh(folder: Path, since: datetime = NOON, reads: Reads = NOTHING_KNOWN) -> list[Freshness]:
+    return warehouse.freshness(tables_in(folder), CONTRACTS, since=since, reads=reads)
 
 
 def test_the_age_of_a_row_is_from_its_commit_to_gold(tmp_path: Path) -> None:
     ages(tmp_path, (float(age) for age in range(100, 0, -1)))
     ages(tmp_path, [30.0], name="postgres_orders", database="postgresql")
     assert fresh(tmp_path) == [Freshness("postgres", 30.0, 30.0, 1), Freshness("mysql", 51.0, 100.0, 100)]
+
+
+YEARS = 81_255_014.0
+
+
+def test_a_recording_is_as_old_as_the_run_that_could_first_read_it(tmp_path: Path) -> None:
+    place: Row = {"_topic": TOPIC, "_partition": 0, "_offset": 41}
+    ages(tmp_path, [YEARS], **place)
+    assert fresh(tmp_path) == [Freshness("mysql", YEARS, YEARS, 1)]
+    assert fresh(tmp_path, reads=Reads({"postgres": at(-1)})) == [Freshness("mysql", YEARS, YEARS, 1)]
+    first = Reads({"mysql": at(-2)})
+    assert fresh(tmp_path, reads=first) == [Freshness("mysql", 120.0, 120.0, 1)]
+    # a later run has found the topic to end before it, and one has not
+    looks = Reads({"mysql": at(-60)}, {(TOPIC, 0): ([40, 41, 42], [at(-30), at(-5), at(-1)])})
+    assert fresh(tmp_path, reads=looks) == [Freshness("mysql", 300.0, 300.0, 1)]
+
+
+def test_a_change_that_was_committed_after_the_last_look_is_as_old_as_its_commit(tmp_path: Path) -> None:
+    ages(tmp_path, [90.0], _topic=TOPIC, _partition=0, _offset=41)
+    reads = Reads({"mysql": at(-60)}, {(TOPIC, 0): ([3], [at(-2)])})
+    assert fresh(tmp_path, reads=reads) == [Freshness("mysql", 90.0, 90.0, 1)]
+
+
+def look(minutes: float, ends: Mapping[str, int], **given: Any) -> Row:
+    """A run of all jobs that ended well, and where the topics ended when it began."""
+    settled = {"made_by": "a test", "ends": [*ends.items()], "tables": []}
+    return {"layer": "run", "settled": settled, "started_at": at(minutes), "written_at": at(minutes + 1), **given}
+
+
+def test_a_source_was_first_read_when_its_first_batch_began_or_it_was_first_looked_at(tmp_path: Path) -> None:
+    write_batches(
+        tmp_path,
+        began(planned(0, 10, 5), 4),
+        began(planned(10, 20, 9), 8),
+        moved(0, 3, source="postgres"),
+        planned(0, 10, 7, source="postgres"),
+        audit(0, 9, 1, source="other"),
+    )
+    assert warehouse.reads(tables_in(tmp_path)) == Reads({"mysql": at(4), "postgres": at(3)})
+
+
+def test_a_record_was_not_there_when_a_run_found_the_partition_to_end_before_it(tmp_path: Path) -> None:
+    one, other, quiet = f"{TOPIC}/0/id", f"{TOPIC}/1/id", "a/b.c/0/id"
+    write_batches(
+        tmp_path,
+        began(planned(0, 10, 1), 0),
+        look(10, {one: 10, other: 3, "unified//id": 0}),
+        look(20, {one: 25, other: 3, quiet: 0}),
+        look(30, {one: 40}),
+        # recreated: it ends earlier than it did
+        look(40, {f"{TOPIC}/0/another": 5}),
+        look(50, {one: 900}, started_at=None),
+    )
+    reads = warehouse.reads(tables_in(tmp_path))
+
+    def known(offset: int, partition: int = 0, topic: str = TOPIC, source: str = "mysql") -> datetime | None:
+        return reads.not_before(source, topic, partition, offset)
+
+    assert [known(offset) for offset in (0, 4, 5, 24, 40, 1_000)] == [at(0), at(0), *[at(40)] * 4]
+    assert [known(offset, 1) for offset in (2, 3, 99)] == [at(0), at(20), at(20)]
+    assert (known(0, topic="a/b.c"), known(7, topic="unknown"), known(7, 9)) == (at(20), at(0), at(0))
+    assert (known(3, 1, source="another"), known(2, 1, source="another")) == (at(20), None)
+
+
+def test_only_the_last_looks_count(tmp_path: Path) -> None:
+    write_batches(tmp_path, *(look(number, {f"{TOPIC}/0/id": number}) for number in range(warehouse.MOST_LOOKS + 5)))
+    reads = warehouse.reads(tables_in(tmp_path))
+    assert (reads.not_before("mysql", TOPIC, 0, 4), reads.not_before("mysql", TOPIC, 0, 5)) == (None, at(5))
 
 
 def test_an_age_is_never_negative(tmp_path: Path) -> None:
@@ -604,6 +677,7 @@ def test_a_table_of_unified_orders_that_the_contracts_do_not_have_is_not_looked_
         warehouse.undecodable,
         warehouse.gates,
         warehouse.last_written,
+        warehouse.reads,
     ],
 )
 def test_a_table_that_is_missing_is_an_error(tmp_path: Path, ask: Any) -> None:

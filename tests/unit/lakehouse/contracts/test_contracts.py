@@ -103,6 +103,40 @@ def test_what_says_where_a_record_comes_from_has_one_type(folder: Path, name: st
     assert (column.metadata, column.is_of_row) == (name, False)
 
 
+def test_a_source_names_the_servers_that_may_be_asked(folder: Path) -> None:
+    assert load_contracts(folder).topics.sources["postgres"].databases == ()
+    servers = "databases: [{host: DB.Shop, port: 5432, password_variables: [P_1]}, {host: '::1', port: 1}]"
+    replace(folder, TOPICS, "kind: postgresql", f"kind: postgresql\n    {servers}")
+    one, other = load_contracts(folder).topics.sources["postgres"].databases
+    assert (str(one), one.password_variables) == ("db.shop:5432", ("P_1",))
+    assert (str(other), other.password_variables) == ("::1:1", ())
+
+
+@pytest.mark.parametrize(
+    ("server", "key"),
+    [
+        ("{host: 'postgres://db', port: 1}", "host"),
+        ("{host: 'user:secret@db', port: 1}", "host"),
+        ("{host: '*', port: 1}", "host"),
+        ("{host: '', port: 1}", "host"),
+        ("{host: '${env:HOST}', port: 1}", "host"),
+        ("{host: db}", "port"),
+        ("{host: db, port: 0}", "port"),
+        ("{host: db, port: 65536}", "port"),
+        ("{host: db, port: '5432'}", "port"),
+        ("{host: db, port: 1, password_variables: ['${env:P}']}", "password_variables.0"),
+        ("{host: db, port: 1, password_variables: ['*']}", "password_variables.0"),
+        ("{host: db, port: 1, password: hunter2}", "password"),
+    ],
+)
+def test_a_server_is_a_host_a_port_and_the_names_of_variables(folder: Path, server: str, key: str) -> None:
+    replace(folder, TOPICS, "kind: postgresql", f"kind: postgresql\n    databases: [{server}]")
+    with pytest.raises(ContractError) as refused:
+        load_contracts(folder)
+    (problem,) = refused.value.problems
+    assert problem.key == f"sources.postgres.databases.0.{key}"
+
+
 def test_a_contract_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         load_contracts().gold.unified_topic.partitions = 7
