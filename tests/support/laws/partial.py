@@ -50,12 +50,12 @@ class PartialPayloads:
 
 
 def read_partial_payloads() -> PartialPayloads:
-    """A story in order, two events a batch; and events of many orders, each twice, in batches that are in any order."""
+    """A story in order, a part in each batch; and events of many orders, each twice, in batches that are in any order."""
     random = Random("partial payloads")  # noqa: S311
     events = {ONE_STORY: STORY, RANDOM: list(_random_events(random))}
     batches: list[list[Record]] = [[] for _ in range(BATCHES)]
     for number, one in enumerate(_records(ONE_STORY, STORY)):
-        batches[number // 2].append(one)
+        batches[number * BATCHES // len(STORY)].append(one)
     again = _records(RANDOM, events[RANDOM])
     for one in again:
         # Within a partition, offsets are what counts.

@@ -12,7 +12,7 @@ from tests.support.model.history import History
 Batches = Sequence[Sequence[Record]]
 Way = Callable[[History, Random], Batches]
 # So many batches a way makes, where it makes more than one.
-BATCHES = 4
+BATCHES = 3
 
 
 def in_one(records: Sequence[Record]) -> Batches:
