@@ -109,8 +109,8 @@ def _of_avro(schemas: Mapping[int, RegisteredSchema]) -> Column:
 def is_unusual_where(feed: Feed, *, has_unchanged: bool) -> str:
     """SQL of a record with its outcome (changelog.outcomes): whether its key's row must be derived again.
 
-    Its position is behind that of an earlier record of its run; or a large value may be known, or not be known, now:
-    its key was changed, or it comes behind the end of its key.
+    Its position is behind that of an earlier record of its run, or it has a lower row of the same position; or a large
+    value may be known, or not be known, now: its key was changed, or it comes behind the end of its key.
     """
     if feed.sequence_by == "kafka_offset" or feed.append_only:
         return "false"
@@ -120,11 +120,23 @@ def is_unusual_where(feed: Feed, *, has_unchanged: bool) -> str:
         AND now._position.streamed = 1 AND now._position.epoch = position.epoch
     """
     shows_damage = f"{is_behind} AND position.streamed = 1 AND {is_same_run}"
+    if feed.kind != "postgresql":
+        shows_damage = f"(({shows_damage}) OR ({_IS_COUNTED_ANEW}))"
     if not (has_unchanged and large_columns(feed)):
         return f"coalesce({shows_damage}, false)"
     leaves_out = "old_key IS NOT NULL AND size(left_out) > 0"
     comes_late = "kind = 'change' AND NOT is_delete AND position <= now._deleted_position"
     return f"coalesce({shows_damage}, false) OR ({leaves_out}) OR new_key IS NOT NULL OR coalesce({comes_late}, false)"
+
+
+# SQL: of a record of MySQL or MariaDB, whether it was sent behind one of its position, with a lower row. A run may go
+# on in the middle of a compressed transaction.
+_IS_COUNTED_ANEW = """
+    outcome IN ('superseded', 'duplicate') AND position.streamed = 1 AND now._position.streamed = 1
+    AND now._topic = topic AND now._partition = partition AND now._offset < offset
+    AND now._position.epoch = position.epoch AND now._position.binlog_file = position.binlog_file
+    AND now._position.binlog_pos = position.binlog_pos AND position.binlog_row < now._position.binlog_row
+"""
 
 
 def keys_of(records: DataFrame, feed: Feed) -> DataFrame:
@@ -187,15 +199,22 @@ def _grouped(records: DataFrame, of_keys: Mapping[Key, str]) -> DataFrame:
 def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     feed = batch.feed
     passed_over = "absent" if feed.payload == "partial" else "left_out"
-    events = records.withColumns({"is_streamed": F.expr(f"{STREAMED} = 1"), "passed_over": F.col(passed_over)}).select(
-        "shard", "group", *EVENT, "row"
-    )
+    added = {"is_streamed": F.expr(f"{STREAMED} = 1"), "passed_over": F.col(passed_over), "image": _image(feed)}
+    events = records.withColumns(added).select("shard", "group", *EVENT, "row")
     cutoffs = past.cutoff_by_shard()
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
     return events.groupBy("shard", "group").applyInArrow(
         lambda events: fold_table(events, feed=feed, cutoffs=cutoffs),  # Spark looks for types, which a partial has not
         ddl,
     )
+
+
+def _image(feed: Feed) -> Column:
+    """A hash of what a record says of its row; NULL where its log coordinates are no other record's."""
+    if feed.kind == "postgresql":
+        return F.lit(None).cast("bigint")
+    stated = [f"row.{name}" for name, column in feed.columns.items() if column.metadata is None]
+    return F.xxhash64(F.to_json(F.struct(*stated)))
 
 
 def _damaged_aside(
@@ -226,7 +245,7 @@ _OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
 # The columns of an event, as `fold_table` takes them, beside its `row`.
 EVENT = (
     *("topic", "topic_id", "partition", "offset", "key", "key_text", "run_id", "kind", "op", "is_delete"),
-    *("is_streamed", "is_replay", "position", "event_id", "old_key", "passed_over", "source_ts"),
+    *("is_streamed", "is_replay", "position", "event_id", "old_key", "passed_over", "image", "source_ts"),
 )
 _AS_THEY_ARE = tuple(name for name in EVENT if name not in {"position", "source_ts"})
 
