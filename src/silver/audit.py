@@ -127,7 +127,7 @@ def pending_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFra
     of_silver = audit.where((F.col("source") == source) & (F.col("checkpoint") == checkpoint))
     resumed = of_silver.where("resumed").groupBy("feed").agg(F.max("batch").alias("resumed_to"))
     return (
-        of_silver.where("suspended IS NOT NULL")
+        of_silver.where("suspended.first_offset IS NOT NULL")
         .join(resumed, on="feed", how="left")
         .where(F.col("resumed_to").isNull() | (F.col("batch") > F.col("resumed_to")))
         .select(

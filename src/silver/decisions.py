@@ -154,7 +154,7 @@ def _read_again(
         rows=counts(records, feed=feed, rules=[rule.name for rule in rules]).collect(),
         run=job.run,
         state=known,
-        quarantine_state=quarantine.quarantine_state(warehouse, job.source, {}),
+        quarantine_state=quarantine.quarantine_state(warehouse, job.source, []),
         checkpoint=asked.checkpoint,
         request=asked.request,
     )

@@ -7,7 +7,7 @@ which is rebuilt from bronze comes to the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.spark.tables import TableSpec, Warehouse, small_table
-from silver.order.runs import TopicPartition
+from silver.order.runs import OffsetRange
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -154,13 +154,11 @@ def is_pending_entry() -> Column:
     return (F.col("state") == "open") | is_asked
 
 
-def quarantine_state(
-    warehouse: Warehouse, source: str, ranges: Mapping[TopicPartition, tuple[int, int]]
-) -> QuarantineState:
+def quarantine_state(warehouse: Warehouse, source: str, ranges: Iterable[OffsetRange]) -> QuarantineState:
     """What concerns a batch of these ranges of offsets."""
     rows = [
         {"topic": topic, "topic_id": topic_id, "partition": partition, "first": first, "last": last}
-        for (topic, topic_id, partition), (first, last) in ranges.items()
+        for (topic, topic_id, partition), first, last in ranges
     ]
     of_batch = F.broadcast(small_table(warehouse.spark, rows, _RANGES))
     is_met = F.coalesce(F.col("offset").between(F.col("first"), F.col("last")), F.lit(False))

@@ -36,7 +36,7 @@ from silver.batch.changelog import (
     with_tombstones,
 )
 from silver.batch.earlier_records import fallen_behind, in_ranges, not_sent_before
-from silver.batch.events import counts, ignored_counts, offset_gaps
+from silver.batch.events import counts, ignored_counts, offset_gaps, offset_ranges
 from silver.batch.events import events as events_of
 from silver.batch.merge import silver_table
 from silver.batch.position import PLACES, has_position, with_position
@@ -80,6 +80,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             rule_counts(small_table(spark, [], BATCHES.columns), run="run"),
             quarantine_rows(read, feed, contract="of a test", checkpoint=""),
             offset_gaps(read),
+            offset_ranges(read, read),
             keys_across_partitions(events, table, feed),
             latest_per_key(events, feed),
             list_of_changes(events, feed),

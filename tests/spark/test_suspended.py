@@ -94,7 +94,7 @@ def story(
             outbox={key: str(amount) for key, amount in told.rows(OUTBOX_FEED, "total_amount").items()},
             waiting=told.warehouse.read("quality.quarantine").count(),
             counted=told.counted(),
-            why=read_state(told.warehouse, "mysql", checkpoint="").suspended,
+            why=told.suspended(),
             wrong={kind: records for kind, records in found.items() if kind not in HARMLESS},
             suspended=found.get("suspended", 0),
         )
@@ -196,6 +196,28 @@ def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
     assert set(found) <= {*HARMLESS, "never_read"}, "of bronze these records have no batches"
 
 
+def test_a_resumed_table_takes_what_is_pending_for_it_and_nothing_between(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
+) -> None:
+    """The source was moved back on its topic: one batch has records on both sides of those of an earlier one."""
+    strict = with_budget(with_gate(contracts, AMOUNT), MaxRejectRatio(share=0.0, records=0))
+    told = Told(empty_silver(), strict, "mysql", tmp_path)
+
+    def pending() -> list[tuple[int, int]]:
+        state = read_state(told.warehouse, "mysql", checkpoint="")
+        return [(first, last) for _place, first, last in state.pending_offsets(FEED)]
+
+    told.tell(event("c", 1, 100, 50), event("u", 1, 110, 52))
+    told.tell(event("c", 2, 90, 40, "-1.00"), event("c", 3, 200, 101), event("c", 4, 210, 103))
+    assert pending() == [(40, 40), (101, 103)], "at 102 there is no record"
+    told.tell(event("c", 5, 95, 45))
+    assert pending() == [(40, 40), (45, 45), (101, 103)]
+    assert told.resume(FEED, accepted=[FEED]) is None
+    assert told.counted() == {"read": 6, "applied": 4, "superseded": 1, "quarantined": 1}
+    assert pending() == []
+    assert set(account_of(told.warehouse, "mysql").findings) <= {*HARMLESS, "never_read"}
+
+
 def test_few_rejects_are_within_the_budget(contracts: Contracts) -> None:
     feed = with_budget(contracts, MaxRejectRatio(share=0.5, records=2)).feeds[FEED]
     rejected = {"judged": 2, "failed_rules": {"amount_not_negative": 2}, "quarantined": 2, "changes": 0, "truncates": 0}
@@ -242,4 +264,4 @@ def test_what_says_nothing_of_values_is_blamed_on_no_rule(
     asked += [0, 0]
     with pytest.raises(OSError, match="No space left"):
         told.tell(outbox_event(2, 30, 3.0, key=3))
-    assert read_state(told.warehouse, "mysql", checkpoint="").suspended == {}
+    assert told.suspended() == {}

@@ -7,7 +7,8 @@ from typing import Any
 from lakehouse.contracts.models import Expectation
 from lakehouse.contracts.tables import MaxRejectRatio
 from silver.batch.events import COUNTS, column_names
-from silver.suspended import BUDGET, PARSE_ERRORS, Suspension, suspension_of
+from silver.order.state import SuspensionCause
+from silver.suspended import BUDGET, FIELDS, PARSE_ERRORS, Suspension, suspended_error, suspension_of
 from tests.support.feeds import feed
 
 NOT_NEGATIVE = Expectation(
@@ -52,3 +53,11 @@ def test_a_rule_that_must_hold_is_said_first_and_the_budget_last() -> None:
     of = {True: feed(parse_errors="fail", **budgeted), False: feed(**budgeted)}
     found = [suspension_of(of[is_strict], rules, rows) for is_strict, rules in ((True, RULES), (True, []), (False, []))]
     assert [one and one.rule for one in found] == ["must_hold", PARSE_ERRORS, BUDGET]
+
+
+def test_what_to_do_is_said_once_for_tables_of_one_kind() -> None:
+    causes = {"b": (BUDGET, "many"), "a": ("a rule", "it fails"), "c": (FIELDS, "no field")}
+    said = str(suspended_error({name: SuspensionCause(*cause) for name, cause in causes.items()}))
+    assert "silver.a is suspended: it fails; silver.b is suspended: many; silver.c is suspended: no field." in said
+    assert "lakehouse silver --accept-rejects a --accept-rejects b." in said
+    assert "lakehouse silver --resume c." in said
