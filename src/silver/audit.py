@@ -5,7 +5,7 @@ The last segments and all feed rows together are the state (`State`): read once 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -120,6 +120,13 @@ def append(
         number = of_batch["batch"] or 0
         append_rows(warehouse, "silver", written, writer=writer, number=number, started_at=started_at)
     return state.after(written)
+
+
+def finished(warehouse: Warehouse, names: Collection[str]) -> set[str]:
+    """Those of these batches (`batch_name`) that are in `ops.batches`."""
+    name = F.concat("writer", F.lit(" "), F.coalesce(F.col("batch").cast("string"), F.lit("")))
+    found = batches(warehouse, "silver").select(name.alias("name")).where(F.col("name").isin(*names)).distinct()
+    return {row["name"] for row in found.collect()}
 
 
 def pending_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFrame:

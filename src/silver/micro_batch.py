@@ -40,6 +40,7 @@ from silver.order.state import (
     OfFeed,
     State,
     audit_rows,
+    batch_name,
     cause_row,
     extents,
     feed_row,
@@ -70,6 +71,11 @@ class Numbered:
     def writer(self) -> str:
         """Under which name the batch is written down, once."""
         return writer_of(self.job.source, self.checkpoint, *([self.part] if self.part else []))
+
+    @property
+    def name(self) -> str:
+        """What the batch is called in what it writes elsewhere."""
+        return batch_name(self.writer, self.batch_id)
 
     @property
     def row(self) -> Mapping[str, Any]:
@@ -254,6 +260,7 @@ def _apply(
     parts = [
         FeedBatch(
             warehouse=warehouse,
+            name=number.name,
             feed=job.feeds[name],
             rules=job.rules(name),
             rows=[row for row in rows if row["feed"] == name],

@@ -74,6 +74,7 @@ def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: 
             continue
         batch = FeedBatch(
             warehouse=warehouse,
+            name="derived anew",
             feed=feed,
             rules=job.rules(name),
             rows=[],

@@ -172,7 +172,9 @@ def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
     marked = placed.join(known, on=OF_RECORD, how="left")
     is_damaged = F.col("is_set_aside").isNotNull() & (F.col("kind") == "change")
-    return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop("is_set_aside")
+    return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop(
+        "is_set_aside", "found_by"
+    )
 
 
 def _deletes(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:

@@ -24,6 +24,7 @@ from lakehouse.registered import RegisteredSchema
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import small_table
+from silver.audit import finished
 from silver.batch.earlier_records import highest_timestamps, in_ranges
 from silver.batch.events import is_confluent
 from silver.batch.merge import merge_latest, replace_rows, row_type
@@ -36,6 +37,7 @@ from silver.order.history import History
 from silver.order.keys import Key, groups
 from silver.order.position import Position
 from silver.order.runs import Cutoff, TopicPartition
+from silver.order.state import writer_of
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
 
 if TYPE_CHECKING:
@@ -222,8 +224,10 @@ def _damaged_aside(
 ) -> dict[TopicPartition, int]:
     """Put the damaged records into quarantine; how many are of earlier batches, by topic-partition."""
     known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
-    # What an earlier batch has found damaged, it has moved in the batch audit too.
-    new = damaged.select(*OF_RECORD).distinct().join(known, on=OF_RECORD, how="left_anti")
+    # What an earlier batch has found damaged, it has moved in the batch audit too, if it has come so far.
+    if unfinished := _unfinished(batch, known):
+        known = known.where(~F.coalesce(F.col("found_by").isin(*unfinished), F.lit(False)))
+    new = damaged.select(*OF_RECORD).distinct().join(known.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
     reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
     found = records.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
     with materialized(found.drop("value", "headers")) as found:
@@ -235,8 +239,18 @@ def _damaged_aside(
         with_bytes = raw.join(F.broadcast(found), on=OF_RECORD, how="inner")
         earlier = found.join(own.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
         rows = earlier.groupBy(*TOPIC_PARTITION).count().collect()
-        add(batch.warehouse, entries(batch, with_bytes, is_damaged=True), batch.feed.source)
+        add(batch.warehouse, entries(batch, with_bytes, are_damaged=True), batch.feed.source)
     return {(row["topic"], row["topic_id"], row["partition"]): row["count"] for row in rows}
+
+
+def _unfinished(batch: FeedBatch, known: DataFrame) -> list[str]:
+    """The batches of this silver that have found damaged records, and are not in the batch audit: broken off."""
+    if batch.feed.name not in batch.quarantine_state.damaged:
+        return []
+    of_silver = writer_of(batch.feed.source, batch.checkpoint)
+    finders = known.where(F.col("found_by").startswith(f"{of_silver} ") | F.col("found_by").startswith(f"{of_silver}/"))
+    names = {row["found_by"] for row in finders.select("found_by").distinct().collect()}
+    return sorted(names - finished(batch.warehouse, names)) if names else []
 
 
 _OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"

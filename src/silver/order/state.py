@@ -36,6 +36,11 @@ def writer_of(source: str, checkpoint: str, *parts: str) -> str:
     return "/".join(["silver", source, checkpoint, *parts])
 
 
+def batch_name(writer: str, number: int | None) -> str:
+    """What a batch is called elsewhere: by its writer, and its number where it has one."""
+    return f"{writer} {'' if number is None else number}"
+
+
 @dataclass(frozen=True)
 class PendingRange:
     """Offsets that are pending for a suspended table, since this batch."""

@@ -17,6 +17,7 @@ from silver.order.state import (
     State,
     SuspensionCause,
     audit_rows,
+    batch_name,
     cause_row,
     extents,
     feed_row,
@@ -185,11 +186,6 @@ def test_what_goes_to_another_process_is_remembered_there_alone() -> None:
     assert (memory.checkpoint, memory.state) == ("", None)
 
 
-def test_a_table_is_suspended_by_the_rule_of_its_first_batch() -> None:
-    def waits(first: int, rule: str | None) -> dict[str, Any]:
-        return suspended_row("orders", TOPIC_PARTITION, first=first, last=first + 9, records=10, rule=rule, why="why")
-
-    assert State().suspended_by == {}
-    state = written(State(), waits(0, "max_reject_ratio"), batch=1)
-    state = written(state, waits(10, None), batch=2)
-    assert written(state, waits(20, "made table"), batch=3).suspended_by == {"orders": "max_reject_ratio"}
+def test_a_batch_is_called_by_its_writer_and_its_number() -> None:
+    assert batch_name(STREAM, 7) == f"{STREAM} 7"
+    assert batch_name(f"{STREAM}/request", None) == f"{STREAM}/request "
