@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from silver.schemas import Schemas
 
 # Where every event of an outbox was first seen: a connector that replays sends it again under a new offset, and with
-# the same key. `first_key`: the first column of the row's key, where it is a whole number and not sensitive: files with
-# other keys are passed over.
+# the same key. `topic_id`: offsets begin again when a topic is made again. `first_key`: the first column of the row's
+# key, where it is a whole number and not sensitive: files with other keys are passed over.
 OUTBOX_EVENTS = TableSpec(
     name="ops.outbox_events",
     columns="""
-        source STRING, feed STRING, event_id STRING, topic STRING, partition INT, offset BIGINT, first_key BIGINT
+        source STRING, feed STRING, event_id STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT,
+        first_key BIGINT
     """,
     partition_by=("source",),
 )

@@ -231,7 +231,7 @@ def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataF
         is_own &= F.col("first_key").between(*between)
     ids = broadcast(placed.select("event_id").distinct(), records)
     known = batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
-    return known.select("event_id", "topic", "partition", "offset").distinct()
+    return known.select("event_id", *OF_RECORD).distinct()
 
 
 def _merge(
@@ -297,7 +297,7 @@ def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
     rows = events.where(F.col("event_id").isNotNull() & ~F.col("is_known")).select(
         F.lit(feed.source).alias("source"),
         F.lit(feed.name).alias("feed"),
-        *("event_id", "topic", "partition", "offset"),
+        *("event_id", *OF_RECORD),
         first_key.cast("bigint").alias("first_key"),
     )
     batch.warehouse.append(OUTBOX_EVENTS.name, rows)

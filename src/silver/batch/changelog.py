@@ -19,7 +19,7 @@ from silver.batch.merge import cutoff_type
 from silver.batch.position import at_offset, place_of, position_type, same_place
 from silver.order.fold import versioned_columns
 from silver.order.runs import Cutoff
-from silver.quarantine import DISCARDED, WAITS
+from silver.quarantine import DISCARDED, OF_RECORD, WAITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -232,16 +232,19 @@ def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> 
     """The records with `is_repeated`: whether another record of the same `event_id` is the event's first occurrence.
 
     And with `is_known`: whether `known` names the event. The first occurrence is the change with the lowest position,
-    or the record that `known` (event_id, topic, partition, offset) names from earlier batches. A repeated batch finds
-    its own records there, and they are no repetitions. Shards may have the same ids.
+    or the record that `known` (event_id, topic, topic_id, partition, offset) names from earlier batches. A repeated
+    batch finds its own records there, and they are no repetitions. Shards may have the same ids.
     """
     of_event = ["event_id", *(["topic"] if feed.is_sharded else [])]
     same_event = Window.partitionBy(*of_event)
     is_event = (F.col("kind") == "change") & F.col("event_id").isNotNull()
-    first_here = F.min(F.when(is_event & ~F.col("is_below_cutoff"), F.col("position"))).over(same_event)
-    first = known.select(*of_event, F.struct("topic", "partition", "offset").alias("known_at"))
-    is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != F.struct("topic", "partition", "offset"))
-    is_repeated = is_event & ((F.col("position") != first_here) | is_known_elsewhere)
+    # A topic that was made again begins at offset 0 again, and a router may give an event the time of its row.
+    at = F.struct("position", "topic_id")
+    first_here = F.min(F.when(is_event & ~F.col("is_below_cutoff"), at)).over(same_event)
+    record = F.struct(*OF_RECORD)
+    first = known.select(*of_event, record.alias("known_at"))
+    is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != record)
+    is_repeated = is_event & ((at != first_here) | is_known_elsewhere)
     return (
         placed.join(first, on=of_event, how="left")
         .withColumn("is_repeated", F.coalesce(is_repeated, F.lit(False)))

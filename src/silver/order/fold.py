@@ -228,12 +228,15 @@ def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -
 
 def _repeated(changes: Sequence[Change], feed: Feed) -> set[int]:
     """The events of an outbox that another change of the same id comes before. Shards may have the same ids."""
-    first: dict[tuple[str | None, str], Position] = {}
+    first: dict[tuple[str | None, str], tuple[Position, str]] = {}
     for one in changes:
         if (event := _event(one, feed)) is not None and not one.is_below_cutoff:
-            first[event] = min(one.position, first.get(event, one.position))
+            at = one.position, one.event.topic_id
+            first[event] = min(at, first.get(event, at))
     events = ((one, _event(one, feed)) for one in changes)
-    return {one.number for one, event in events if event in first and one.position != first[event]}
+    return {
+        one.number for one, event in events if event in first and (one.position, one.event.topic_id) != first[event]
+    }
 
 
 def _event(one: Change, feed: Feed) -> tuple[str | None, str] | None:
