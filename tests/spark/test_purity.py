@@ -32,6 +32,7 @@ from silver.batch.changelog import (
     latest_per_key,
     list_of_changes,
     outcomes,
+    with_event_ids,
     with_repeated_events,
     with_tombstones,
 )
@@ -83,7 +84,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             offset_ranges(read, read),
             keys_across_partitions(events, table, feed),
             latest_per_key(events, feed),
-            list_of_changes(events, feed),
+            list_of_changes(with_event_ids(events, feed, earlier=placed), feed),
             outcomes(events, table, feed),
             not_sent_before(events_of(batch, feed), fallen_behind(spark, []), feed),
             in_ranges(batch, {("topic", "", 0): (0, 1)}),

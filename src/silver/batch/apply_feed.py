@@ -32,13 +32,14 @@ from silver.batch.changelog import (
     list_of_changes,
     outcomes,
     with_cutoffs,
+    with_event_ids,
     with_repeated_events,
     with_tombstones,
 )
 from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_sent_before
 from silver.batch.events import events
 from silver.batch.merge import append_changes, first_rows, is_not_below, merge_latest
-from silver.batch.outcome import BatchOutcome, FeedBatch, from_bronze, read_ranges
+from silver.batch.outcome import BatchOutcome, FeedBatch, covering, from_bronze, read_ranges
 from silver.batch.position import PLACES, with_position
 from silver.batch.rederive import is_unusual_where, keys_of, rederive
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
@@ -77,7 +78,9 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
             placed = with_repeated_events(placed, feed, known=_known_events(batch, records, records=number))
         else:
             placed = placed.withColumn("is_repeated", F.lit(False))
-        if feed.sequence_by == "kafka_offset" or deleting:
+        if feed.append_only:
+            placed = with_event_ids(placed, feed, earlier=_earlier_of_runs(batch, past))
+        if feed.sequence_by == "kafka_offset" or deleting or feed.append_only:
             # Records are sorted and joined for these columns: that is done once. Other positions are computed again.
             placed = stack.enter_context(materialized(placed))
         tells = ("change", "truncate") if feed.append_only else ("change",)
@@ -204,6 +207,22 @@ def _with_new_cutoffs(
 
 def _places(batch: FeedBatch, past: History, *, runs: Collection[str] | None = None) -> DataFrame:
     return small_table(batch.warehouse.spark, past.places(runs=runs), PLACES)
+
+
+def _earlier_of_runs(batch: FeedBatch, past: History) -> DataFrame | None:
+    """The placed records of earlier batches, of runs that have come as far in the log as where this batch begins.
+
+    None without: a run sends its changes in the order of the log, so the batch goes on where no other has been.
+    """
+    if batch.feed.sequence_by == "kafka_offset":
+        return None
+    runs = past.runs_read_from_here()
+    if not runs:
+        return None
+    ranges = [one for one in past.read_before if one.run_id in runs]
+    parts = covering((one.place, one.first_offset, one.last_offset) for one in ranges)
+    records = from_bronze(batch, in_ranges(batch.bronze(), parts)).where(F.col("run_id").isin(*runs))
+    return with_position(records, batch.feed, places=_places(batch, past, runs=runs))
 
 
 def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Cutoff]:
