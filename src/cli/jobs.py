@@ -44,9 +44,9 @@ class Work:
     """What every job of one run gets. `known`: the topics of the broker with their partitions.
 
     `accepted`: the silver tables whose rejects go to quarantine, however many they are. `accepted_columns`: those by
-    rule that go on with the columns that their events have now. `full_refresh`: gold is computed whole. `republish`:
-    every row is sent again. `memories`: what silver remembers of each source. `consumed`: what gold and publish
-    remember. Both are valid while nobody else writes.
+    rule that go on with the columns that their events have now. `resumed`: suspended ones that are tried again.
+    `full_refresh`: gold is computed whole. `republish`: every row is sent again. `memories`: what silver remembers of
+    each source. `consumed`: what gold and publish remember. Both are valid while nobody else writes.
     """
 
     spark: SparkSession
@@ -57,6 +57,7 @@ class Work:
     run_id: str
     accepted: frozenset[str] = frozenset()
     accepted_columns: frozenset[str] = frozenset()
+    resumed: frozenset[str] = frozenset()
     full_refresh: bool = False
     republish: bool = False
     memories: dict[str, Memory] = field(default_factory=dict)
@@ -143,6 +144,7 @@ def _silver(work: Work) -> Results:
             run_id=work.run_id,
             accepted=work.accepted,
             accepted_columns=work.accepted_columns,
+            resumed=work.resumed,
             progress=note.now,
             memories=work.memories,
             retry_policy=RetryPolicy("silver", note.say),

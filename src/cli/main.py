@@ -36,6 +36,7 @@ from cli.options import (
     MetricsFile,
     MetricsHost,
     MetricsPort,
+    Resume,
     Trigger,
     WhenItEnds,
     accepted,
@@ -43,7 +44,7 @@ from cli.options import (
 )
 from cli.output import answer, say
 from cli.tables import offsets, optimize, purge, quality, quarantine, unlock, verify
-from lakehouse.errors import LakehouseError, SettingsError
+from lakehouse.errors import GateHeldError, LakehouseError, SettingsError
 from lakehouse.failures import unexpected
 from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.retry import RetryPolicy
@@ -104,6 +105,7 @@ def silver(
     *,
     accept_rejects: AcceptRejects = None,
     accept_columns: AcceptColumns = None,
+    resume: Resume = None,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
     metrics_file: MetricsFile = None,
@@ -116,7 +118,7 @@ def silver(
 
     Example: lakehouse silver --warehouse ./warehouse
     """
-    given = accepted(chosen, accept_rejects, accept_columns)
+    given = accepted(chosen, accept_rejects, accept_columns, resume)
     metrics = Metrics(metrics_file, metrics_port, metrics_host)
     _run_jobs(chosen, ("silver",), metrics, dry_run=dry_run, given=given, trigger=trigger)
 
@@ -180,6 +182,7 @@ def run(
     max_offsets_per_trigger: MaxOffsets = None,
     accept_rejects: AcceptRejects = None,
     accept_columns: AcceptColumns = None,
+    resume: Resume = None,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
     metrics_file: MetricsFile = None,
@@ -191,14 +194,15 @@ def run(
     When no record has come, and no table has changed, since the last run that ended well, none of them begins.
 
     With --trigger continuous all of them run again and again, until the process is ended or one of them fails, which
-    gives the exit code. A pass begins as soon as there are new records, and every minute without. The warehouse is
-    unlocked for maintenance and for people after a pass that leaves no new records, and after the pass in which a
+    gives the exit code. A table that is suspended, or a source that a gate blocks, does not end it: that is said once,
+    and again when it changes. A pass begins as soon as there are new records, and every minute without. The warehouse
+    is unlocked for maintenance and for people after a pass that leaves no new records, and after the pass in which a
     minute ends. Every job by itself can be continuous too, and unlocks it after every pass; give --wait to several such
     processes.
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    given = accepted(chosen, accept_rejects, accept_columns)
+    given = accepted(chosen, accept_rejects, accept_columns, resume)
     metrics = Metrics(metrics_file, metrics_port, metrics_host)
     _run_jobs(chosen, EVERY_JOB, metrics, dry_run=dry_run, given=given, trigger=trigger)
 
@@ -249,10 +253,12 @@ def _run_jobs(
     turn: Lease | None = None
     memories: dict[str, Memory] = {}
     consumed = Consumed()
+    is_first = True
+    known_failures: frozenset[str] = frozenset()
 
     def one_pass(known: TopicPartitions, lease: Lease | None) -> None:
         """All jobs once, as a run of its own, with the warehouse locked."""
-        nonlocal turn, memories, consumed
+        nonlocal turn, memories, consumed, is_first, known_failures
         if lease is not turn:  # between two turns others may have written
             turn, memories, consumed = lease, {}, Consumed()
         steps.run_id = run_id = next(run_ids)
@@ -265,24 +271,31 @@ def _run_jobs(
             run_id,
             given.rejects,
             given.columns,
+            given.resumed if is_first else frozenset(),
             full_refresh=full_refresh,
             republish=republish,
             memories=memories,
             consumed=consumed,
         )
+        is_first = False
         before_each = lease.check if lease else None
         if names == EVERY_JOB and trigger is Trigger.available_now and not (dry_run or given):
             outcome = run_unless_settled(work, before_each=before_each)
         else:
             outcome = run_jobs(names, work, dry_run=dry_run, before_each=before_each)
         for failure in outcome.failures:
-            say(failure, steps)
+            if str(failure) not in known_failures:  # what stays suspended or blocked is said once
+                say(failure, steps)
+        known_failures = frozenset(map(str, outcome.failures))
         if not dry_run:
             metrics.write(chosen, warehouse, say=steps.say)
         if chosen.as_json:
             answer(chosen.command, outcome.results, outcome.failures, run=run_id, dry_run=dry_run)
-        if outcome.failures:
-            raise typer.Exit(outcome.failures[0].exit_code)
+        # A gate holds its own: everything else went on, and goes on.
+        is_ending = trigger is not Trigger.continuous
+        ending = [one for one in outcome.failures if is_ending or not isinstance(one, GateHeldError)]
+        if ending:
+            raise typer.Exit(ending[0].exit_code)
 
     run_ids = chain([chosen.run_id], iter(lambda: uuid4().hex, None))
     with metrics.served(chosen, warehouse):

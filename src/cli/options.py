@@ -79,6 +79,15 @@ AcceptColumns = Annotated[
     ),
 ]
 
+Resume = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A suspended silver table that is tried again with all its pending records, though neither its contract"
+        " nor its rules have changed. May be given again for another table.",
+        show_default=False,
+    ),
+]
+
 MetricsFile = Annotated[
     Path | None,
     typer.Option(
@@ -239,24 +248,27 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The silver tables that `--accept-rejects` and `--accept-columns` name."""
+    """The silver tables that `--accept-rejects`, `--accept-columns` and `--resume` name."""
 
     rejects: frozenset[str] = frozenset()
     columns: frozenset[str] = frozenset()
+    resumed: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        """Whether anything is accepted."""
-        return bool(self.rejects or self.columns)
+        """Whether any table is named."""
+        return bool(self.rejects or self.columns or self.resumed)
 
 
 NOTHING_ACCEPTED = Accepted()
 
 
-def accepted(chosen: Chosen, rejects: list[str] | None, columns: list[str] | None) -> Accepted:
-    """What a person accepts. Raises SettingsError for a table that the contracts do not have."""
-    for name in (*(rejects or ()), *(columns or ())):
+def accepted(
+    chosen: Chosen, rejects: list[str] | None, columns: list[str] | None, resumed: list[str] | None
+) -> Accepted:
+    """What a person accepts, or has tried again. Raises SettingsError for a table that the contracts do not have."""
+    for name in (*(rejects or ()), *(columns or ()), *(resumed or ())):
         require_table(chosen, name)
-    return Accepted(frozenset(rejects or ()), frozenset(columns or ()))
+    return Accepted(frozenset(rejects or ()), frozenset(columns or ()), frozenset(resumed or ()))
 
 
 def require_table(chosen: Chosen, name: str) -> None:

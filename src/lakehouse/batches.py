@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 Layer = Literal["bronze", "silver", "gold", "run"]
 
 # What this code reads and writes. A new number is for a change that code of this one would read or write wrongly.
-# 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold; 4: and when a batch began.
-FORMAT = 4
+# 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold; 4: and when a batch began;
+# 5: and under which contract a table was suspended; entries of the quarantine say who has found them, events of an
+# outbox in which topic they were seen.
+FORMAT = 5
 FORMAT_PROPERTY = f"{OWN_PROPERTY}format"
 
 COORDINATES = "ARRAY<BIGINT>"
@@ -58,7 +60,9 @@ _EPOCH = """
 _CUTOFF = """
     reason: STRING, topic: STRING, at_topic: STRING, at_partition: INT, at_offset: BIGINT, position: STRING
 """
-_SUSPENDED = "first_offset: BIGINT, last_offset: BIGINT, records: BIGINT, rule: STRING, why: STRING"
+_SUSPENDED = """
+    first_offset: BIGINT, last_offset: BIGINT, records: BIGINT, rule: STRING, why: STRING, contract: STRING
+"""
 # `version`: NULL where the consumed version is no longer valid. `rows`: that were judged, where a rule counts them.
 _TAKEN = "consumer: STRING, table: STRING, table_created_ms: BIGINT, version: BIGINT, rows: BIGINT"
 
@@ -73,8 +77,8 @@ _SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRI
 # `segment`: of the run `run_id`, its full snapshot at `snapshot_at` apart, over all that was read of it so far.
 # `started_at`: when the batch began, of what one does: `written_at` less it is what the layer took for it. Of `settled`
 # when the broker said where the topics end: what has a later offset came after that.
-# `suspended`: a range that is pending for the table; `why`: of the batch that suspended it, else NULL. `resumed`: the
-# table has taken all ranges up to this batch.
+# `suspended`: a range that is pending for the table; `rule`, `why`, `contract`: of the batch that suspended it, or,
+# without a range, of the last time that it was tried again. `resumed`: the table has taken all ranges up to this batch.
 BATCHES = TableSpec(
     name="ops.batches",
     columns=f"""

@@ -1,19 +1,21 @@
 """The silver job: what is new in bronze, read, judged, folded to one change a key, and merged into one table a feed.
 
-One stream a source. Before it reads on, it carries out what people have asked of the quarantine (silver.decisions), and
-retries the suspended tables (silver.suspended).
+One stream a source. Before it reads on, it carries out what people have asked of the quarantine (silver.decisions).
+After all of them the suspended tables are tried again that may go on now (silver.suspended).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from lakehouse.batches import BATCHES, batches, join_files
 from lakehouse.config import Settings
-from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.errors import LakehouseError
 from lakehouse.failures import (
     noted_error,
@@ -22,6 +24,7 @@ from lakehouse.failures import (
     storage_error,
     storage_errors,
     stream_stopped,
+    unexpected,
 )
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.quality.results import RESULTS, Result, result_rows
@@ -37,6 +40,7 @@ from silver.by_rule.tables import MadeTables, made_tables
 from silver.gate import require_rules
 from silver.job import SilverJob
 from silver.micro_batch import apply_batch, resume
+from silver.order.state import SuspensionCause
 from silver.quarantine import QUARANTINE
 from silver.schemas import Schemas, schemas
 from silver.views import ensure_views
@@ -55,6 +59,7 @@ def run(
     run_id: str,
     accepted: Collection[str] = (),
     accepted_columns: Collection[str] = (),
+    resumed: Collection[str] = (),
     progress: Note | None = None,
     memories: dict[str, Memory] | None = None,
     retry_policy: RetryPolicy | None = None,
@@ -64,9 +69,10 @@ def run(
     A source that fails does not keep the others from being applied; its error is raised at the end. A schema registry
     that does not answer is waited for as `retry_policy` says. `accepted`: tables whose rejects go to quarantine,
     however many they are. `accepted_columns`: tables by rule that go on with the columns that their events have now.
-    `memories`: of each source, for a process that runs again under the same lease. Raises TableError when a source has
-    no bronze table yet, ContractError when a rule cannot be compiled, FeedSuspendedError when tables are suspended,
-    RegistryError when a schema that is needed is not to be had.
+    `resumed`: suspended tables that are tried again; so are those whose contract has changed or that are accepted now,
+    and no others. `memories`: of each source, for a process that runs again under the same lease. Raises TableError
+    when a source has no bronze table yet, ContractError when a rule cannot be compiled, FeedSuspendedError when tables
+    are suspended, RegistryError when a schema that is needed is not to be had.
     """
     warehouse = settings.address.opened(spark)
     known = {source: Memory() for source in contracts.topics.sources} if memories is None else memories
@@ -80,12 +86,16 @@ def run(
     made = MadeTables({one.name: one for one in known_tables}, run_id, frozenset(accepted_columns))
     contracts = contracts.declared
     places = (warehouse.location, warehouse.checkpoints)
+    jobs: dict[str, SilverJob] = {}
+    failures: list[LakehouseError] = []
 
     def start(source: str) -> StreamingQuery:
         memory, of_registry = own_memories[source], own_schemas[source]
         job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory, of_registry, made)
+        jobs[source] = job
         with storage_errors(job=f"silver: {source}", places=places):
-            _catch_up(warehouse, job)
+            if warehouse.checkpoint_id(job.checkpoint) is not None:  # a rebuilt silver reads all of it by itself
+                decisions.carry_out(warehouse, job)
             return _start(warehouse, job)
 
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:
@@ -95,11 +105,18 @@ def run(
         return known or stream_stopped(error, job=name, remedy=_RUN_AGAIN)
 
     try:
-        run_until_done(
-            contracts.topics.sources, start=start, explain=explain, retry_policy=retry_policy, progress=progress
-        )
+        try:
+            run_until_done(
+                contracts.topics.sources, start=start, explain=explain, retry_policy=retry_policy, progress=progress
+            )
+        except LakehouseError as error:
+            failures.append(error)
+        for job in jobs.values():
+            failures += _resume_tables(warehouse, job, resumed, places=places)
     finally:
         _store_rule_results(warehouse, contracts, run_id)
+    if failures:
+        raise failures[0]
     _raise_if_stopped(warehouse, contracts.with_made(made.known.values()), known)
 
 
@@ -125,27 +142,54 @@ def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
     ensure_views(warehouse, contracts)
 
 
-def _catch_up(warehouse: Warehouse, job: SilverJob) -> None:
-    """What earlier runs and commands have left to do: requests for records in quarantine, suspended tables."""
-    checkpoint = warehouse.checkpoint_id(job.checkpoint)
-    if checkpoint is None:  # a rebuilt silver reads all of it by itself
-        return
-    decisions.carry_out(warehouse, job)
-    for name in job.memory.now(warehouse, job.source, checkpoint=checkpoint).suspended:
-        if feed := {**job.not_made, **job.feeds}.get(name):
-            resume(warehouse, feed, job=job)
+def _resume_tables(
+    warehouse: Warehouse, job: SilverJob, asked: Collection[str], *, places: Sequence[str]
+) -> list[LakehouseError]:
+    """Try the suspended tables again that a command has `asked` for, or that may go on by what is known now.
+
+    One that fails is as it was, and stops no other.
+    """
+    try:
+        with storage_errors(job=f"silver: {job.source}", places=places):
+            checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
+            tables = job.memory.now(warehouse, job.source, checkpoint=checkpoint).suspended
+    except LakehouseError as error:
+        return [error]
+    failures: list[LakehouseError] = []
+    for name, cause in tables.items():
+        feed = {**job.not_made, **job.feeds}.get(name)
+        if feed is None:
+            continue
+        try:
+            with storage_errors(job=f"silver: {job.source}: {name}", places=places):
+                if name in asked or cause.contract != job.contract(feed) or _is_defined_anew(warehouse, job, feed):
+                    resume(warehouse, feed, job=job)
+        except LakehouseError as error:
+            failures.append(error)
+        except Exception as error:
+            failures.append(unexpected(error, job=f"silver: {job.source}: {name}"))
+    return failures
+
+
+def _is_defined_anew(warehouse: Warehouse, job: SilverJob, feed: Feed) -> bool:
+    """Whether this run has read schema changes that may say what a table is that a rule could not make yet."""
+    if feed.made is None or feed.made.is_made:
+        return False
+    rule = job.contracts.topics.sources[job.source].by_rule[feed.made.rule]
+    if rule.schema_changes is None:
+        return False
+    of_run = batches(warehouse, "silver").where((F.col("run") == job.run) & (F.col("source") == job.source))
+    return not of_run.where((F.col("topic") == rule.schema_changes) & F.col("batch").isNotNull()).isEmpty()
 
 
 def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> None:
-    reasons: dict[str, str] = {}
-    rules: dict[str, str] = {}
+    causes: dict[str, SuspensionCause] = {}
     for source in contracts.topics.sources:
         state = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source))
         feeds = {**contracts.of_source(source), **contracts.not_made(source)}
-        reasons |= {feed: why for feed, why in state.suspended.items() if feed in feeds}
-        rules |= state.suspended_by
-    if reasons:
-        raise suspended.suspended_error(reasons, rules)
+        causes |= {feed: cause for feed, cause in state.suspended.items() if feed in feeds}
+    if causes:
+        raise suspended.suspended_error(causes)
 
 
 def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:

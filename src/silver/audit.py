@@ -5,7 +5,7 @@ The last segments and all feed rows together are the state (`State`): read once 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from silver.schemas import Schemas
 
 # Where every event of an outbox was first seen: a connector that replays sends it again under a new offset, and with
-# the same key. `first_key`: the first column of the row's key, where it is a whole number and not sensitive: files with
-# other keys are passed over.
+# the same key. `topic_id`: offsets begin again when a topic is made again. `first_key`: the first column of the row's
+# key, where it is a whole number and not sensitive: files with other keys are passed over.
 OUTBOX_EVENTS = TableSpec(
     name="ops.outbox_events",
     columns="""
-        source STRING, feed STRING, event_id STRING, topic STRING, partition INT, offset BIGINT, first_key BIGINT
+        source STRING, feed STRING, event_id STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT,
+        first_key BIGINT
     """,
     partition_by=("source",),
 )
@@ -122,12 +123,19 @@ def append(
     return state.after(written)
 
 
+def finished(warehouse: Warehouse, names: Collection[str]) -> set[str]:
+    """Those of these batches (`batch_name`) that are in `ops.batches`."""
+    name = F.concat("writer", F.lit(" "), F.coalesce(F.col("batch").cast("string"), F.lit("")))
+    found = batches(warehouse, "silver").select(name.alias("name")).where(F.col("name").isin(*names)).distinct()
+    return {row["name"] for row in found.collect()}
+
+
 def pending_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFrame:
     """topic, topic_id, partition, first, last: the ranges of offsets that are pending for suspended tables."""
     of_silver = audit.where((F.col("source") == source) & (F.col("checkpoint") == checkpoint))
     resumed = of_silver.where("resumed").groupBy("feed").agg(F.max("batch").alias("resumed_to"))
     return (
-        of_silver.where("suspended IS NOT NULL")
+        of_silver.where("suspended.first_offset IS NOT NULL")
         .join(resumed, on="feed", how="left")
         .where(F.col("resumed_to").isNull() | (F.col("batch") > F.col("resumed_to")))
         .select(

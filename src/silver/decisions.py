@@ -32,7 +32,7 @@ from silver.batch.outcome import (
 )
 from silver.job import SilverJob
 from silver.order.runs import TopicPartition
-from silver.order.state import OUTCOMES, moved_row, segment_rows, writer_of
+from silver.order.state import OUTCOMES, batch_name, moved_row, segment_rows, writer_of
 from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_pending
 from silver.schemas import Schemas, learn_of
 
@@ -149,12 +149,13 @@ def _read_again(
     records = stack.enter_context(materialized(judged_of_feed(rows, feed, rules, decisions=decisions)))
     batch = FeedBatch(
         warehouse=warehouse,
+        name=batch_name(_writer(feed, asked), None),
         feed=feed,
         rules=rules,
         rows=counts(records, feed=feed, rules=[rule.name for rule in rules]).collect(),
         run=job.run,
         state=known,
-        quarantine_state=quarantine.quarantine_state(warehouse, job.source, {}),
+        quarantine_state=quarantine.quarantine_state(warehouse, job.source, []),
         checkpoint=asked.checkpoint,
         request=asked.request,
     )

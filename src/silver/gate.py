@@ -1,7 +1,7 @@
-"""Gate 1, before anything is read: every row rule compiles against its table, and every required column has a field.
+"""Gate 1, before anything is applied: every row rule compiles against its table, and every required column has a field.
 
-A column that no event has a field for is a name in the contract that is not the source's: it is found before NULLs are
-written.
+A column that no event has a field for is a name in the contract that is not the source's: it suspends its table before
+NULLs are written.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lakehouse.quality.arguments import SQL_RULE
 from lakehouse.quality.row_rules import fails
 from lakehouse.spark.tables import small_table
 from silver.batch.events import fields_of_events
+from silver.suspended import FIELDS, Suspension
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -54,8 +55,10 @@ MOST_FIELDS = 200
 EVENTS_THAT_TELL = 100
 
 
-def require_fields(records: DataFrame, feed: Feed, rows: Sequence[Row], *, before: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ContractError when a column that is not `optional` has never had a field in any event of the feed.
+def missing_fields(
+    records: DataFrame, feed: Feed, rows: Sequence[Row], *, before: Sequence[Mapping[str, Any]]
+) -> Suspension | None:
+    """What suspends the table: a column that is not `optional` has never had a field in any event of the feed.
 
     `rows`: the counts of these records; `before`: of those before them (silver.order.state). Debezium's rows have all
     fields. The payloads of an outbox may leave out what is null: there it takes EVENTS_THAT_TELL of them; partial
@@ -71,24 +74,25 @@ def require_fields(records: DataFrame, feed: Feed, rows: Sequence[Row], *, befor
         and judged == sum(row["absent_columns"].get(column, 0) for row in rows)
     ]
     if not lacking or feed.payload == "partial":
-        return
+        return None
     judged_before = sum(row["judged"] for row in before)
     never = [
         column for column in lacking if judged_before == sum(row["absent_columns"].get(column, 0) for row in before)
     ]
     judged += judged_before
     if not never or (feed.envelope == "outbox" and judged < EVENTS_THAT_TELL):
-        return
+        return None
     fields = sorted(row["field"] for row in fields_of_events(records, feed).limit(MOST_FIELDS).collect())
-    raise ContractError([_never_had(feed, column, fields, events=judged) for column in never])
+    named = "; ".join(_never_had(feed, column, fields) for column in never)
+    why = (
+        f"in not one of {judged:,} events is there {named}. They have: {', '.join(fields)}. A column that may be absent"
+        " needs `optional: true`"
+    )
+    return Suspension(FIELDS, "Every column of the contract has a field in the events.", why, judged, judged)
 
 
-def _never_had(feed: Feed, column: str, fields: Sequence[str], *, events: int) -> ContractProblem:
+def _never_had(feed: Feed, column: str, fields: Sequence[str]) -> str:
     wanted = feed.fields_of(column)
     close = get_close_matches(wanted[0], fields, n=1)
-    hint = f" did you mean {close[0]!r}?" if close else ""
-    what = (
-        f"not one of {events:,} events has a field {' or '.join(wanted)};{hint} They have: {', '.join(fields)}."
-        " A column that may be absent needs `optional: true`"
-    )
-    return ContractProblem("silver/tables.yaml", None, f"tables.{feed.name}.columns.{column}", what)
+    hint = f", did you mean {close[0]!r}?" if close else ""
+    return f"a field {' or '.join(wanted)} (silver/tables.yaml: tables.{feed.name}.columns.{column}{hint})"

@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
+from lakehouse.batches import release
 from lakehouse.contracts.models import Contracts, Expectation, Feed
 from lakehouse.spark.tables import Address, Warehouse
 from silver.audit import Memory
 from silver.by_rule.tables import MadeTables, Making
-from silver.order.state import job_name
+from silver.order.state import SuspensionCause, job_name
+from silver.quarantine import contract_version
 from silver.schemas import Schemas
-from silver.suspended import Reach
+from silver.suspended import Reach, Suspension
 
 
 class OfSource(NamedTuple):
@@ -80,6 +82,16 @@ class SilverJob:
     def making(self, warehouse: Warehouse) -> Making:
         """What makes and changes tables by rule."""
         return Making(warehouse, self.source, self.contracts, self.made, self.schemas.known)
+
+    def cause(self, feed: Feed, suspension: Suspension) -> SuspensionCause:
+        """The suspension of a feed's table, as it is written down."""
+        return SuspensionCause(suspension.rule, suspension.why, self.contract(feed))
+
+    def contract(self, feed: Feed) -> str:
+        """What decides, beside its records, whether a table goes on: the release, its contract, what is accepted."""
+        contract = contract_version(feed.model_copy(update={"schemas": None}), self.rules(feed.name))
+        accepted = (" rejects", feed.name in self.accepted), (" columns", feed.name in self.made.accepted)
+        return f"{release()} {contract}" + "".join(what for what, is_accepted in accepted if is_accepted)
 
     def rules(self, feed: str) -> Sequence[Expectation]:
         """The row rules of gate 1 for a feed."""

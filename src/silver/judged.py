@@ -26,7 +26,9 @@ from silver.batch.outcome import (
 )
 from silver.by_rule.tables import ensure_made, marked_records, suspension
 from silver.decode.table import OTHER_TABLE
+from silver.gate import missing_fields
 from silver.job import SilverJob
+from silver.order.state import State
 from silver.quarantine import QuarantineState
 from silver.suspended import Reach, Suspension, suspension_of
 
@@ -77,11 +79,12 @@ def judged_batch(
     quarantine_state: QuarantineState,
     stack: ExitStack,
     *,
+    state: State,
     changed: frozenset[str] = frozenset(),
 ) -> JudgedBatch:
     """The records of tables that go on through gate 1, kept until `stack` closes; and the tables that are suspended.
 
-    `changed`: the tables by rule whose columns were changed for these records.
+    `state`: of the source before the batch. `changed`: the tables by rule whose columns were changed for these records.
     """
     job = arrived.job
     newly_suspended: dict[str, Suspension] = {}
@@ -97,15 +100,22 @@ def judged_batch(
     new = _changed_columns(arrived, records, of_feed_rows, newly_suspended, changed)
     if new:
         again = [job.feeds[feed.name] for feed in feeds if feed.name in records and feed.name not in newly_suspended]
-        later = judged_batch(arrived, again, quarantine_state, stack, changed=changed | new)
+        later = judged_batch(arrived, again, quarantine_state, stack, state=state, changed=changed | new)
         return replace(later, newly_suspended={**newly_suspended, **later.newly_suspended})
     for name in records:
+        if name in newly_suspended:
+            continue
+        of_records = arrived.of_feed(job.feeds[name])
+        missing = missing_fields(of_records, job.feeds[name], of_feed_rows[name], before=state.of_feed(name))
+        if missing is not None:  # no NULL is accepted for it with the rejects
+            newly_suspended[name] = missing
+            continue
         if name in job.accepted:
             continue
         problems = partial(_problems, records[name], job.feeds[name], job.rules(name))
         suspension = suspension_of(job.feeds[name], job.rules(name), of_feed_rows[name], problems=problems)
         if suspension is not None:
-            newly_suspended.setdefault(name, suspension)
+            newly_suspended[name] = suspension
     going_on = {name: told for name, told in records.items() if name not in newly_suspended}
     return JudgedBatch(
         going_on, [row for row in rows if row["feed"] not in newly_suspended], quarantine_state, newly_suspended

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,21 +23,30 @@ from lakehouse.spark.tables import Warehouse
 from silver import quarantine
 from silver.audit import append, read_state
 from silver.batch.apply_feed import apply_feed
-from silver.batch.earlier_records import in_ranges
-from silver.batch.events import offset_gaps
+from silver.batch.earlier_records import in_parts
+from silver.batch.events import offset_gaps, offset_ranges
 from silver.batch.outcome import (
     BatchOutcome,
     FeedBatch,
-    covering,
     entries,
     learned,
 )
 from silver.by_rule.tables import suspension
-from silver.gate import require_fields
 from silver.job import SilverJob
 from silver.judged import Arrived, JudgedBatch, ensure_made_tables, judged_batch
-from silver.order.runs import TopicPartition
-from silver.order.state import Extent, OfFeed, State, audit_rows, extents, feed_row, segment_rows, writer_of
+from silver.order.runs import OffsetRange
+from silver.order.state import (
+    Extent,
+    OfFeed,
+    State,
+    audit_rows,
+    batch_name,
+    cause_row,
+    extents,
+    feed_row,
+    segment_rows,
+    writer_of,
+)
 from silver.quarantine import QuarantineState
 from silver.schemas import Schemas, ids_in
 from silver.suspended import Reach, Suspension, pending_records
@@ -61,6 +71,11 @@ class Numbered:
     def writer(self) -> str:
         """Under which name the batch is written down, once."""
         return writer_of(self.job.source, self.checkpoint, *([self.part] if self.part else []))
+
+    @property
+    def name(self) -> str:
+        """What the batch is called in what it writes elsewhere."""
+        return batch_name(self.writer, self.batch_id)
 
     @property
     def row(self) -> Mapping[str, Any]:
@@ -89,47 +104,91 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
     created, failed = ensure_made_tables(warehouse, going_on, job)
     waiting |= failed
     going_on = [feed for feed in going_on if feed.name not in failed]
-    ranges = {reach.place: (reach.first, reach.last) for reach in reaches}
+    ranges = [(reach.place, reach.first, reach.last) for reach in reaches]
     arrived = Arrived(warehouse, batch, topics, reaches, job)
     sizes = _table_sizes(warehouse, going_on, empty=created)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = _quarantine_state(warehouse, job, ranges)
-        judged = judged_batch(arrived, going_on, quarantine_state, stack)
+        judged = judged_batch(arrived, going_on, quarantine_state, stack, state=state)
         new = {**waiting, **judged.newly_suspended}
-        left = [feed for name, feed in {**feeds, **not_made}.items() if name in {*suspended, *new}]
+        left = [job.feeds.get(name, feed) for name, feed in {**feeds, **not_made}.items() if name in {*suspended, *new}]
         _store_suspensions(warehouse, new, job)
-        pending = pending_records(reaches, left, new)
+        causes = {feed.name: job.cause(feed, new[feed.name]) for feed in left if feed.name in new}
+        pending = pending_records(_pending(arrived, left), left, causes)
         job.memory.state = _apply(arrived, judged, number, sizes, state=state, others=pending)
 
 
 def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
-    """Apply the pending records of a suspended table, from bronze; or say why it stays suspended."""
+    """Apply the pending records of a suspended table, from bronze; or write down why it stays suspended, and say so."""
     checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
-    pending = read_state(warehouse, job.source, checkpoint=checkpoint).ranges(feed.name)
-    number = Numbered(job, max(one.batch for one in pending), checkpoint, part=f"resumed {feed.name}")
-    ranges = covering((one.place, one.first, one.last) for one in pending)
-    records = in_ranges(warehouse.read(f"bronze.{job.source}_events"), ranges)
+    state = read_state(warehouse, job.source, checkpoint=checkpoint)
+    suspension = _take_pending(warehouse, feed, job, state, checkpoint)
+    job.memory.forget()
+    if suspension is None:
+        return None
+    _store_suspensions(warehouse, {feed.name: suspension}, job)
+    # By its contract of now: the records may have changed a table by rule.
+    cause = job.cause({**job.not_made, **job.feeds}.get(feed.name, feed), suspension)
+    if cause != state.causes[feed.name]:
+        of_batch = {"run": job.run, "source": job.source, "checkpoint": checkpoint, "batch": None}
+        writer = writer_of(job.source, checkpoint, f"tried {feed.name} {uuid4().hex}")
+        append(warehouse, state, [cause_row(feed.name, cause)], of_batch=of_batch, writer=writer)
+    return suspension.why
+
+
+def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State, checkpoint: str) -> Suspension | None:
+    """Apply the pending records of the table; or what suspends it still."""
+    last = max(one.batch for one in state.ranges(feed.name))
+    number = Numbered(job, last, checkpoint, part=f"resumed {feed.name}")
+    ranges = state.pending_offsets(feed.name)
+    records = in_parts(warehouse.read(f"bronze.{job.source}_events"), ranges)
     reaches = _reaches(records, job.schemas)
     job.learn(warehouse, records, reaches)
     feed = job.feeds.get(feed.name, feed)
     if waiting := _waiting([feed], but=()):
-        return waiting[feed.name].why
+        return waiting[feed.name]
     created, failed = ensure_made_tables(warehouse, [feed], job)
     if failed:
-        return failed[feed.name].why
+        return failed[feed.name]
     topics = sorted({reach.place[0] for reach in reaches})
     arrived = Arrived(warehouse, records, topics, reaches, job)
     sizes = _table_sizes(warehouse, [feed], empty=created)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = quarantine.quarantine_state(warehouse, job.source, ranges)
-        judged = judged_batch(arrived, [feed], quarantine_state, stack)
+        before = read_state(warehouse, job.source, checkpoint=checkpoint, writer=number.writer, batch=number.batch_id)
+        judged = judged_batch(arrived, [feed], quarantine_state, stack, state=before)
         if judged.newly_suspended:
-            _store_suspensions(warehouse, judged.newly_suspended, job)
-            return judged.newly_suspended[feed.name].why
-        state = read_state(warehouse, job.source, checkpoint=checkpoint, writer=number.writer, batch=number.batch_id)
-        _apply(arrived, judged, number, sizes, state=state, others=[feed_row(feed.name, resumed=True)])
-    job.memory.forget()
+            return judged.newly_suspended[feed.name]
+        _apply(arrived, judged, number, sizes, state=before, others=[feed_row(feed.name, resumed=True)])
     return None
+
+
+def _pending(arrived: Arrived, left: Sequence[Feed]) -> list[Reach]:
+    """What a batch has of the topics of suspended tables: ranges of offsets in which no other batch has a record.
+
+    A batch may have records on both sides of those of another one: a source was moved on its topics.
+    """
+    found = [one for one in arrived.reaches if any(feed.has_topic(one.place[0]) for feed in left)]
+    with_gaps = {one.place: one for one in found if one.last - one.first + 1 != one.records}
+    if not with_gaps:
+        return found
+    topics = {place[0] for place in with_gaps}
+    own, stored = (
+        rows.where(F.col("topic").isin(*topics)).withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        for rows in (
+            arrived.records,
+            in_parts(
+                arrived.warehouse.read(f"bronze.{arrived.job.source}_events"),
+                [(one.place, one.first, one.last) for one in with_gaps.values()],
+            ),
+        )
+    )
+    rows = offset_ranges(own, stored).collect()
+    places = [((row["topic"], row["topic_id"], row["partition"]), row) for row in rows]
+    return [
+        *(one for one in found if one.place not in with_gaps),
+        *(Reach(place, row["first"], row["last"], row["records"]) for place, row in places if place in with_gaps),
+    ]
 
 
 def _waiting(feeds: Iterable[Feed], *, but: Collection[str]) -> dict[str, Suspension]:
@@ -138,9 +197,7 @@ def _waiting(feeds: Iterable[Feed], *, but: Collection[str]) -> dict[str, Suspen
     return {one.name: suspension(one, one.why) for one in made}
 
 
-def _quarantine_state(
-    warehouse: Warehouse, job: SilverJob, ranges: Mapping[TopicPartition, tuple[int, int]]
-) -> QuarantineState:
+def _quarantine_state(warehouse: Warehouse, job: SilverJob, ranges: Sequence[OffsetRange]) -> QuarantineState:
     """What the quarantine has that concerns a batch: read where records of the source are pending, or on first use."""
     known = job.memory.quarantine_state
     if known is None or known.pending:
@@ -200,12 +257,10 @@ def _apply(
     `sizes`: of the tables. `state`: before the batch. `others`: what else there is to write down.
     """
     warehouse, job, rows = arrived.warehouse, arrived.job, judged.rows
-    for name in judged.records:
-        feed, of_feed = job.feeds[name], [row for row in rows if row["feed"] == name]
-        require_fields(arrived.of_feed(feed), feed, of_feed, before=state.of_feed(name))
     parts = [
         FeedBatch(
             warehouse=warehouse,
+            name=number.name,
             feed=job.feeds[name],
             rules=job.rules(name),
             rows=[row for row in rows if row["feed"] == name],

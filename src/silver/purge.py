@@ -1,9 +1,10 @@
 """Purging deleted rows: those that no event can concern any more, by source position, never by a clock.
 
 A deleted row stays so that a late event finds it. It may go once everything below it was read: its position lies below
-what every partition has reached, and below every record in quarantine, and no offsets were skipped. The cutoff that is
-written down then stands in for the rows: below it, an event of an unknown key is superseded, so no deleted row comes
-back. It is valid for this silver alone: one that is rebuilt reads the deletes again.
+what every partition has reached, and below every record in quarantine, no offsets were skipped, and the table is not
+suspended. The cutoff that is written down then stands in for the rows: below it, an event of an unknown key is
+superseded, so no deleted row comes back. It is valid for this silver alone: one that is rebuilt reads the deletes
+again.
 """
 
 from __future__ import annotations
@@ -43,15 +44,19 @@ class Plan:
 
 
 def plan(warehouse: Warehouse, contracts: Contracts, feed: Feed, *, skipped: Collection[str] = ()) -> Plan:
-    """What could be purged of this feed now. Changes nothing.
+    """What could be purged of this feed now: true as long as nobody else writes. Changes nothing.
 
     `skipped`: the topics of which offsets were skipped that may be read later.
     """
     why_not = _never(contracts, feed) or _skipped(feed, skipped)
     if why_not is not None:
         return Plan(feed.name, None, 0, why_not)
-    checkpoint = checkpoint_of(warehouse, feed.source)
-    past = history(feed, [], read_state(warehouse, feed.source, checkpoint=checkpoint))
+    state = read_state(warehouse, feed.source, checkpoint=checkpoint_of(warehouse, feed.source))
+    if feed.name in state.suspended:
+        return Plan(
+            feed.name, None, 0, "it is suspended, and the records that are pending for it could concern any row"
+        )
+    past = history(feed, [], state)
     horizon = _horizon(past)
     if horizon is None:
         return Plan(feed.name, None, 0, "nothing was read yet, or no partition says how far it is")

@@ -7,7 +7,7 @@ which is rebuilt from bronze comes to the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.spark.tables import TableSpec, Warehouse, small_table
-from silver.order.runs import TopicPartition
+from silver.order.runs import OffsetRange
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 # `row_key`: the columns of the key as JSON, where they could be read. `contract`: of the table and its rules, as they
 # were when the record was judged last. `checkpoint`: of the silver whose audit has it as quarantined. `request`: the
 # command that retried or released it; `finished_at`: when that was carried out. `is_damaged`: its source position is
-# wrong, as a later change of its key shows. `reasons` are for people: no code reads them.
+# wrong, as a later change of its key shows. `found_by`: the batch that has found that (FeedBatch.name): what the batch
+# audit says of the record is right once that batch is in it. `reasons` are for people: no code reads them.
 QUARANTINE = TableSpec(
     name="quality.quarantine",
     columns="""
@@ -33,7 +34,8 @@ QUARANTINE = TableSpec(
         row_key STRING, reasons ARRAY<STRING>, rules ARRAY<STRING>, is_damaged BOOLEAN, contract STRING,
         key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>,
         first_seen TIMESTAMP, last_seen TIMESTAMP, checkpoint STRING,
-        state STRING, state_by STRING, state_why STRING, state_at TIMESTAMP, request STRING, finished_at TIMESTAMP
+        state STRING, state_by STRING, state_why STRING, state_at TIMESTAMP, request STRING, finished_at TIMESTAMP,
+        found_by STRING
     """,
     partition_by=("source",),
 )
@@ -66,9 +68,9 @@ def contract_version(feed: Feed, rules: Sequence[Expectation]) -> str:
 
 
 def quarantine_rows(
-    judged: DataFrame, feed: Feed, *, contract: str, checkpoint: str, is_damaged: bool = False
+    judged: DataFrame, feed: Feed, *, contract: str, checkpoint: str, found_by: str | None = None
 ) -> DataFrame:
-    """The quarantined records of a feed as new entries: raw, with every reason. `is_damaged`: all of them are."""
+    """The quarantined records of a feed as new entries: raw, with every reason. `found_by`: all of them are damaged."""
     now, none = F.current_timestamp(), F.lit(None)
     keys = [F.col(f"row.{key}").alias(key) for key in feed.keys]
     has_key = F.lit(bool(keys))
@@ -82,7 +84,7 @@ def quarantine_rows(
         F.when(has_key, F.to_json(F.struct(*keys or [F.lit(1)]))).alias("row_key"),
         F.col("problems").alias("reasons"),
         F.col("failed_rules").alias("rules"),
-        F.lit(is_damaged).alias("is_damaged"),
+        F.lit(found_by is not None).alias("is_damaged"),
         F.lit(contract).alias("contract"),
         "key",
         "value",
@@ -96,6 +98,7 @@ def quarantine_rows(
         none.cast("timestamp").alias("state_at"),
         none.cast("string").alias("request"),
         none.cast("timestamp").alias("finished_at"),
+        F.lit(found_by).cast("string").alias("found_by"),
     )
 
 
@@ -111,6 +114,7 @@ def add(warehouse: Warehouse, entries: DataFrame, source: str) -> None:
             set={
                 **of_today,
                 "row_key": "coalesce(new.row_key, known.row_key)",
+                "found_by": "coalesce(new.found_by, known.found_by)",
                 "last_seen": "new.last_seen",
                 "checkpoint": "new.checkpoint",
                 "state": f"IF({is_discarded}, known.state, 'open')",
@@ -154,13 +158,11 @@ def is_pending_entry() -> Column:
     return (F.col("state") == "open") | is_asked
 
 
-def quarantine_state(
-    warehouse: Warehouse, source: str, ranges: Mapping[TopicPartition, tuple[int, int]]
-) -> QuarantineState:
+def quarantine_state(warehouse: Warehouse, source: str, ranges: Iterable[OffsetRange]) -> QuarantineState:
     """What concerns a batch of these ranges of offsets."""
     rows = [
         {"topic": topic, "topic_id": topic_id, "partition": partition, "first": first, "last": last}
-        for (topic, topic_id, partition), (first, last) in ranges.items()
+        for (topic, topic_id, partition), first, last in ranges
     ]
     of_batch = F.broadcast(small_table(warehouse.spark, rows, _RANGES))
     is_met = F.coalesce(F.col("offset").between(F.col("first"), F.col("last")), F.lit(False))
@@ -207,9 +209,9 @@ def decided_or_pending(quarantine: DataFrame, feed: Feed, *, asked: str | None =
 
 
 def set_aside(quarantine: DataFrame, feed: Feed) -> DataFrame:
-    """OF_RECORD of the feed's records that were found damaged, with `is_set_aside`."""
+    """OF_RECORD of the feed's records that were found damaged, with `is_set_aside` and `found_by`."""
     found = _of_feed(quarantine, feed).where(F.col("is_damaged"))
-    return found.select(*OF_RECORD, F.lit(True).alias("is_set_aside")).distinct()
+    return found.select(*OF_RECORD, F.lit(True).alias("is_set_aside"), "found_by").distinct()
 
 
 def as_bronze(entries: DataFrame) -> DataFrame:

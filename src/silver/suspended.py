@@ -1,7 +1,8 @@
 """Suspended tables: gate 1 found their records too bad to go on with, so nothing of the batch is applied to them.
 
 The other tables of the source go on. The records of a suspended table stay pending in bronze, and their ranges of
-offsets in `ops.batches`; every run reads them again, and goes on when the rules of today, or a person, let it.
+offsets in `ops.batches`. Nothing of it is read again until its contract or its rules change, or a command asks for it:
+then all of it is tried, after everything else.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.errors import FeedSuspendedError
 from silver.order.runs import TopicPartition
-from silver.order.state import suspended_row
+from silver.order.state import SuspensionCause, suspended_row
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -22,6 +23,8 @@ BUDGET = "max_reject_ratio"
 PARSE_ERRORS = "parse_errors"
 # Of a table by rule: its events have other columns, or do not say what the table is.
 COLUMNS, NOT_MADE = "columns", "table"
+# A column of the contract that no event has a field for.
+FIELDS = "fields"
 
 
 # So many reasons of a suspended table are said one by one.
@@ -104,7 +107,7 @@ def in_words(reasons: Mapping[str, int]) -> list[str]:
 
 
 def pending_records(
-    reaches: Iterable[Reach], feeds: Collection[Feed], new: Mapping[str, Suspension]
+    ranges: Iterable[Reach], feeds: Collection[Feed], new: Mapping[str, SuspensionCause]
 ) -> list[dict[str, Any]]:
     """What a batch has for suspended tables, as rows of `ops.batches`. `new`: those that it suspends."""
     return [
@@ -114,21 +117,20 @@ def pending_records(
             first=reach.first,
             last=reach.last,
             records=reach.records,
-            rule=new[feed.name].rule if feed.name in new else None,
-            why=new[feed.name].why if feed.name in new else None,
+            new=new.get(feed.name),
         )
-        for reach in reaches
+        for reach in ranges
         for feed in feeds
         if feed.has_topic(reach.place[0])
     ]
 
 
-def suspended_error(reasons: Mapping[str, str], rules: Mapping[str, str] | None = None) -> FeedSuspendedError:
-    """What the run ends with: the tables that it has left as they were, and what to do. `rules`: that suspend them."""
-    named = "; ".join(f"silver.{feed} is suspended: {why}" for feed, why in sorted(reasons.items()))
+def suspended_error(causes: Mapping[str, SuspensionCause]) -> FeedSuspendedError:
+    """What the run ends with: the tables that it has left as they were, and what to do."""
+    named = "; ".join(f"silver.{feed} is suspended: {cause.why}" for feed, cause in sorted(causes.items()))
     remedies = []
     for rule, (what, option) in _REMEDIES.items():
-        feeds = [feed for feed in sorted(reasons) if _kind((rules or {}).get(feed)) == rule]
+        feeds = [feed for feed, cause in sorted(causes.items()) if _kind(cause.rule) == rule]
         if feeds:
             command = " ".join(["lakehouse silver", *[f"{option} {feed}" for feed in feeds]]) if option else ""
             remedies.append(f"{what}{command}.")
@@ -138,14 +140,18 @@ def suspended_error(reasons: Mapping[str, str], rules: Mapping[str, str] | None 
 
 
 def _kind(rule: str | None) -> str:
-    return rule if rule in (COLUMNS, NOT_MADE) else ""
+    return rule if rule in (COLUMNS, NOT_MADE, FIELDS) else ""
 
 
-# What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is one of a table by rule.
+# What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is none of the gate's.
 _REMEDIES = {
     "": (
         "Fix the rule or the contract and run silver again, or let such records go to quarantine: ",
         "--accept-rejects",
+    ),
+    FIELDS: (
+        "Correct silver/tables.yaml and run silver again; where it is right, and events have such a field by now: ",
+        "--resume",
     ),
     COLUMNS: (
         "Declare the table in bronze/topics.yaml and silver/tables.yaml, or go on with the columns that its events have"

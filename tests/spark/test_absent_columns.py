@@ -1,4 +1,4 @@
-"""A column that no event has: silver says so, applies nothing, and goes on when the contract is mended."""
+"""A column that no event has suspends its table: nothing is applied to it, until the contract is mended."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from lakehouse.config import Settings
 from lakehouse.contracts.column_types import STRING
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.tables import Column
-from lakehouse.errors import ContractError
+from lakehouse.errors import FeedSuspendedError
 from silver import apply
 from silver.gate import EVENTS_THAT_TELL
+from silver.micro_batch import resume
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, compact, order, postgres_image, postgres_source, record
 
 if TYPE_CHECKING:
+    from lakehouse.contracts.models import Feed
     from lakehouse.spark.tables import Warehouse
+    from silver.job import SilverJob
 
 pytestmark = pytest.mark.spark
 
@@ -71,8 +74,8 @@ def bronze(warehouse: Warehouse, folder: Path, records: Sequence[Record]) -> Non
     warehouse.append("bronze.postgres_events", bronze_rows(warehouse.spark, file, topics=topics))
 
 
-def silver(warehouse: Warehouse, contracts: Contracts) -> None:
-    apply.run(warehouse.spark, Settings(warehouse.location, warehouse.checkpoints), contracts, run_id="test")
+def silver(warehouse: Warehouse, contracts: Contracts, **more: Any) -> None:
+    apply.run(warehouse.spark, Settings(warehouse.location, warehouse.checkpoints), contracts, run_id="test", **more)
 
 
 @pytest.fixture
@@ -82,22 +85,39 @@ def prepared(warehouse: Warehouse) -> Warehouse:
     return warehouse
 
 
-def test_a_misspelt_column_stops_its_source_and_a_mended_contract_goes_on(
-    prepared: Warehouse, contracts: Contracts, tmp_path: Path
+def test_a_misspelt_column_suspends_its_table_alone_and_a_mended_contract_goes_on(
+    prepared: Warehouse, contracts: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bronze(prepared, tmp_path, changes(0, 3, channel="web"))
-    misspelt = Column(type=STRING, fields=("chanel",))
-    with pytest.raises(ContractError) as refused:
-        silver(prepared, with_column(contracts, "postgres_orders", "channel", misspelt))
-    (problem,) = refused.value.problems
-    assert (problem.file, problem.key) == ("silver/tables.yaml", "tables.postgres_orders.columns.channel")
-    assert problem.what.startswith(
-        "not one of 3 events has a field chanel; did you mean 'channel'? They have: channel,"
+    bronze(prepared, tmp_path, events(0, 2))
+    misspelt = with_column(contracts, "postgres_orders", "channel", Column(type=STRING, fields=("chanel",)))
+    with pytest.raises(FeedSuspendedError) as refused:
+        silver(prepared, misspelt)
+    assert str(refused.value).startswith(
+        "silver.postgres_orders is suspended: in not one of 3 events is there a field chanel (silver/tables.yaml: "
+        "tables.postgres_orders.columns.channel, did you mean 'channel'?). They have: channel,"
     )
+    assert "lakehouse silver --resume postgres_orders" in str(refused.value)
+    assert "--accept-rejects" not in str(refused.value)
     assert prepared.read("silver.postgres_orders").count() == 0
-    assert prepared.read("ops.batches").count() == 0
+    assert prepared.read("silver.postgres_outbox_orders").count() == 2, "the others go on"
+    # It stays so, and costs nothing, until the contract changes or a command asks for it.
+    tried: list[str] = []
+
+    def noted(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
+        tried.append(feed.name)
+        return resume(warehouse, feed, job=job)
+
+    monkeypatch.setattr(apply, "resume", noted)
+    bronze(prepared, tmp_path, [*changes(3, 1, channel="web"), *events(2, 1)])
+    for more in ({}, {"accepted": ["postgres_orders"]}, {}, {}, {"resumed": ["postgres_orders"]}):
+        with pytest.raises(FeedSuspendedError):
+            silver(prepared, misspelt, **more)
+    assert tried == ["postgres_orders"] * 3, "accepted, without that, and on command"
+    assert prepared.read("silver.postgres_outbox_orders").count() == 3
     silver(prepared, with_column(contracts, "postgres_orders", "channel", Column(type=STRING)))
     assert {row["channel"] for row in prepared.read("silver.postgres_orders").collect()} == {"web"}
+    assert prepared.read("silver.postgres_orders").count() == 4
 
 
 def test_a_column_that_some_events_have_had_may_be_absent_later(
@@ -126,9 +146,10 @@ def test_payloads_of_an_outbox_may_leave_out_what_is_null_for_a_while(
     silver(prepared, own)
     assert prepared.read("silver.postgres_outbox_orders").count() == EVENTS_THAT_TELL - 1
     bronze(prepared, tmp_path, events(EVENTS_THAT_TELL - 1, 1))
-    with pytest.raises(ContractError) as refused:
+    with pytest.raises(FeedSuspendedError) as refused:
         silver(prepared, own)
     # Of the packaged columns, too, some are in none of these events.
-    keys = {problem.key.rsplit(".", 1)[1] for problem in refused.value.problems}
-    assert keys == {"channel", "note", "customer_id", "product_id", "created_at"}
-    assert f"not one of {EVENTS_THAT_TELL} events" in refused.value.problems[0].what
+    for name in ("channel", "note", "customer_id", "product_id", "created_at"):
+        assert f"tables.postgres_outbox_orders.columns.{name}" in str(refused.value)
+    assert f"in not one of {EVENTS_THAT_TELL} events" in str(refused.value)
+    assert prepared.read("silver.postgres_outbox_orders").count() == EVENTS_THAT_TELL - 1

@@ -12,7 +12,7 @@ import pytest
 import cli.jobs
 from cli import continuous, main, settled
 from cli.jobs import RunOutcome, Work
-from lakehouse.errors import BrokerGoneError, KafkaError
+from lakehouse.errors import BrokerGoneError, FeedSuspendedError, GateHeldError, KafkaError
 from lakehouse.kafka.offsets import Partition
 
 PASS_SECONDS = 25.0
@@ -25,16 +25,18 @@ class World:
     """No Spark, no broker: only the order of things. `told`: what happened, each with the second in which it began.
 
     `arrivals`: in which seconds a record arrives at the broker. `last_pass`: the one that fails. `gone`: from when to
-    when the broker does not answer.
+    when the broker does not answer. `held`: what the gates hold, by the number of the pass.
     """
 
     now: float = 0.0
     told: list[tuple[float, str]] = field(default_factory=list)
     run_ids: list[str] = field(default_factory=list)
     remembered: list[tuple[object, object]] = field(default_factory=list)
+    resumed: list[frozenset[str]] = field(default_factory=list)
     arrivals: Sequence[float] = ()
     last_pass: int = 3
     gone: tuple[float, float] = (0.0, 0.0)
+    held: Mapping[int, GateHeldError] = field(default_factory=dict)
     is_at_work: bool = False
     clients_made: int = 0
     open_clients: list[SimpleNamespace] = field(default_factory=list)
@@ -60,8 +62,11 @@ class World:
         assert work.known == ({} if {"bronze", "publish"}.isdisjoint(names) else self.topics())
         self.run_ids.append(work.run_id)
         self.remembered.append((work.memories, work.consumed))
+        self.resumed.append(work.resumed)
         self.now += PASS_SECONDS
-        return RunOutcome({}, [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else [])
+        failures = [self.held[len(self.run_ids)]] if len(self.run_ids) in self.held else []
+        ended = [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else []
+        return RunOutcome({}, [*failures, *ended])
 
     def run_unless_settled(self, work: Work, **_more: object) -> RunOutcome:
         self.say("looks whether there is anything to do")
@@ -122,6 +127,31 @@ def test_it_goes_on_until_a_pass_fails_and_ends_with_its_exit_code(world: World,
     jobs = "bronze silver gold publish" if command == "run" else command
     assert [what for _at, what in world.told if what.startswith(jobs)] == [jobs] * 3
     assert len(set(world.run_ids)) == 3, "every pass is a run of its own"
+
+
+@pytest.mark.parametrize("command", ["run", "silver", "publish"])
+def test_what_a_gate_holds_does_not_end_it_and_is_said_once(
+    world: World, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    suspended, blocked = FeedSuspendedError("a table", remedy="fix it"), GateHeldError("a source", remedy="fix it")
+    world.held, world.last_pass = {1: suspended, 2: suspended, 3: blocked, 4: blocked, 6: blocked, 7: suspended}, 7
+    assert run_until_it_fails(command) == 4, "the failure that ends it, not what is held beside it"
+    said = [line for line in capsys.readouterr().err.splitlines() if "fix it" in line]
+    assert ["a table" in line for line in said] == [True, False, False, True]
+    assert len(world.run_ids) == 7
+
+
+def test_otherwise_what_a_gate_holds_ends_it_with_its_exit_code(world: World) -> None:
+    world.held = {1: FeedSuspendedError("a table", remedy="fix it")}
+    with pytest.raises(SystemExit) as ended:
+        main.main(["silver", *WHERE])
+    assert ended.value.code == 3
+
+
+def test_a_table_is_resumed_by_the_first_pass_alone(world: World) -> None:
+    with pytest.raises(SystemExit):
+        main.main(["silver", *CONTINUOUS, "--resume", "mysql_orders"])
+    assert world.resumed == [{"mysql_orders"}, set(), set()]
 
 
 def test_otherwise_there_is_one_pass(world: World) -> None:

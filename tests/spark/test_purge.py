@@ -15,6 +15,7 @@ from bronze.offsets import Step, write_down
 from cli.tables.accounts import skipped_topics
 from lakehouse.batches import BATCHES
 from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.tables import MaxRejectRatio
 from silver.purge import Plan, carry_out, plan
 from tests.support.events import Record, change, mysql_image, mysql_source, order, record
 from tests.support.silver import Told
@@ -115,6 +116,25 @@ def test_a_discarded_record_holds_what_stands_behind_it_and_may_be_asked_for_lat
     assert told.collect().rows == 1
     told.decide("released", 5)
     assert told.keys() == {2: True, 3: False, 7: False}
+
+
+def test_nothing_goes_of_a_table_that_is_suspended(told: Collected) -> None:
+    """What is pending for it may be older than what goes."""
+    budget = MaxRejectRatio(share=0.0, records=0)
+    tables = {**told.contracts.silver.tables}
+    tables[FEED] = tables[FEED].model_copy(update={"max_reject_ratio": budget})
+    told.contracts = told.contracts.model_copy(
+        update={"silver": told.contracts.silver.model_copy(update={"tables": tables})}
+    )
+    told.tell(*deleted_and_others())
+    told.tell(event("u", 1, 150, 0, partition=1), event("c", 9, 160, 1, partition=1, total_amount="-1.00"))
+    assert told.suspended().keys() == {FEED}
+    chosen = told.collect()
+    assert (chosen.rows, chosen.horizon) == (0, None)
+    assert "it is suspended" in (chosen.why_not or "")
+    assert told.resume(FEED, accepted=[FEED]) is None
+    assert told.collect().rows == 0, "the record in quarantine stands before them now"
+    assert told.keys() == {1: True, 2: True, 3: False}
 
 
 def test_nothing_goes_where_offsets_were_skipped_that_may_be_read_later(told: Collected) -> None:

@@ -32,11 +32,12 @@ from silver.batch.changelog import (
     latest_per_key,
     list_of_changes,
     outcomes,
+    with_event_ids,
     with_repeated_events,
     with_tombstones,
 )
 from silver.batch.earlier_records import fallen_behind, in_ranges, not_sent_before
-from silver.batch.events import counts, ignored_counts, offset_gaps
+from silver.batch.events import counts, ignored_counts, offset_gaps, offset_ranges
 from silver.batch.events import events as events_of
 from silver.batch.merge import silver_table
 from silver.batch.position import PLACES, has_position, with_position
@@ -80,9 +81,10 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             rule_counts(small_table(spark, [], BATCHES.columns), run="run"),
             quarantine_rows(read, feed, contract="of a test", checkpoint=""),
             offset_gaps(read),
+            offset_ranges(read, read),
             keys_across_partitions(events, table, feed),
             latest_per_key(events, feed),
-            list_of_changes(events, feed),
+            list_of_changes(with_event_ids(events, feed, earlier=placed), feed),
             outcomes(events, table, feed),
             not_sent_before(events_of(batch, feed), fallen_behind(spark, []), feed),
             in_ranges(batch, {("topic", "", 0): (0, 1)}),

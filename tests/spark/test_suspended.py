@@ -95,7 +95,7 @@ def story(
             outbox={key: str(amount) for key, amount in told.rows(OUTBOX_FEED, "total_amount").items()},
             waiting=told.warehouse.read("quality.quarantine").count(),
             counted=told.counted(),
-            why=read_state(told.warehouse, "mysql", checkpoint="").suspended,
+            why=told.suspended(),
             wrong={kind: records for kind, records in found.items() if kind not in HARMLESS},
             suspended=found.get("suspended", 0),
         )
@@ -216,7 +216,7 @@ def test_reasons_are_counted_and_other_tables_named(
         *(event("c", offset, 1000, offset, note="n" * 100 * offset) for offset in (10, 11)),
         event("c", 12, 1200, 12),
     )
-    assert read_state(told.warehouse, "mysql", checkpoint="").suspended == {
+    assert told.suspended() == {
         FEED: "12 of 13 records may not pass, and the budget is 50% ("
         "The source block names another table than the contract of this feed (tables, table_patterns), "
         "ecommerce_big2.orders: 4; amount_not_negative 4; "
@@ -231,6 +231,28 @@ def with_limit(contracts: Contracts, most_bytes: int) -> Contracts:
     tables = {**contracts.silver.tables}
     tables[FEED] = tables[FEED].model_copy(update={"max_record_bytes": most_bytes})
     return contracts.model_copy(update={"silver": contracts.silver.model_copy(update={"tables": tables})})
+
+
+def test_a_resumed_table_takes_what_is_pending_for_it_and_nothing_between(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
+) -> None:
+    """The source was moved back on its topic: one batch has records on both sides of those of an earlier one."""
+    strict = with_budget(with_gate(contracts, AMOUNT), MaxRejectRatio(share=0.0, records=0))
+    told = Told(empty_silver(), strict, "mysql", tmp_path)
+
+    def pending() -> list[tuple[int, int]]:
+        state = read_state(told.warehouse, "mysql", checkpoint="")
+        return [(first, last) for _place, first, last in state.pending_offsets(FEED)]
+
+    told.tell(event("c", 1, 100, 50), event("u", 1, 110, 52))
+    told.tell(event("c", 2, 90, 40, "-1.00"), event("c", 3, 200, 101), event("c", 4, 210, 103))
+    assert pending() == [(40, 40), (101, 103)], "at 102 there is no record"
+    told.tell(event("c", 5, 95, 45))
+    assert pending() == [(40, 40), (45, 45), (101, 103)]
+    assert told.resume(FEED, accepted=[FEED]) is None
+    assert told.counted() == {"read": 6, "applied": 4, "superseded": 1, "quarantined": 1}
+    assert pending() == []
+    assert set(account_of(told.warehouse, "mysql").findings) <= {*HARMLESS, "never_read"}
 
 
 def test_few_rejects_are_within_the_budget(contracts: Contracts) -> None:
@@ -279,4 +301,4 @@ def test_what_says_nothing_of_values_is_blamed_on_no_rule(
     asked += [0, 0]
     with pytest.raises(OSError, match="No space left"):
         told.tell(outbox_event(2, 30, 3.0, key=3))
-    assert read_state(told.warehouse, "mysql", checkpoint="").suspended == {}
+    assert told.suspended() == {}

@@ -10,14 +10,15 @@ from pyspark.sql import functions as F
 
 RECORD = (
     "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, key STRING, value STRING,"
-    " headers ARRAY<ARRAY<STRING>>"
+    " headers ARRAY<ARRAY<STRING>>, topic_id STRING"
 )
 
 
 def bronze_rows(spark: SparkSession, recording: Path, *, topics: Mapping[str, str]) -> DataFrame:
     """The records of the recorded topics that `topics` names (recorded name: contract's name), as bronze has them.
 
-    `recording`: one JSON object a line, gzipped or not: topic, partition, offset, timestamp, key, value, headers.
+    `recording`: one JSON object a line, gzipped or not: topic, partition, offset, timestamp, key, value, headers, and
+    topic_id of a topic that was made again.
     """
     renamed = {recorded: name for recorded, name in topics.items() if name != recorded}
     topic = F.col("topic")
@@ -38,7 +39,7 @@ def bronze_rows(spark: SparkSession, recording: Path, *, topics: Mapping[str, st
             F.col("key").cast("binary").alias("key"),
             F.col("value").cast("binary").alias("value"),
             F.coalesce(headers, F.array().cast("array<struct<key:string,value:binary>>")).alias("headers"),
-            F.lit("first").alias("_topic_id"),
+            F.coalesce("topic_id", F.lit("first")).alias("_topic_id"),
             F.lit("2026-01-01").cast("timestamp").alias("_ingested_at"),
             F.lit(0).cast("bigint").alias("_batch_id"),
         )

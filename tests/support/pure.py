@@ -169,6 +169,7 @@ class PureSilver:
             event_id=event.event_id,
             old_key=event.old_key,
             passed_over=event.left_out,
+            image=hash(repr(event.row)),
         )
 
     def _truncates(self, past: History, records: Sequence[Read]) -> list[Cutoff]:
@@ -191,7 +192,7 @@ class PureSilver:
             said = {_said(one): one.offset for one in sorted(of_place, key=lambda one: -one.offset)}
             for one in of_place:
                 at = coordinates(one.event.source, self.feed.kind)
-                is_behind = is_streamed(one.event.source) and at is not None and at < regression.below
+                is_behind = is_streamed(one.event.source) and at is not None and at[:2] < regression.below[:2]
                 if one.event.run_id == regression.run_id and is_behind and said[_said(one)] >= regression.from_offset:
                     news.append(regression)
                     break

@@ -76,12 +76,13 @@ def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: 
             continue
         batch = FeedBatch(
             warehouse=warehouse,
+            name="derived anew",
             feed=feed,
             rules=job.rules(name),
             rows=[],
             run="test",
             state=state,
-            quarantine_state=quarantine.quarantine_state(warehouse, source, {}),
+            quarantine_state=quarantine.quarantine_state(warehouse, source, []),
             checkpoint=checkpoint,
         )
         keys = keys_of(bronze.where(F.col("topic").isin(*topics)), feed)
@@ -145,6 +146,12 @@ class Told:
         """The table takes what it was stopped for; why not, when it is still stopped."""
         job = job_of(self.warehouse, self.contracts, self.source, accepted=accepted)
         return resume(self.warehouse, self.contracts.feeds[feed], job=job)
+
+    def suspended(self) -> dict[str, str]:
+        """The tables that are suspended, and why."""
+        checkpoint = self.warehouse.checkpoint_id(f"silver/{self.source}") or ""
+        state = read_state(self.warehouse, self.source, checkpoint=checkpoint)
+        return {feed: cause.why for feed, cause in state.suspended.items()}
 
     def rows(self, feed: str, *columns: str) -> dict[Any, Any]:
         """The live rows of a table by `order_id`: the value of a column, or of several as a tuple."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,8 +37,9 @@ def purge(
     """Remove rows of the silver tables that are deleted in the source, where no event can change them any more.
 
     Such rows stay so that late events find them. One may go when every partition was read beyond its position, and no
-    record in quarantine has a lower one. Afterwards an event below that position is superseded. Where offsets were
-    skipped nothing goes, unless you say with --without-skipped that they are given up for good.
+    record in quarantine has a lower one. Of a suspended table none goes. Afterwards an event below that position is
+    superseded. Where offsets were skipped nothing goes, unless you say with --without-skipped that they are given up
+    for good.
 
     Example: lakehouse purge --dry-run --warehouse ./warehouse
     """
@@ -48,18 +50,21 @@ def purge(
         require_table(chosen, feed)
     steps = chosen.steps()
     warehouse = opened(chosen, steps)
-    chosen = with_made_tables(chosen, warehouse)
-    feeds = chosen.contracts.feeds
-    with steps.step("purge", "looking for what can go") as note:
-        asked = [declared for name, declared in feeds.items() if feed in {None, name}]
-        skipped = set() if without_skipped else skipped_topics(warehouse, {declared.source for declared in asked})
-        plans = [plan(warehouse, chosen.contracts, declared, skipped=skipped) for declared in asked]
-        note(f"{sum(one.rows for one in plans):,} rows can go")
-    if not dry_run:
-        with at_work(chosen, warehouse, steps), steps.step("purge", "writing the cutoff, deleting rows") as note:
-            for one in plans:
-                carry_out(warehouse, feeds[one.feed], one)
-            note(f"{sum(one.rows for one in plans):,} rows removed")
+    # The warehouse is locked before anything is looked at: a run beside this one could bring what concerns a row.
+    with nullcontext() if dry_run else at_work(chosen, warehouse, steps) as lease:
+        chosen = with_made_tables(chosen, warehouse)
+        feeds = chosen.contracts.feeds
+        with steps.step("purge", "looking for what can go") as note:
+            asked = [declared for name, declared in feeds.items() if feed in {None, name}]
+            skipped = set() if without_skipped else skipped_topics(warehouse, {declared.source for declared in asked})
+            plans = [plan(warehouse, chosen.contracts, declared, skipped=skipped) for declared in asked]
+            note(f"{sum(one.rows for one in plans):,} rows can go")
+        if lease is not None:
+            lease.check()
+            with steps.step("purge", "writing the cutoff, deleting rows") as note:
+                for one in plans:
+                    carry_out(warehouse, feeds[one.feed], one)
+                note(f"{sum(one.rows for one in plans):,} rows removed")
     if chosen.as_json:
         answer(chosen.command, {"feeds": [vars(one) for one in plans]}, dry_run=dry_run)
         return

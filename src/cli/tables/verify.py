@@ -352,7 +352,7 @@ _AGAIN = (
     "while the topic has {them}: lakehouse offsets set {source} --topic {topic} --partition {partition} --to {first}"
 )
 _NEXT = {
-    "suspended": "lakehouse silver tries again; docs/quarantine.md says how a table goes on.",
+    "suspended": "docs/quarantine.md says how a table goes on.",
     "missing": f"{_AGAIN}, then lakehouse bronze; then {_ANEW}",
     "stored_twice": "DESCRIBE HISTORY of bronze.{source}_events says what wrote {them}; silver is as it should be.",
     "never_read": f"{_AGAIN}, then lakehouse run.",

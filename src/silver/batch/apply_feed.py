@@ -32,13 +32,14 @@ from silver.batch.changelog import (
     list_of_changes,
     outcomes,
     with_cutoffs,
+    with_event_ids,
     with_repeated_events,
     with_tombstones,
 )
 from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_sent_before
 from silver.batch.events import events
 from silver.batch.merge import append_changes, first_rows, is_not_below, merge_latest
-from silver.batch.outcome import BatchOutcome, FeedBatch, from_bronze, read_ranges
+from silver.batch.outcome import BatchOutcome, FeedBatch, covering, from_bronze, read_ranges
 from silver.batch.position import PLACES, with_position
 from silver.batch.rederive import is_unusual_where, keys_of, rederive
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
@@ -77,7 +78,9 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
             placed = with_repeated_events(placed, feed, known=_known_events(batch, records, records=number))
         else:
             placed = placed.withColumn("is_repeated", F.lit(False))
-        if feed.sequence_by == "kafka_offset" or deleting:
+        if feed.append_only:
+            placed = with_event_ids(placed, feed, earlier=_earlier_of_runs(batch, past))
+        if feed.sequence_by == "kafka_offset" or deleting or feed.append_only:
             # Records are sorted and joined for these columns: that is done once. Other positions are computed again.
             placed = stack.enter_context(materialized(placed))
         tells = ("change", "truncate") if feed.append_only else ("change",)
@@ -172,7 +175,9 @@ def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
     marked = placed.join(known, on=OF_RECORD, how="left")
     is_damaged = F.col("is_set_aside").isNotNull() & (F.col("kind") == "change")
-    return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop("is_set_aside")
+    return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop(
+        "is_set_aside", "found_by"
+    )
 
 
 def _deletes(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:
@@ -204,6 +209,22 @@ def _places(batch: FeedBatch, past: History, *, runs: Collection[str] | None = N
     return small_table(batch.warehouse.spark, past.places(runs=runs), PLACES)
 
 
+def _earlier_of_runs(batch: FeedBatch, past: History) -> DataFrame | None:
+    """The placed records of earlier batches, of runs that have come as far in the log as where this batch begins.
+
+    None without: a run sends its changes in the order of the log, so the batch goes on where no other has been.
+    """
+    if batch.feed.sequence_by == "kafka_offset":
+        return None
+    runs = past.runs_read_from_here()
+    if not runs:
+        return None
+    ranges = [one for one in past.read_before if one.run_id in runs]
+    parts = covering((one.place, one.first_offset, one.last_offset) for one in ranges)
+    records = from_bronze(batch, in_ranges(batch.bronze(), parts)).where(F.col("run_id").isin(*runs))
+    return with_position(records, batch.feed, places=_places(batch, past, runs=runs))
+
+
 def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Cutoff]:
     at = F.struct("position", "topic", "partition", "offset")
     last = F.max(at).alias("at")
@@ -229,7 +250,7 @@ def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataF
         is_own &= F.col("first_key").between(*between)
     ids = broadcast(placed.select("event_id").distinct(), records)
     known = batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
-    return known.select("event_id", "topic", "partition", "offset").distinct()
+    return known.select("event_id", *OF_RECORD).distinct()
 
 
 def _merge(
@@ -295,7 +316,7 @@ def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
     rows = events.where(F.col("event_id").isNotNull() & ~F.col("is_known")).select(
         F.lit(feed.source).alias("source"),
         F.lit(feed.name).alias("feed"),
-        *("event_id", "topic", "partition", "offset"),
+        *("event_id", *OF_RECORD),
         first_key.cast("bigint").alias("first_key"),
     )
     batch.warehouse.append(OUTBOX_EVENTS.name, rows)

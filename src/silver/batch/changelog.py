@@ -16,10 +16,10 @@ from lakehouse.quality.arguments import columns_asked, reason
 from lakehouse.quality.row_rules import fails
 from silver.batch.column_versions import version_folds, version_values
 from silver.batch.merge import cutoff_type
-from silver.batch.position import at_offset, place_of, position_type, same_place
+from silver.batch.position import at_offset, log_event_of, place_of, position_type, same_place
 from silver.order.fold import versioned_columns
 from silver.order.runs import Cutoff
-from silver.quarantine import DISCARDED, WAITS
+from silver.quarantine import DISCARDED, OF_RECORD, WAITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -232,16 +232,19 @@ def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> 
     """The records with `is_repeated`: whether another record of the same `event_id` is the event's first occurrence.
 
     And with `is_known`: whether `known` names the event. The first occurrence is the change with the lowest position,
-    or the record that `known` (event_id, topic, partition, offset) names from earlier batches. A repeated batch finds
-    its own records there, and they are no repetitions. Shards may have the same ids.
+    or the record that `known` (event_id, topic, topic_id, partition, offset) names from earlier batches. A repeated
+    batch finds its own records there, and they are no repetitions. Shards may have the same ids.
     """
     of_event = ["event_id", *(["topic"] if feed.is_sharded else [])]
     same_event = Window.partitionBy(*of_event)
     is_event = (F.col("kind") == "change") & F.col("event_id").isNotNull()
-    first_here = F.min(F.when(is_event & ~F.col("is_below_cutoff"), F.col("position"))).over(same_event)
-    first = known.select(*of_event, F.struct("topic", "partition", "offset").alias("known_at"))
-    is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != F.struct("topic", "partition", "offset"))
-    is_repeated = is_event & ((F.col("position") != first_here) | is_known_elsewhere)
+    # A topic that was made again begins at offset 0 again, and a router may give an event the time of its row.
+    at = F.struct("position", "topic_id")
+    first_here = F.min(F.when(is_event & ~F.col("is_below_cutoff"), at)).over(same_event)
+    record = F.struct(*OF_RECORD)
+    first = known.select(*of_event, record.alias("known_at"))
+    is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != record)
+    is_repeated = is_event & ((at != first_here) | is_known_elsewhere)
     return (
         placed.join(first, on=of_event, how="left")
         .withColumn("is_repeated", F.coalesce(is_repeated, F.lit(False)))
@@ -278,21 +281,76 @@ def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
     )
 
 
-def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
-    """The rows of an append-only table: one a change, `_event_id` first.
+def with_event_ids(changes: DataFrame, feed: Feed, *, earlier: DataFrame | None = None) -> DataFrame:
+    """The placed records of an append-only feed with `_event_id`, which a change has again when it is sent again.
 
-    A streamed change that a connector sends again is the same event, identified by its log coordinates and its row. Any
-    other is identified by its Kafka coordinates.
+    A streamed change is identified by its log coordinates, its operation and its row, and by its number among those
+    that are equal in all of it and that its connector run has sent one behind the other: rows that one COPY writes
+    share an LSN, and may be equal. A run that sends them again numbers them again, and so does what falls behind in its
+    own run. Any other change is identified by its Kafka coordinates.
+
+    `earlier`: placed records of earlier batches, of runs that may have sent some of these (`EQUAL`); None without.
     """
+    of_kafka = "concat_ws('/', topic, nullif(topic_id, ''), CAST(partition AS STRING), CAST(offset AS STRING))"
+    if feed.sequence_by == "kafka_offset":
+        return changes.withColumn("_event_id", F.expr(of_kafka))
+    own = _with_equals(changes, feed, of_kafka).withColumn("_is_new", F.lit(True))
+    if earlier is None:
+        numbered = _numbered(own)
+    else:
+        new = own.select(*EQUAL)
+        known = _with_equals(earlier, feed, of_kafka).withColumn("_is_new", F.lit(False)).select(*EQUAL)
+        rows = new.unionByName(known.join(new, on=OF_RECORD, how="left_anti"))
+        numbers = _numbered(rows).where("_is_new").select(*OF_RECORD, "_number").distinct()
+        numbered = own.join(numbers, on=OF_RECORD, how="inner")
+    event_id = "IF(_number = 1, _equal, concat_ws(' ', _equal, CAST(_number AS STRING)))"
+    return numbered.withColumn("_event_id", F.expr(event_id)).drop("_equal", "_log", "_is_new", "_falls", "_number")
+
+
+# What tells equal changes apart: `_equal` is the same text for all of them, `_log` where they are in the source's log.
+EQUAL = (*OF_RECORD, "run_id", "_equal", "_log", "_is_new")
+
+
+def _with_equals(changes: DataFrame, feed: Feed, of_kafka: str) -> DataFrame:
     # What says where a record comes from differs in a change that is sent again.
     of_row = [f"row.`{name}`" for name, column in feed.columns.items() if column.metadata is None]
     image = f"CAST(xxhash64({', '.join(['op', *of_row])}) AS STRING)"
-    is_told_by_source = "position.streamed = 1" if feed.sequence_by == "source_position" else "false"
     of_source = f"concat_ws(' ', topic, to_json({place_of('position', feed)}), {image})"
-    of_kafka = "concat_ws('/', topic, CAST(partition AS STRING), CAST(offset AS STRING))"
+    is_of_log = "kind IN ('change', 'truncate') AND coalesce(position.streamed = 1, false)"
+    return changes.withColumns(
+        {
+            "_equal": F.expr(f"IF({is_of_log}, {of_source}, {of_kafka})"),
+            "_log": F.expr(f"IF({is_of_log}, {log_event_of('position', feed)}, NULL)"),
+        }
+    )
+
+
+def _numbered(changes: DataFrame) -> DataFrame:
+    """The changes (EQUAL) with `_number`, from 1 on; those of earlier batches first, whatever their partitions.
+
+    What comes again behind later changes of its run and partition is numbered by itself. A record may be there twice,
+    and has one number.
+    """
+    of_run = Window.partitionBy("topic", "topic_id", "partition", "run_id").orderBy("offset")
+    before = F.last("_log", ignorenulls=True).over(of_run.rowsBetween(Window.unboundedPreceding, -1))
+    of_place = Window.partitionBy(
+        "topic", "topic_id", "partition", "run_id", F.coalesce(F.to_json("_log"), F.col("_equal"))
+    )
+    comes_again = F.col("_falls") > F.min("_falls").over(of_place)
+    in_order = Window.partitionBy("run_id", "_falls", "_equal").orderBy("_is_new", "topic_id", "partition", "offset")
+    return (
+        changes.withColumn("_falls", F.coalesce(F.col("_log") < before, F.lit(False)))
+        .withColumn("_falls", F.count_if("_falls").over(of_run))
+        .withColumn("_falls", F.when(comes_again, F.col("_falls")).otherwise(0))
+        .withColumn("_number", F.dense_rank().over(in_order))
+    )
+
+
+def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
+    """The rows of an append-only table: one an event (`with_event_ids`), `_event_id` first."""
     first = f"min_by(struct(row, position, {', '.join(OF_LAST_EVENT)}), struct(partition, offset)) AS _first"
     return (
-        changes.groupBy(F.expr(f"IF({is_told_by_source}, {of_source}, {of_kafka}) AS _event_id"))
+        changes.groupBy("_event_id")
         .agg(F.expr(first))
         .selectExpr(
             "_event_id",
@@ -317,8 +375,11 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     of_row += ["_column_versions", "_deleted_position"] if versioned else []
     now = f"struct({', '.join(of_row)}) AS now"
     if feed.append_only:
-        rows = table.selectExpr("_topic AS table_topic", now)
-        same_row = "topic = now._topic AND partition = now._partition AND offset = now._offset"
+        # Offsets begin again when a topic is made again: the events differ.
+        rows = table.selectExpr("_event_id AS table_event", now)
+        same_row = (
+            "_event_id = table_event AND topic = now._topic AND partition = now._partition AND offset = now._offset"
+        )
     else:
         rows = table.selectExpr(*[f"`{key}` AS `table_{key}`" for key in feed.keys], now)
         same_row = " AND ".join(f"row.`{key}` = `table_{key}`" for key in feed.keys)

@@ -203,6 +203,28 @@ def offset_gaps(records: DataFrame) -> DataFrame:
     )
 
 
+def offset_ranges(records: DataFrame, stored: DataFrame) -> DataFrame:
+    """topic, topic_id, partition, first, last, records: the ranges of offsets of which nothing else is `stored`.
+
+    Few: a gap that no record lies in ends none.
+    """
+    at = ("topic", "topic_id", "partition", "offset")
+    in_order = Window.partitionBy("topic", "topic_id", "partition").orderBy("offset")
+    own, others = (rows.select(*at, F.lit(mark).alias("is_own")) for rows, mark in ((records, True), (stored, False)))
+    begins = F.col("is_own") & ~F.lag("is_own", 1, False).over(in_order)
+    return (
+        own.unionByName(others)
+        .groupBy(*at)
+        .agg(F.bool_or("is_own").alias("is_own"))
+        .withColumn("begins", begins)
+        .withColumn("number", F.count_if("begins").over(in_order))
+        .where("is_own")
+        .groupBy("topic", "topic_id", "partition", "number")
+        .agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count(F.lit(1)).alias("records"))
+        .drop("number")
+    )
+
+
 def _fields(ddl: str) -> dict[str, str]:
     """Name and type of every column of a declaration in SQL."""
     columns = re.findall(r"\s*(\w+) ((?:[^,<>]|<(?:[^<>]|<[^<>]*>)*>)+)(?:,|\Z)", ddl)

@@ -67,6 +67,7 @@ class BatchOutcome:
 class FeedBatch:
     """A feed, its rules, the counts (COUNTS) of its part of the batch, and the state of the source before it.
 
+    `name`: that of the batch, by its writer and its number (`batch_name`).
     `quarantine_state`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for.
     `request`: which one retries its records, where one does: they were read before, and are not the last of their
     topic-partitions. `value_bytes`: of the values of its records; None where they were not counted. `table_size`:
@@ -74,6 +75,7 @@ class FeedBatch:
     """
 
     warehouse: Warehouse
+    name: str
     feed: Feed
     rules: Sequence[Expectation]
     rows: Sequence[Row]
@@ -197,11 +199,11 @@ def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
     return judged_of_feed(rows, batch.feed, batch.rules, decisions=decisions)
 
 
-def entries(batch: FeedBatch, judged_records: DataFrame, *, is_damaged: bool = False) -> DataFrame:
-    """The quarantined ones of a feed's records, as entries of `quality.quarantine`. `is_damaged`: all of them are."""
+def entries(batch: FeedBatch, judged_records: DataFrame, *, are_damaged: bool = False) -> DataFrame:
+    """The quarantined ones of a feed's records, as entries of `quality.quarantine`. `are_damaged`: all of them are."""
     contract = contract_version(batch.feed, batch.rules)
     of_silver = {"contract": contract, "checkpoint": batch.checkpoint}
-    return quarantine_rows(judged_records, batch.feed, **of_silver, is_damaged=is_damaged)
+    return quarantine_rows(judged_records, batch.feed, **of_silver, found_by=batch.name if are_damaged else None)
 
 
 def read_ranges(past: History) -> dict[TopicPartition, tuple[int, int]]:

@@ -172,6 +172,12 @@ def at_offset(position: str, offset: str, feed: Feed) -> str:
     return f"IF({position} IS NOT NULL, {_struct({**fields, 'kafka_offset': f'CAST({offset} AS BIGINT)'})}, NULL)"
 
 
+def log_event_of(position: str, feed: Feed) -> str:
+    """SQL: where in the log a streamed change is, without the row of MySQL, which may begin anew at one position."""
+    fields = [field for field in _place_fields(feed) if field not in ("streamed", "binlog_row")]
+    return _struct({field: f"{position}.{field}" for field in fields})
+
+
 def place_of(position: str, feed: Feed) -> str:
     """SQL: the source position alone, without the Kafka offset."""
     return _struct({field: f"{position}.{field}" for field in _place_fields(feed)})

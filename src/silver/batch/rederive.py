@@ -24,6 +24,7 @@ from lakehouse.registered import RegisteredSchema
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import small_table
+from silver.audit import finished
 from silver.batch.earlier_records import highest_timestamps, in_ranges
 from silver.batch.events import is_confluent
 from silver.batch.merge import merge_latest, replace_rows, row_type
@@ -36,6 +37,7 @@ from silver.order.history import History
 from silver.order.keys import Key, groups
 from silver.order.position import Position
 from silver.order.runs import Cutoff, TopicPartition
+from silver.order.state import writer_of
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
 
 if TYPE_CHECKING:
@@ -109,8 +111,8 @@ def _of_avro(schemas: Mapping[int, RegisteredSchema]) -> Column:
 def is_unusual_where(feed: Feed, *, has_unchanged: bool) -> str:
     """SQL of a record with its outcome (changelog.outcomes): whether its key's row must be derived again.
 
-    Its position is behind that of an earlier record of its run; or a large value may be known, or not be known, now:
-    its key was changed, or it comes behind the end of its key.
+    Its position is behind that of an earlier record of its run, or it has a lower row of the same position; or a large
+    value may be known, or not be known, now: its key was changed, or it comes behind the end of its key.
     """
     if feed.sequence_by == "kafka_offset" or feed.append_only:
         return "false"
@@ -120,11 +122,23 @@ def is_unusual_where(feed: Feed, *, has_unchanged: bool) -> str:
         AND now._position.streamed = 1 AND now._position.epoch = position.epoch
     """
     shows_damage = f"{is_behind} AND position.streamed = 1 AND {is_same_run}"
+    if feed.kind != "postgresql":
+        shows_damage = f"(({shows_damage}) OR ({_IS_COUNTED_ANEW}))"
     if not (has_unchanged and large_columns(feed)):
         return f"coalesce({shows_damage}, false)"
     leaves_out = "old_key IS NOT NULL AND size(left_out) > 0"
     comes_late = "kind = 'change' AND NOT is_delete AND position <= now._deleted_position"
     return f"coalesce({shows_damage}, false) OR ({leaves_out}) OR new_key IS NOT NULL OR coalesce({comes_late}, false)"
+
+
+# SQL: of a record of MySQL or MariaDB, whether it was sent behind one of its position, with a lower row. A run may go
+# on in the middle of a compressed transaction.
+_IS_COUNTED_ANEW = """
+    outcome IN ('superseded', 'duplicate') AND position.streamed = 1 AND now._position.streamed = 1
+    AND now._topic = topic AND now._partition = partition AND now._offset < offset
+    AND now._position.epoch = position.epoch AND now._position.binlog_file = position.binlog_file
+    AND now._position.binlog_pos = position.binlog_pos AND position.binlog_row < now._position.binlog_row
+"""
 
 
 def keys_of(records: DataFrame, feed: Feed) -> DataFrame:
@@ -187,9 +201,8 @@ def _grouped(records: DataFrame, of_keys: Mapping[Key, str]) -> DataFrame:
 def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     feed = batch.feed
     passed_over = "absent" if feed.payload == "partial" else "left_out"
-    events = records.withColumns({"is_streamed": F.expr(f"{STREAMED} = 1"), "passed_over": F.col(passed_over)}).select(
-        "shard", "group", *EVENT, "row"
-    )
+    added = {"is_streamed": F.expr(f"{STREAMED} = 1"), "passed_over": F.col(passed_over), "image": _image(feed)}
+    events = records.withColumns(added).select("shard", "group", *EVENT, "row")
     cutoffs = past.cutoff_by_shard()
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
     return events.groupBy("shard", "group").applyInArrow(
@@ -198,13 +211,23 @@ def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     )
 
 
+def _image(feed: Feed) -> Column:
+    """A hash of what a record says of its row; NULL where its log coordinates are no other record's."""
+    if feed.kind == "postgresql":
+        return F.lit(None).cast("bigint")
+    stated = [f"row.{name}" for name, column in feed.columns.items() if column.metadata is None]
+    return F.xxhash64(F.to_json(F.struct(*stated)))
+
+
 def _damaged_aside(
     batch: FeedBatch, records: DataFrame, damaged: DataFrame, own: DataFrame
 ) -> dict[TopicPartition, int]:
     """Put the damaged records into quarantine; how many are of earlier batches, by topic-partition."""
     known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
-    # What an earlier batch has found damaged, it has moved in the batch audit too.
-    new = damaged.select(*OF_RECORD).distinct().join(known, on=OF_RECORD, how="left_anti")
+    # What an earlier batch has found damaged, it has moved in the batch audit too, if it has come so far.
+    if unfinished := _unfinished(batch, known):
+        known = known.where(~F.coalesce(F.col("found_by").isin(*unfinished), F.lit(False)))
+    new = damaged.select(*OF_RECORD).distinct().join(known.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
     reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
     found = records.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
     with materialized(found.drop("value", "headers")) as found:
@@ -216,8 +239,18 @@ def _damaged_aside(
         with_bytes = raw.join(F.broadcast(found), on=OF_RECORD, how="inner")
         earlier = found.join(own.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
         rows = earlier.groupBy(*TOPIC_PARTITION).count().collect()
-        add(batch.warehouse, entries(batch, with_bytes, is_damaged=True), batch.feed.source)
+        add(batch.warehouse, entries(batch, with_bytes, are_damaged=True), batch.feed.source)
     return {(row["topic"], row["topic_id"], row["partition"]): row["count"] for row in rows}
+
+
+def _unfinished(batch: FeedBatch, known: DataFrame) -> list[str]:
+    """The batches of this silver that have found damaged records, and are not in the batch audit: broken off."""
+    if batch.feed.name not in batch.quarantine_state.damaged:
+        return []
+    of_silver = writer_of(batch.feed.source, batch.checkpoint)
+    finders = known.where(F.col("found_by").startswith(f"{of_silver} ") | F.col("found_by").startswith(f"{of_silver}/"))
+    names = {row["found_by"] for row in finders.select("found_by").distinct().collect()}
+    return sorted(names - finished(batch.warehouse, names)) if names else []
 
 
 _OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
@@ -226,7 +259,7 @@ _OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
 # The columns of an event, as `fold_table` takes them, beside its `row`.
 EVENT = (
     *("topic", "topic_id", "partition", "offset", "key", "key_text", "run_id", "kind", "op", "is_delete"),
-    *("is_streamed", "is_replay", "position", "event_id", "old_key", "passed_over", "source_ts"),
+    *("is_streamed", "is_replay", "position", "event_id", "old_key", "passed_over", "image", "source_ts"),
 )
 _AS_THEY_ARE = tuple(name for name in EVENT if name not in {"position", "source_ts"})
 

@@ -3,6 +3,7 @@
 `fold` takes every record that names some keys and returns their rows and what became of each record. A row names the
 records that its values are of, by their number, and no value itself: who has the values, takes them from there.
 
+    0. Where the log counts the rows at one position anew, they count on.
     1. A record whose position a later one of its key and run contradicts is damaged, and excluded.
     2. A tombstone that no delete precedes deletes its key.
     3. What is below a cutoff is gone with it.
@@ -25,6 +26,8 @@ from silver.order.runs import Cutoff
 
 RowKey = tuple[Any, ...]
 _STATED = ("change", "quarantined")
+# Of a position of MySQL or MariaDB (silver.batch.position.MYSQL) the field of the row.
+_BINLOG_ROW = 3
 
 
 class PlacedEvent(NamedTuple):
@@ -32,6 +35,7 @@ class PlacedEvent(NamedTuple):
 
     `key_text`: the Kafka key as the headers of changed keys have it. `passed_over`: the columns that the event does
     not state, and that may be so (`versioned_columns`). `row_key`: the key columns of its row, or None where unknown.
+    `image`: a hash of its row, where equal log coordinates do not mean that two records are the same.
     """
 
     topic: str
@@ -51,6 +55,7 @@ class PlacedEvent(NamedTuple):
     event_id: str | None = None
     old_key: str | None = None
     passed_over: Collection[str] = ()
+    image: int | None = None
 
     @property
     def place(self) -> tuple[str, str, int]:
@@ -101,6 +106,7 @@ def versioned_columns(feed: Feed) -> tuple[str, ...]:
 
 def fold(records: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Cutoff]) -> Folded:
     """The rows of all keys that these records name. `cutoffs`: of each shard. A record may be there twice."""
+    records = with_rows_counted_on(records, feed)
     folded = Folded(damaged=damaged(records, feed))
     sound = [(number, one) for number, one in enumerate(records) if number not in folded.damaged]
     changes = list(_changes(sound, feed, {shard: (one.as_position(), one) for shard, one in cutoffs.items()}))
@@ -116,6 +122,32 @@ def fold(records: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Cutof
     for one in changes:
         folded.outcomes[one.number] = _outcome(one, folded.rows.get(one.event.row_key or ()), repeated, feed)
     return folded
+
+
+def with_rows_counted_on(records: Sequence[PlacedEvent], feed: Feed) -> Sequence[PlacedEvent]:
+    """The records; of MySQL and MariaDB with the number of their row as it would be if the log never began anew.
+
+    Where the binlog is compressed, all changes of a transaction have one position, and `row` begins at 0 with each
+    statement. So of a key's changes at one position the later one comes behind all before it. A record that repeats an
+    earlier one, by its row, operation and image, has the number of that.
+    """
+    if feed.kind == "postgresql" or feed.sequence_by == "kafka_offset":
+        return records
+    at_position: dict[tuple[Any, ...], list[tuple[int, int, Position]]] = defaultdict(list)
+    for number, one in enumerate(records):
+        if one.kind == "change" and one.is_streamed and one.position is not None:
+            at_position[one.place, one.key, one.position[:_BINLOG_ROW]].append((one.offset, number, one.position))
+    counted = list(records)
+    for of_key in at_position.values():
+        rows: dict[tuple[Any, ...], int] = {}
+        highest = -1
+        for _offset, number, position in sorted(of_key):
+            record = position[_BINLOG_ROW], records[number].op, records[number].image
+            if record not in rows:
+                rows[record] = highest = max(position[_BINLOG_ROW], highest + 1)
+            counted_on = (*position[:_BINLOG_ROW], rows[record], *position[_BINLOG_ROW + 1 :])
+            counted[number] = records[number]._replace(position=counted_on)
+    return counted
 
 
 def damaged(records: Sequence[PlacedEvent], feed: Feed) -> set[int]:
@@ -196,12 +228,15 @@ def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -
 
 def _repeated(changes: Sequence[Change], feed: Feed) -> set[int]:
     """The events of an outbox that another change of the same id comes before. Shards may have the same ids."""
-    first: dict[tuple[str | None, str], Position] = {}
+    first: dict[tuple[str | None, str], tuple[Position, str]] = {}
     for one in changes:
         if (event := _event(one, feed)) is not None and not one.is_below_cutoff:
-            first[event] = min(one.position, first.get(event, one.position))
+            at = one.position, one.event.topic_id
+            first[event] = min(at, first.get(event, at))
     events = ((one, _event(one, feed)) for one in changes)
-    return {one.number for one, event in events if event in first and one.position != first[event]}
+    return {
+        one.number for one, event in events if event in first and (one.position, one.event.topic_id) != first[event]
+    }
 
 
 def _event(one: Change, feed: Feed) -> tuple[str | None, str] | None:

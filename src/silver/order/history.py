@@ -58,7 +58,8 @@ class History:
 
     `has_unchanged`: whether any change has ever left a large value unchanged. `read_to`: of every topic-partition the
     highest offset of earlier batches. `own`: the batch's run segments alone. `judged`: the regressions that earlier
-    batches brought about. `reads_back`: whether the batch has records before others that were read.
+    batches brought about. `reads_back`: whether the batch has records before others that were read. `read_before`: the
+    run segments of earlier batches.
     """
 
     feed: Feed
@@ -71,6 +72,26 @@ class History:
     read_to: Mapping[TopicPartition, int] = field(default_factory=dict)
     judged: Sequence[Regression] = ()
     reads_back: bool = False
+    read_before: Sequence[RunSegment] = ()
+
+    def runs_read_from_here(self) -> set[str]:
+        """The runs of the batch of which an earlier one has streamed changes that are not before its own in the log."""
+        highest: dict[tuple[str | None, str], Coordinates] = {}
+        for one in self.read_before:
+            if one.highest is not None:
+                run = one.topic if self.feed.is_sharded else None, one.run_id
+                highest[run] = max(self._log_event(one.highest), highest.get(run, ()))
+        return {
+            one.run_id
+            for one in self.own
+            if one.lowest is not None
+            and self._log_event(one.lowest)
+            <= highest.get((one.topic if self.feed.is_sharded else None, one.run_id), ())
+        }
+
+    def _log_event(self, at: Coordinates) -> Coordinates:
+        """The coordinates without the row of MySQL and MariaDB, which may begin anew at one place."""
+        return at if self.feed.kind == "postgresql" else at[:2]
 
     def shards(self) -> list[Shard]:
         """What shares its coordinates: every topic of a sharded feed by itself, else all of it."""
@@ -235,12 +256,13 @@ def history(feed: Feed, rows: Sequence[Stored], state: State) -> History:
     stored = state.of_feed(feed.name)
     read_to = _read_to(stored)
     starts = _starts(rows)
-    own = run_segments(rows)
+    own, read_before = run_segments(rows), run_segments(stored)
     past = History(
         feed=feed,
-        known=run_segments(stored),
+        known=read_before,
         before=_before(stored, starts),
         own=own,
+        read_before=read_before,
         epoch_starts=state.epoch_starts(feed.name, is_sharded=feed.is_sharded),
         cutoffs=state.cutoffs_of(feed.name),
         read_to=read_to,

@@ -19,6 +19,8 @@ EPOCHS_A_MILLISECOND = 1024
 
 # Topic, the broker's id of it, partition: offsets begin again when a topic is made again.
 TopicPartition = tuple[str, str, int]
+# The first and the last offset, both included.
+OffsetRange = tuple[TopicPartition, int, int]
 Coordinates = tuple[int, ...]
 
 # What the facts of a batch are grouped by: a connector run in a partition, its full snapshots apart.

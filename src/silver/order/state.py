@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from silver.order.runs import SEGMENT_KEY, Cutoff, EpochStart, TopicPartition
+from silver.order.runs import SEGMENT_KEY, Cutoff, EpochStart, OffsetRange, TopicPartition
 
 # Every record read is exactly one of these.
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
@@ -36,17 +36,29 @@ def writer_of(source: str, checkpoint: str, *parts: str) -> str:
     return "/".join(["silver", source, checkpoint, *parts])
 
 
+def batch_name(writer: str, number: int | None) -> str:
+    """What a batch is called elsewhere: by its writer, and its number where it has one."""
+    return f"{writer} {'' if number is None else number}"
+
+
 @dataclass(frozen=True)
 class PendingRange:
-    """Offsets that are pending for a suspended table, since this batch. `rule`, `why`: of the one that suspended it."""
+    """Offsets that are pending for a suspended table, since this batch."""
 
     feed: str
     place: TopicPartition
     first: int
     last: int
     batch: int
-    why: str | None
-    rule: str | None = None
+
+
+@dataclass(frozen=True)
+class SuspensionCause:
+    """Why a table is suspended, as it was judged last. `contract`: what it followed from (`SilverJob.contract`)."""
+
+    rule: str | None
+    why: str
+    contract: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,14 +66,16 @@ class State:
     """What the silver of one checkpoint knows of a source.
 
     `segments`: by feed, topic-partition, run and snapshot, as flat rows. `epochs`: by feed, run and topic, that which
-    starts with the run. `cutoffs`: with their feed. `pending`: the ranges of suspended tables. `resumed`: up to which
-    batch a feed has taken its own. `last_batch`: of the stream. `sequence`: of the last write.
+    starts with the run. `cutoffs`: with their feed. `pending`: the ranges of suspended tables. `causes`: by feed, why
+    it was suspended last. `resumed`: up to which batch a feed has taken its own. `last_batch`: of the stream.
+    `sequence`: of the last write.
     """
 
     segments: Mapping[tuple[Any, ...], Stored] = field(default_factory=dict)
     epochs: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     cutoffs: Sequence[tuple[str, Cutoff]] = ()
     pending: Sequence[PendingRange] = ()
+    causes: Mapping[str, SuspensionCause] = field(default_factory=dict)
     resumed: Mapping[str, int] = field(default_factory=dict)
     last_batch: int = -1
     sequence: int = 0
@@ -84,21 +98,23 @@ class State:
         return [cutoff for of_feed, cutoff in self.cutoffs if of_feed == feed]
 
     def ranges(self, feed: str) -> list[PendingRange]:
-        """The pending ranges of a suspended table; none of any other."""
+        """The pending ranges of a suspended table, as its batches had them; none of any other."""
         return [one for one in self.pending if one.feed == feed]
 
-    @property
-    def suspended(self) -> dict[str, str]:
-        """The tables that are suspended, and why."""
-        found: dict[str, str] = {}
-        for one in sorted(self.pending, key=lambda one: one.batch):
-            found[one.feed] = found.get(one.feed) or one.why or ""
+    def pending_offsets(self, feed: str) -> list[OffsetRange]:
+        """The same as ranges that have no offset in common, in order."""
+        found: list[OffsetRange] = []
+        for place, first, last in sorted((one.place, one.first, one.last) for one in self.ranges(feed)):
+            if found and found[-1][0] == place and first <= found[-1][2] + 1:
+                found[-1] = (place, found[-1][1], max(last, found[-1][2]))
+            else:
+                found.append((place, first, last))
         return found
 
     @property
-    def suspended_by(self) -> dict[str, str]:
-        """The tables that are suspended, and by which rule."""
-        return {one.feed: one.rule for one in reversed(self.pending) if one.rule is not None}
+    def suspended(self) -> dict[str, SuspensionCause]:
+        """The tables that are suspended."""
+        return {one.feed: self.causes[one.feed] for one in self.pending}
 
     def taken(self, batch: int) -> set[str]:
         """The tables that were suspended in this batch, the last one, and have taken its records since."""
@@ -107,7 +123,7 @@ class State:
     def after(self, rows: Iterable[Stored]) -> State:
         """The state with what these rows of `ops.batches` add to it."""
         segments, epochs, cutoffs = dict(self.segments), dict(self.epochs), [*self.cutoffs]
-        pending, resumed = [*self.pending], dict(self.resumed)
+        pending, causes, resumed = [*self.pending], dict(self.causes), dict(self.resumed)
         last_batch, sequence = self.last_batch, self.sequence
         for row in rows:
             feed, sequence = row["feed"], max(sequence, row["sequence"])
@@ -119,16 +135,16 @@ class State:
             epochs |= {(feed, one["run_id"], one["topic"]): one["epoch"] for one in row.get("epochs") or ()}
             cutoffs += [(feed, Cutoff(**one)) for one in row.get("cutoffs") or ()]
             if row.get("suspended"):
-                part, place = row["suspended"], (row["topic"], row["topic_id"], row["partition"])
-                pending.append(
-                    PendingRange(
-                        feed, place, part["first_offset"], part["last_offset"], row["batch"], part["why"], part["rule"]
-                    )
-                )
+                part = row["suspended"]
+                if part["first_offset"] is not None:
+                    place = (row["topic"], row["topic_id"], row["partition"])
+                    pending.append(PendingRange(feed, place, part["first_offset"], part["last_offset"], row["batch"]))
+                if part["why"] is not None:
+                    causes[feed] = SuspensionCause(part["rule"], part["why"], part["contract"])
             if row.get("resumed"):
                 resumed[feed] = row["batch"]
         pending = [one for one in pending if one.batch > resumed.get(one.feed, -1)]
-        return State(segments, epochs, cutoffs, pending, resumed, last_batch, sequence)
+        return State(segments, epochs, cutoffs, pending, causes, resumed, last_batch, sequence)
 
 
 def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]]:
@@ -235,11 +251,17 @@ def moved_row(feed: str, place: TopicPartition, counts: Mapping[str, int]) -> di
 
 
 def suspended_row(
-    feed: str, place: TopicPartition, *, first: int, last: int, records: int, rule: str | None, why: str | None
+    feed: str, place: TopicPartition, *, first: int, last: int, records: int, new: SuspensionCause | None
 ) -> dict[str, Any]:
-    """A range that is pending for a suspended table."""
-    waits = {"first_offset": first, "last_offset": last, "records": records, "rule": rule, "why": why}
+    """A range that is pending for a suspended table. `new`: of the batch that suspends it."""
+    waits = {"first_offset": first, "last_offset": last, "records": records, **(_ALREADY if new is None else vars(new))}
     return {"feed": feed, **dict(zip(_IN_PLACE, place, strict=True)), "suspended": waits}
+
+
+def cause_row(feed: str, cause: SuspensionCause) -> dict[str, Any]:
+    """That a suspended table was tried again, and stays so."""
+    nothing = dict.fromkeys(("first_offset", "last_offset", "records"))
+    return {"feed": feed, "suspended": {**nothing, **vars(cause)}}
 
 
 def _counted_as(row: Stored, apart: Collection[str]) -> OfFeed:
@@ -276,5 +298,6 @@ def _of(choose: Any, one: Any, other: Any) -> Any:
     return choose(present) if present else None
 
 
+_ALREADY: Mapping[str, Any] = dict.fromkeys(("rule", "why", "contract"))
 # Rows that are no audit have no counts.
 _NONE: Mapping[str, Any] = dict.fromkeys(("read", *OUTCOMES, "judged"), 0)

@@ -50,7 +50,7 @@ class PartialPayloads:
 
 
 def read_partial_payloads() -> PartialPayloads:
-    """A story in order, a part in each batch; and events of many orders, each twice, in batches that are in any order."""
+    """A story in order, a part a batch; and events of many orders, each twice, in batches that are in any order."""
     random = Random("partial payloads")  # noqa: S311
     events = {ONE_STORY: STORY, RANDOM: list(_random_events(random))}
     batches: list[list[Record]] = [[] for _ in range(BATCHES)]

@@ -156,9 +156,11 @@ class Story:
         self._commit([self.table.insert(key) for key in self.table.free()])
 
     def _several_statements(self) -> None:
-        """One transaction that changes the same row again and again."""
+        """One transaction that changes the same row again and again, at first in a statement of several rows."""
         key = self._live_key()
-        self._commit([self.table.update(key), self.table.update(key), self.table.delete(key), self.table.insert(key)])
+        others = [self.table.update(other) for other in self.table.live(besides=[key])]
+        changes = [self.table.update(key), self.table.update(key), self.table.delete(key), self.table.insert(key)]
+        self._commit([*others, *changes])
 
     def _rotation(self) -> None:
         assert isinstance(self.log, BinlogLog)

@@ -10,7 +10,16 @@ import pytest
 from lakehouse.contracts.models import Expectation
 from lakehouse.contracts.tables import MaxRejectRatio
 from silver.batch.events import COUNTS, column_names
-from silver.suspended import BUDGET, PARSE_ERRORS, Suspension, in_words, suspension_of
+from silver.order.state import SuspensionCause
+from silver.suspended import (
+    BUDGET,
+    FIELDS,
+    PARSE_ERRORS,
+    Suspension,
+    in_words,
+    suspended_error,
+    suspension_of,
+)
 from tests.support.feeds import feed
 
 NOT_NEGATIVE = Expectation(
@@ -99,3 +108,11 @@ def test_of_many_reasons_the_most_frequent_are_said_and_the_others_counted() -> 
     assert in_words(reasons) == ["rule_8 8", "rule_7 7", "rule_6 6", "rule_5 5", "rule_4 4", "3 more reasons: 6"]
     assert in_words({"a": 2, "b": 2, "c": 0}) == ["a 2", "b 2"]
     assert in_words({}) == []
+
+
+def test_what_to_do_is_said_once_for_tables_of_one_kind() -> None:
+    causes = {"b": (BUDGET, "many"), "a": ("a rule", "it fails"), "c": (FIELDS, "no field")}
+    said = str(suspended_error({name: SuspensionCause(*cause) for name, cause in causes.items()}))
+    assert "silver.a is suspended: it fails; silver.b is suspended: many; silver.c is suspended: no field." in said
+    assert "lakehouse silver --accept-rejects a --accept-rejects b." in said
+    assert "lakehouse silver --resume c." in said

@@ -43,6 +43,7 @@ def table_of(read: Sequence[Read], placed: Sequence[PlacedEvent], feed: Feed) ->
         "offset": pa.array([one.offset for one in placed], pa.int64()),
         "key": pa.array([one.key for one in placed], pa.binary()),
         "position": pa.array(positions, pa.struct([(name, pa.int64()) for name in names])),
+        "image": pa.array([one.image for one in placed], pa.int64()),
         "passed_over": pa.array([list(one.passed_over) for one in placed], pa.list_(pa.string())),
         "source_ts": pa.array([one.event.source_ts for one in read], pa.int64()).cast(UTC),
         "row": pa.StructArray.from_arrays(values, names=list(feed.columns), mask=has_no_row),

@@ -57,6 +57,43 @@ def test_a_record_may_be_there_twice() -> None:
     assert outcomes(folded) == ["superseded", "superseded", "applied", "tombstone"]
 
 
+SHOP = feed(kind="mysql", columns={"id": "BIGINT", "note": "STRING", "amount": "BIGINT"})
+
+
+def of_binlog(offset: int, row: int, op: str | None = "u", image: int = 0, pos: int = 700, **more: Any) -> PlacedEvent:
+    """A change of a key at this row of a position of the binlog."""
+    return placed(offset, None, op, position=(0, 3, pos, row, 1, offset), image=image, **more)
+
+
+def of_shop(*records: PlacedEvent) -> tuple[int, list[str]]:
+    """The number of the record that is the key's row, and what became of each."""
+    folded = fold(records, SHOP, {})
+    assert not folded.damaged
+    return folded.rows[1,].last.number, outcomes(folded)
+
+
+def test_rows_that_the_log_counts_anew_at_one_position_go_by_the_order_in_which_they_were_sent() -> None:
+    """A compressed transaction: its statements share a position, and each begins at row 0."""
+    first, second, third = of_binlog(0, 3, "c", 1), of_binlog(1, 0, "u", 2), of_binlog(2, 1, "u", 3)
+    assert of_shop(first, second, third) == (2, ["superseded", "superseded", "applied"])
+    assert of_shop(third, first, second) == (0, ["applied", "superseded", "superseded"]), "in whatever order they come"
+    # Another statement writes the same row, by the same operation: another image is another change.
+    assert of_shop(of_binlog(0, 0, image=1), of_binlog(1, 1, image=2), of_binlog(2, 0, image=3))[0] == 2
+    assert of_shop(of_binlog(0, 0, image=1), of_binlog(1, 0, image=2), of_binlog(2, 0, "d", image=2))[0] == 2
+
+
+def test_what_repeats_a_compressed_transaction_changes_nothing() -> None:
+    sent = [of_binlog(0, 3, "c", 1), of_binlog(1, 0, "u", 2), of_binlog(2, 0, "u", 3)]
+    again = [one._replace(offset=9, position=(*(one.position or ())[:-1], 9), run_id="next") for one in sent]
+    for one in again[:-1]:
+        assert of_shop(*sent, one._replace(is_replay=True)) == (2, ["superseded", "superseded", "applied", "duplicate"])
+    assert of_shop(*sent, again[-1]) == (3, ["superseded", "superseded", "duplicate", "applied"])
+
+
+def test_a_position_of_the_binlog_that_is_ahead_is_damaged_whatever_its_row() -> None:
+    assert fold([of_binlog(0, 0, "c", pos=900), of_binlog(1, 5)], SHOP, {}).damaged == {0}
+
+
 def test_a_position_ahead_of_a_later_one_of_its_run_is_damaged_and_so_is_what_repeats_it() -> None:
     records = [
         placed(0, 10, "c"),

@@ -102,6 +102,26 @@ def test_places_of_some_runs_have_these_runs_and_every_snapshot() -> None:
     assert [(one["run_id"], one["lsn"]) for one in part["snapshots"]] == [("second", 500)]
 
 
+def test_a_run_is_read_from_where_it_was_read_before_by_its_place_in_the_log() -> None:
+    def read(of: History, *parts: RunSegment) -> set[str]:
+        return replace(of, own=parts).runs_read_from_here()
+
+    begun = replace(RUN, highest=(200, 30), lowest=(100, 10))
+    past = History(feed(), [begun], {}, [], [], [], read_before=[begun, SNAPSHOT])
+    assert read(past, replace(RUN, lowest=(200, 31)), replace(SNAPSHOT, lowest=None)) == set()
+    assert read(past, replace(RUN, lowest=(200, 30))) == {RUN.run_id}
+    assert read(past, replace(RUN, lowest=(200, 30), partition=1)) == {RUN.run_id}, "in whatever partition"
+    assert read(past, replace(RUN, lowest=(1, 1), run_id="another")) == set()
+    # The rows of a binlog begin anew at one position.
+    binlog = History(feed(kind="mysql"), [], {}, [], [], [], read_before=[replace(RUN, highest=(3, 700, 9))])
+    assert read(binlog, replace(RUN, lowest=(3, 700, 12))) == {RUN.run_id}
+    assert read(binlog, replace(RUN, lowest=(3, 701, 0))) == set()
+    # Every topic of a sharded feed has a log of its own.
+    shards = History(SHARDS, [], {}, [], [], [], read_before=[replace(begun, topic="one.things")])
+    assert read(shards, replace(RUN, topic="two.things", lowest=(1, 1))) == set()
+    assert read(shards, replace(RUN, topic="one.things", lowest=(1, 1))) == {RUN.run_id}
+
+
 def test_the_end_of_a_place_is_its_last_record_before_the_batch() -> None:
     past = of_shards(before={ONE: Before(9, 70, last_key=12, last_is_delete=True), TWO: Before(8, None, None, None)})
     names = ("topic", "topic_id", "partition", "last_key", "last_is_delete")

@@ -15,7 +15,10 @@ from silver.order.runs import Cutoff
 from silver.order.state import (
     OfFeed,
     State,
+    SuspensionCause,
     audit_rows,
+    batch_name,
+    cause_row,
     extents,
     feed_row,
     job_name,
@@ -110,12 +113,9 @@ def test_where_one_of_them_does_not_go_on_each_has_its_own_range() -> None:
 
 
 def test_a_table_is_suspended_from_its_batch_on_until_it_has_taken_all_of_them() -> None:
-    def waits(first: int, why: str | None) -> dict[str, Any]:
-        return suspended_row("orders", TOPIC_PARTITION, first=first, last=first + 9, records=10, rule=None, why=why)
-
-    state = written(State(), waits(0, "too many"), batch=4)
-    state = written(state, waits(10, None), batch=5)
-    assert state.suspended == {"orders": "too many"}
+    state = written(State(), waits(0, TOO_MANY), batch=4)
+    state = written(state, waits(10), batch=5)
+    assert state.suspended == {"orders": TOO_MANY}
     assert [(one.first, one.last, one.batch) for one in state.ranges("orders")] == [(0, 9, 4), (10, 19, 5)]
     assert state.taken(5) == set()
 
@@ -124,9 +124,41 @@ def test_a_table_is_suspended_from_its_batch_on_until_it_has_taken_all_of_them()
     assert state.taken(5) == {"orders"}, "a batch that is repeated does not apply them again"
     assert state.taken(6) == set()
 
-    state = written(state, waits(20, "again"), batch=7)
-    assert state.suspended == {"orders": "again"}
+    again = SuspensionCause("status_known", "again", "1.0 abc")
+    state = written(state, waits(20, again), batch=7)
+    assert state.suspended == {"orders": again}
     assert [one.first for one in state.ranges("orders")] == [20]
+
+
+TOO_MANY = SuspensionCause("max_reject_ratio", "too many", "1.0 abc")
+
+
+def waits(
+    first: int, new: SuspensionCause | None = None, *, last: int | None = None, place: Any = TOPIC_PARTITION
+) -> dict[str, Any]:
+    """A range that is pending for a table."""
+    return suspended_row("orders", place, first=first, last=first + 9 if last is None else last, records=10, new=new)
+
+
+def test_a_table_that_was_tried_again_says_why_it_stays_and_under_which_contract() -> None:
+    state = written(State(), waits(0, TOO_MANY), batch=1)
+    later = SuspensionCause("status_known", "another rule", "1.0 def")
+    state = written(state, cause_row("orders", later), batch=1, writer=f"{STREAM}/tried orders")
+    assert state.suspended == {"orders": later}
+    assert state.pending_offsets("orders") == [(TOPIC_PARTITION, 0, 9)]
+
+
+def test_what_is_pending_is_a_list_of_ranges_and_no_hull() -> None:
+    """A source that is moved back on its topics reads what lies before: what is between was applied."""
+    other = ("orders", "id", 1)
+    state = written(State(), waits(101, TOO_MANY), waits(40, last=50), batch=1)
+    state = written(state, waits(51, last=52), waits(45), waits(7, last=7, place=other), batch=2)
+    assert state.pending_offsets("orders") == [
+        (TOPIC_PARTITION, 40, 54),
+        (TOPIC_PARTITION, 101, 110),
+        (other, 7, 7),
+    ]
+    assert state.pending_offsets("customers") == []
 
 
 def test_epochs_and_cutoffs_of_a_feed_are_kept() -> None:
@@ -154,11 +186,6 @@ def test_what_goes_to_another_process_is_remembered_there_alone() -> None:
     assert (memory.checkpoint, memory.state) == ("", None)
 
 
-def test_a_table_is_suspended_by_the_rule_of_its_first_batch() -> None:
-    def waits(first: int, rule: str | None) -> dict[str, Any]:
-        return suspended_row("orders", TOPIC_PARTITION, first=first, last=first + 9, records=10, rule=rule, why="why")
-
-    assert State().suspended_by == {}
-    state = written(State(), waits(0, "max_reject_ratio"), batch=1)
-    state = written(state, waits(10, None), batch=2)
-    assert written(state, waits(20, "made table"), batch=3).suspended_by == {"orders": "max_reject_ratio"}
+def test_a_batch_is_called_by_its_writer_and_its_number() -> None:
+    assert batch_name(STREAM, 7) == f"{STREAM} 7"
+    assert batch_name(f"{STREAM}/request", None) == f"{STREAM}/request "
