@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from gold.formats import AT_VERSION, IS_GONE
 from lakehouse.consumed import Version
-from lakehouse.spark.materialized import fetched, materialized, materialized_or_fetched
+from lakehouse.spark.materialized import counted, fetched, materialized, materialized_or_fetched
 from lakehouse.spark.sizing import MOST_FETCHED, broadcast
 from lakehouse.spark.tables import Warehouse
 
@@ -37,11 +37,15 @@ _GONE = re.compile(
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows that were read, once, and how many there are; `table`: the same, where they were fetched."""
+    """Rows that were read, once, and how many there are; `table`: the same, where they were fetched.
+
+    `size_in_bytes`: about what they take together.
+    """
 
     rows: DataFrame
     count: int
     table: pa.Table | None = None
+    size_in_bytes: int = 0
 
 
 @contextmanager
@@ -60,9 +64,10 @@ def _read(read: Callable[[], DataFrame], *, are_narrow: bool, stack: ExitStack) 
         if are_narrow:
             some = fetched(read().limit(MOST_FETCHED + 1))
             if some.table.num_rows <= MOST_FETCHED:
-                return Kept(some.rows, some.table.num_rows, some.table)
+                return Kept(some.rows, some.table.num_rows, some.table, some.table.nbytes)
         rows = stack.enter_context(materialized(read()))
-        return Kept(rows, rows.count())  # on serverless nothing was read before this
+        count, size_in_bytes = counted(rows)  # on serverless nothing was read before this
+        return Kept(rows, count, None, size_in_bytes)
     except Exception as error:
         if not is_gone(error):
             raise
