@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from gold import joins, marts
 from gold.changes import ChangedKeys, Keys, together
+from gold.conserved import orders_of_silver
 from gold.gate import (
     OTHERS,
     PASSED_PUBLICATION,
@@ -38,7 +39,8 @@ from gold.gate import (
     passed_versions,
     with_rows,
 )
-from gold.merge import merge_orders, not_of_others, replace_orders, write_orders
+from gold.merge import Merged, merge_orders, not_of_others, replace_orders, write_orders
+from gold.recomputed import TableComparison, compare_table
 from gold.unify import (
     UNIFIED,
     deleted_orders,
@@ -51,7 +53,7 @@ from gold.unify import (
 )
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
-from lakehouse.consumed import Consumed, ConsumedVersions, Version, current
+from lakehouse.consumed import Consumed, ConsumedVersions, Version, current, last_version
 from lakehouse.contracts.models import Contracts, GoldSource, GoldTables
 from lakehouse.quality.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
 from lakehouse.spark.materialized import materialized, materialized_or_fetched, merge_source
@@ -127,7 +129,9 @@ def run(
         blocked_sources = blocked_by(judged)
         merged = {name: now for name, now in news.items() if name not in blocked_sources}
         desired = {name: _desired(job, name, now, full_refresh=full_refresh) for name, now in merged.items()}
-        rows = _merge(job, desired, blocked=blocked_sources, full_refresh=full_refresh) if desired else 0
+        merged_orders = Merged(0)
+        if desired:
+            merged_orders = _merge(job, desired, blocked=blocked_sources, full_refresh=full_refresh)
         now = current(warehouse, UNIFIED) if desired else before
         versions = {
             version.table: with_rows(version, contracts.gold_gate, judged, already.get(version.table))
@@ -162,10 +166,14 @@ def run(
             # In one commit: should this run die before it, the next one does the same again, and ends the same.
             consumed.record(warehouse, taken, forgotten=forgotten, started_at=started_at)
     return GoldOutcome(
-        changed_rows=rows,
+        changed_rows=merged_orders.changed_rows,
         blocked_sources=blocked_sources,
         unpublished_sources=unpublished,
-        whole={name: one.why for name, one in desired.items() if one.why is not None},
+        whole={
+            name: f"{one.why}; gold itself could not be read" if merged_orders.was_unreadable else one.why
+            for name, one in desired.items()
+            if one.why is not None
+        },
         written_bytes=warehouse.written_bytes(UNIFIED, after=before.number, to=now.number) if now != before else 0,
         size_in_bytes=now.size_in_bytes,
         marts=groups,
@@ -231,8 +239,8 @@ def _touched(
     return keys, "silver does not have the changes since the last run any more" if keys is None else None
 
 
-def _merge(job: GoldJob, desired: Mapping[str, Desired], *, blocked: Sequence[str], full_refresh: bool) -> int:
-    """Make gold hold the orders of these sources; how many rows changed."""
+def _merge(job: GoldJob, desired: Mapping[str, Desired], *, blocked: Sequence[str], full_refresh: bool) -> Merged:
+    """Make gold hold the orders of these sources."""
     warehouse, tables = job.warehouse, job.contracts.gold
     orders = reduce(lambda left, right: left.unionByName(right), [one.orders for one in desired.values()])
     if full_refresh:
@@ -240,11 +248,11 @@ def _merge(job: GoldJob, desired: Mapping[str, Desired], *, blocked: Sequence[st
         return replace_orders(warehouse, unified_table(tables), orders, tables=tables, kept_sources=kept)
     whole = [name for name, one in desired.items() if one.why is not None]
     if job.size_in_bytes == 0 and len(whole) == len(desired):
-        return write_orders(warehouse, orders)
+        return Merged(write_orders(warehouse, orders))
     beyond = not_of_others(tables, whole) if whole else None
     count = None if whole else sum(one.keys.count for one in desired.values() if one.keys is not None)
     with merge_source(orders, key="composite_key", count=count, size_in_bytes=job.size_in_bytes) as source:
-        return merge_orders(warehouse.delta(UNIFIED), source, tables=tables, delete_beyond=beyond)
+        return Merged(merge_orders(warehouse.delta(UNIFIED), source, tables=tables, delete_beyond=beyond))
 
 
 def _let_pass(
@@ -351,6 +359,29 @@ def pending(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = 
             orders = desired_orders(changed, tables, tables.sources[name], now=now, touched=keys)
             counts[name] = orders.count()
     return counts
+
+
+def compare(warehouse: Warehouse, contracts: Contracts, *, known: ConsumedVersions) -> TableComparison:
+    """Compare gold with what silver's tables state, in the versions that gold has taken. Changes nothing.
+
+    `known`: what every consumer of changes has taken.
+    """
+    tables = contracts.gold
+    if not warehouse.exists(UNIFIED):
+        return TableComparison(UNIFIED, why_not=f"not there yet: {UNIFIED}")
+    taken = known.get(consumer(tables, created_ms=last_version(warehouse, UNIFIED).created_ms), {})
+    # Of a source that gate 2 has blocked from the beginning gold has nothing.
+    sources = [
+        name for name, source in tables.sources.items() if all(f"silver.{feed}" in taken for feed in source.feeds)
+    ]
+    versions = [taken[f"silver.{feed}"] for name in sources for feed in tables.sources[name].feeds]
+
+    def computed() -> DataFrame:
+        orders = [orders_of_silver(warehouse, tables, name, taken) for name in sources]
+        return reduce(lambda left, right: left.unionByName(right), orders)
+
+    spec = unified_table(tables)
+    return compare_table(warehouse, spec, versions, computed, keys=["composite_key"])
 
 
 def sources_with_news(

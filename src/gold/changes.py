@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from gold.formats import AT_VERSION, IS_GONE
 from lakehouse.consumed import Version
+from lakehouse.failures import unreadable_file
 from lakehouse.spark.materialized import counted, fetched, materialized, materialized_or_fetched
 from lakehouse.spark.sizing import MOST_FETCHED, broadcast
 from lakehouse.spark.tables import Warehouse
@@ -75,8 +76,8 @@ def _read(read: Callable[[], DataFrame], *, are_narrow: bool, stack: ExitStack) 
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether the error says that files of an earlier version are not there any more."""
-    return _GONE.search(str(error)) is not None
+    """Whether the error says that a version, or a file of it, is not there any more, or cannot be read."""
+    return _GONE.search(str(error)) is not None or unreadable_file(error) is not None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold.changes import ChangedKeys, Keys, rows_of
+from gold.changes import ChangedKeys, Keys, is_gone, rows_of
 from gold.unify import UNIFIED
 from lakehouse.consumed import ConsumedVersions, Version
 from lakehouse.contracts.models import Contracts, Expectation, TableExpectation, TableGate
@@ -258,11 +258,21 @@ def _is_live() -> Column:
 def _rows_before(
     rules: Sequence[Expectation], before: Version | None, now: Version, rows: Callable[[Version], DataFrame]
 ) -> Mapping[str, int]:
-    """The parameter, where a rule needs it and the table is the one it was `before`. `rows`: the table's, to count."""
+    """The parameter, where a rule needs it and the table is the one it was `before`. `rows`: the table's, to count.
+
+    None where they were not counted, and that version cannot be read any more.
+    """
     is_needed = any(ROWS_BEFORE in needed(rule) for rule in rules)
     if not is_needed or before is None or before.created_ms != now.created_ms:
         return {}
-    return {ROWS_BEFORE: rows(before).count() if before.rows is None else before.rows}
+    if before.rows is not None:
+        return {ROWS_BEFORE: before.rows}
+    try:
+        return {ROWS_BEFORE: rows(before).count()}
+    except Exception as error:
+        if not is_gone(error):
+            raise
+        return {}
 
 
 def _named(rules: Sequence[Expectation], names: Iterable[str]) -> list[str]:
