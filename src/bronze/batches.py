@@ -7,7 +7,6 @@ end of batch N, `sources/0/0` where the first one began.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from bronze.offsets import offsets_in
 from lakehouse.batches import append
 from lakehouse.kafka.offsets import Partition
 from lakehouse.kafka.ranges import TOPIC_PARTITION
@@ -116,10 +116,7 @@ def write_down_batch(
 
 def _offsets(text: str) -> dict[Partition, int]:
     """The offsets in the last line of a file of the checkpoint."""
-    ends: Mapping[str, Mapping[str, int]] = json.loads(text.strip().splitlines()[-1])
-    return {
-        Partition(topic, int(number)): offset for topic, offsets in ends.items() for number, offset in offsets.items()
-    }
+    return offsets_in(text.strip().splitlines()[-1])
 
 
 def _placed(events: DataFrame) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -14,7 +15,7 @@ from bronze.offsets import SourceOffsets, offsets_of_source, require_no_gap, wri
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.contracts.topics import Topics
-from lakehouse.errors import LakehouseError, RetentionGapError
+from lakehouse.errors import KafkaError, LakehouseError, RetentionGapError
 from lakehouse.failures import storage_error, storage_errors, stream_stopped
 from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.connection import KafkaConnection
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+# What Spark says of a partition that a stream cannot take up: with the name of the condition, or without.
+_JOINED = re.compile(r"\bADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO\b|Added partition \S+ starts from \d+ instead")
 
 
 def run(
@@ -158,11 +163,17 @@ def _in_sparks_form(offsets: Mapping[Partition, int]) -> str:
 def _explained(source: str, connection: KafkaConnection, error: StreamingQueryException) -> LakehouseError:
     """The stream's failure in our words where we know it; else Spark's name for it: its sentences can quote values."""
     text = str(error)
+    if _JOINED.search(text):
+        return KafkaError(
+            f"bronze: {source}: a partition joined while the stream was starting, and its first records are gone.",
+            remedy="Nothing was skipped. Run the job again: it reads that partition from the first record that it has.",
+        )
     if "KAFKA_DATA_LOSS" in text or "may have been lost" in text or "OffsetOutOfRange" in text:
         return RetentionGapError(
             f"bronze: {source}: records that were never read are gone from {connection.bootstrap_servers} "
             "(retention, or a topic that was created again).",
-            remedy="Nothing was skipped. Restore the records, or move the checkpoint aside to start at what is left.",
+            remedy="Nothing was skipped. Run the job again: it names the offsets, and the command that goes on without "
+            "them.",
         )
     found = explained(connection, text, job=f"bronze: {source}")
     if found is not None:

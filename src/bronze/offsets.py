@@ -1,8 +1,8 @@
 """How far every source has read its topics, where a run begins, and what was skipped or read again on command.
 
 The rows `step` of `ops.batches`, one for every topic-partition and change: change 0 is the first start, each
-`lakehouse offsets set` is one more. A change gives the stream a checkpoint of its own (`bronze/<source>`, then
-`bronze/<source>.1`, …), so nothing is ever deleted.
+`lakehouse offsets set` is one more, and so is a partition that joins and does not begin at offset 0. A change gives the
+stream a checkpoint of its own (`bronze/<source>`, then `bronze/<source>.1`, …), so nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -83,12 +83,13 @@ def offsets_of_source(
     unwritten: list[Step] = []
     if steps:
         came = committed(warehouse, job_name(source, change))
+    begun = came or (initial_offsets(warehouse, job_name(source, change)) if steps else {})
     if steps and not came:
         # The checkpoint is lost, or no batch of it has ended yet: the table knows.
         going_on = by_the_table(steps, stored(warehouse.read(events_table(source).name)))
         came = {step.place: step.to_offset for step in going_on}
         if any(step.read_again > old.read_again for step, old in zip(going_on, steps, strict=True)):
-            change += 1
+            change, begun = change + 1, {}
             steps = unwritten = [replace(step, change=change, reason="the checkpoint was lost") for step in going_on]
     places = [Partition(topic, number) for topic in assigned for number in known[topic]]
     limits = ends(connection, places)
@@ -102,7 +103,41 @@ def offsets_of_source(
     ]
     following = {step.place: step.to_offset for step in (*steps, *first_steps)}
     following |= {place: offset for place, offset in came.items() if place in following}
-    return SourceOffsets(source, change, ids, [*steps, *first_steps], [*unwritten, *first_steps], following, limits)
+    all_steps_now, unwritten = [*steps, *first_steps], [*unwritten, *first_steps]
+    if cannot_join(following, begun):
+        change += 1
+        highest = stored(warehouse.read(events_table(source).name))
+        all_steps_now = unwritten = [
+            replace(step, change=change, reason="a partition joined whose first records are gone")
+            for step in steps_from(all_steps_now, following, highest)
+        ]
+        following = {step.place: step.to_offset for step in all_steps_now}
+    return SourceOffsets(source, change, ids, all_steps_now, unwritten, following, limits)
+
+
+def cannot_join(following: Mapping[Partition, int], begun: Mapping[Partition, int]) -> list[Partition]:
+    """The partitions that a stream cannot take up: Spark reads one that joins from offset 0, and they begin later.
+
+    `begun`: the partitions that the stream's checkpoint has; empty where there is no checkpoint yet.
+    """
+    return [place for place, offset in following.items() if begun and place not in begun and offset > 0]
+
+
+def steps_from(
+    steps: Sequence[Step], following: Mapping[Partition, int], highest: Mapping[tuple[str, str, int], int]
+) -> list[Step]:
+    """The steps of a new checkpoint with which every partition goes on as before: nothing is skipped or stored twice.
+
+    `highest`: of bronze, which may have more than the last batch that has ended. Offsets that were being read again
+    still are.
+    """
+    found = []
+    for step in steps:
+        going_on = following[step.place]
+        after = max(going_on, highest.get((step.topic, step.topic_id, step.partition), -1) + 1)
+        known = max(step.from_offset, after) if step.read_again else after
+        found.append(replace(step, from_offset=known, to_offset=going_on if step.read_again else known))
+    return found
 
 
 def by_the_table(steps: Sequence[Step], highest: Mapping[tuple[str, str, int], int]) -> list[Step]:
@@ -194,7 +229,25 @@ def committed(warehouse: Warehouse, job: str) -> dict[Partition, int]:
     if not finished:
         return {}
     lines = warehouse.spark.read.text(f"{warehouse.checkpoint(job)}/offsets/{max(finished)}").collect()
-    ends: Mapping[str, Mapping[str, int]] = json.loads(lines[-1]["value"])
+    return offsets_in(lines[-1]["value"])
+
+
+def initial_offsets(warehouse: Warehouse, job: str) -> dict[Partition, int]:
+    """Where the stream began in every partition that there was then; empty before its first start."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        lines = warehouse.spark.read.text(f"{warehouse.checkpoint(job)}/sources/0/0").collect()
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return {}
+        raise
+    return offsets_in(lines[-1]["value"])
+
+
+def offsets_in(line: str) -> dict[Partition, int]:
+    """The offsets of a source of Kafka, as Structured Streaming writes them in a checkpoint."""
+    ends: Mapping[str, Mapping[str, int]] = json.loads(line)
     return {
         Partition(topic, int(number)): offset for topic, offsets in ends.items() for number, offset in offsets.items()
     }

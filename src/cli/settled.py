@@ -3,7 +3,8 @@
 A run of all jobs that ended well has read what the broker had when it began, and has left no layer behind another. It
 writes down, in `ops.batches` (`settled`), which ends of the topics that were, and the last commits of the tables. As
 long as the broker ends there, no table has another commit, and release and contracts are the same, a run would find
-nothing: none of its jobs begins.
+nothing: none of its jobs begins. Only where gate 2 has a rule about the time, gold asks it, and publish says whom it
+blocks.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pyspark.sql import functions as F
 
 from bronze.events import events_table
 from cli.jobs import JOBS, RunOutcome, Work, run_jobs
+from gold.gate import asks_about_the_time
 from lakehouse.batches import BATCHES, append, batches, release
 from lakehouse.config import Settings
 from lakehouse.consumed import last_version
@@ -47,10 +49,12 @@ def run_unless_settled(work: Work, *, before_each: Callable[[], None] | None) ->
         ends = ends_of_bronze(work.settings, contracts, known=work.known)
         with storage_errors(job="news", places=places):
             of_publish = ends_of_publish(work.settings, contracts, known=work.known)
-            if is_settled(warehouse, contracts, {**ends, **of_publish}):
-                note("nothing has come or changed since the last run")
-                return RunOutcome({"nothing_new": True}, [])
-        note("there is something to do")
+            has_nothing_new = is_settled(warehouse, contracts, {**ends, **of_publish})
+        note("nothing has come or changed since the last run" if has_nothing_new else "there is something to do")
+    if has_nothing_new:
+        is_asked = contracts.gold.has_unified and asks_about_the_time(contracts.gold_gate)
+        outcome = run_jobs(("gold", "publish") if is_asked else (), work, before_each=before_each)
+        return RunOutcome({"nothing_new": True, **outcome.results}, outcome.failures)
     outcome = run_jobs(tuple(JOBS), work, before_each=before_each)
     if not outcome.failures:
         with storage_errors(job="news", places=places):

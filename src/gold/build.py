@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from gold import joins, marts
 from gold.changes import ChangedKeys, Keys, together
+from gold.conserved import orders_of_silver
 from gold.gate import (
     OTHERS,
     PASSED_PUBLICATION,
@@ -38,7 +39,8 @@ from gold.gate import (
     passed_versions,
     with_rows,
 )
-from gold.merge import merge_orders, not_of_others, replace_orders, write_orders
+from gold.merge import Merged, merge_orders, not_of_others, replace_orders, write_orders
+from gold.recomputed import TableComparison, compare_table
 from gold.unify import (
     UNIFIED,
     deleted_orders,
@@ -51,7 +53,7 @@ from gold.unify import (
 )
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
-from lakehouse.consumed import Consumed, ConsumedVersions, Version, current
+from lakehouse.consumed import Consumed, ConsumedVersions, Version, current, last_version
 from lakehouse.contracts.models import Contracts, GoldSource, GoldTables
 from lakehouse.quality.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
 from lakehouse.spark.materialized import materialized, materialized_or_fetched, merge_source
@@ -111,7 +113,9 @@ def run(
     others = _of_other_contracts(consumed.now(warehouse), contracts, made_by)
     known = {who: of for who, of in consumed.now(warehouse).items() if who not in others}
     already = known.get(made_by, {})
-    news = sources_with_news(warehouse, contracts.gold, already={} if full_refresh else already)
+    versions_now = {name: _versions_now(warehouse, source) for name, source in contracts.gold.sources.items()}
+    news = with_news(versions_now, already={} if full_refresh else already)
+    without_news = {name: now for name, now in versions_now.items() if name not in news}
     size = sum(version.size_in_bytes for of_feeds in news.values() for version in of_feeds.values())
     # Without consumed versions to go on from, all rows are taken; else those that changed are looked for.
     is_whole = full_refresh or not already
@@ -121,13 +125,22 @@ def run(
         stack.callback(job.write_results)
         passed = {} if full_refresh else known.get(passed_tables(contracts.gold_gate), {})
         judged = judge_tables(
-            warehouse, contracts, news, already=already, passed=passed, changed=changed, run_id=run_id
+            warehouse,
+            contracts,
+            news,
+            without_news=without_news,
+            already=already,
+            passed=passed,
+            changed=changed,
+            run_id=run_id,
         )
         job.results.extend(judged)
         blocked_sources = blocked_by(judged)
         merged = {name: now for name, now in news.items() if name not in blocked_sources}
         desired = {name: _desired(job, name, now, full_refresh=full_refresh) for name, now in merged.items()}
-        rows = _merge(job, desired, blocked=blocked_sources, full_refresh=full_refresh) if desired else 0
+        merged_orders = Merged(0)
+        if desired:
+            merged_orders = _merge(job, desired, blocked=blocked_sources, full_refresh=full_refresh)
         now = current(warehouse, UNIFIED) if desired else before
         versions = {
             version.table: with_rows(version, contracts.gold_gate, judged, already.get(version.table))
@@ -135,11 +148,19 @@ def run(
             for version in of_feeds.values()
         }
         unpublished, let_pass = _let_pass(
-            job, desired, {**already, **versions}, before=before, now=now, blocked=blocked_sources
+            job,
+            desired,
+            {**already, **versions},
+            before=before,
+            now=now,
+            blocked=blocked_sources,
+            is_replaced=full_refresh,
         )
         published = [name for name in contracts.gold.sources if may_be_published(name) in let_pass]
         holds = blocked_at(TABLES, blocked_sources) | blocked_at(PUBLICATION, unpublished)
-        lets_go = blocked_at(TABLES, merged) | blocked_at(PUBLICATION, published)
+        # Whoever has news is judged in every run, and so is whom a rule about the time blocks.
+        not_blocked = set(contracts.gold.sources) - set(blocked_sources)
+        lets_go = blocked_at(TABLES, not_blocked) | blocked_at(PUBLICATION, published)
         taken = {
             **let_pass,
             **{who: [now] for who in holds - known.keys()},
@@ -162,10 +183,14 @@ def run(
             # In one commit: should this run die before it, the next one does the same again, and ends the same.
             consumed.record(warehouse, taken, forgotten=forgotten, started_at=started_at)
     return GoldOutcome(
-        changed_rows=rows,
+        changed_rows=merged_orders.changed_rows,
         blocked_sources=blocked_sources,
         unpublished_sources=unpublished,
-        whole={name: one.why for name, one in desired.items() if one.why is not None},
+        whole={
+            name: f"{one.why}; gold itself could not be read" if merged_orders.was_unreadable else one.why
+            for name, one in desired.items()
+            if one.why is not None
+        },
         written_bytes=warehouse.written_bytes(UNIFIED, after=before.number, to=now.number) if now != before else 0,
         size_in_bytes=now.size_in_bytes,
         marts=groups,
@@ -231,8 +256,8 @@ def _touched(
     return keys, "silver does not have the changes since the last run any more" if keys is None else None
 
 
-def _merge(job: GoldJob, desired: Mapping[str, Desired], *, blocked: Sequence[str], full_refresh: bool) -> int:
-    """Make gold hold the orders of these sources; how many rows changed."""
+def _merge(job: GoldJob, desired: Mapping[str, Desired], *, blocked: Sequence[str], full_refresh: bool) -> Merged:
+    """Make gold hold the orders of these sources."""
     warehouse, tables = job.warehouse, job.contracts.gold
     orders = reduce(lambda left, right: left.unionByName(right), [one.orders for one in desired.values()])
     if full_refresh:
@@ -240,11 +265,11 @@ def _merge(job: GoldJob, desired: Mapping[str, Desired], *, blocked: Sequence[st
         return replace_orders(warehouse, unified_table(tables), orders, tables=tables, kept_sources=kept)
     whole = [name for name, one in desired.items() if one.why is not None]
     if job.size_in_bytes == 0 and len(whole) == len(desired):
-        return write_orders(warehouse, orders)
+        return Merged(write_orders(warehouse, orders))
     beyond = not_of_others(tables, whole) if whole else None
     count = None if whole else sum(one.keys.count for one in desired.values() if one.keys is not None)
     with merge_source(orders, key="composite_key", count=count, size_in_bytes=job.size_in_bytes) as source:
-        return merge_orders(warehouse.delta(UNIFIED), source, tables=tables, delete_beyond=beyond)
+        return Merged(merge_orders(warehouse.delta(UNIFIED), source, tables=tables, delete_beyond=beyond))
 
 
 def _let_pass(
@@ -255,30 +280,50 @@ def _let_pass(
     before: Version,
     now: Version,
     blocked: Sequence[str],
+    is_replaced: bool,
 ) -> tuple[tuple[str, ...], dict[str, list[Version]]]:
     """Let the publication take gold as it is now, of every source that may be published.
 
     The sources that may not; and of the others what is to be recorded. `taken`: what gold has now of silver's tables.
-    Judged are the sources that this run has merged, and those that had not passed with gold as it was `before` this
-    run: blocked, interrupted, or gold was changed by another writer. Not those that are blocked from gold: silver as
-    gold took it then may be gone; they are judged when they are merged again.
+    Judged are the sources that this run has merged, those of which the commit of this run has changed rows all the
+    same, and those that had not passed with gold as it was `before` this run: blocked, interrupted, or gold was changed
+    by another writer. Not those that are blocked from gold: silver as gold took it then may be gone; they are judged
+    when they are merged again. All others are asked rules about the time. `is_replaced`: gold was written whole.
     """
     sources, gate = job.contracts.gold.sources, job.contracts.gold_gate
     passed = passed_versions(job.known, sources)
-    orders, versions = {}, {}
+    is_whole = is_replaced or all(name in desired and desired[name].keys is None for name in sources)
+    changed = {} if is_whole else _changed_in_gold(job, before, now)
+    touched = {name for name in sources if changed is None or name in changed}
+    orders, versions, unchanged = {}, {}, {}
     for name, source in sources.items():
         of_feeds = [taken.get(f"silver.{feed}") for feed in source.feeds]
         versions[name] = {version.table: version for version in of_feeds if version is not None}
-        is_due = name in desired or (passed.get(name) != before and name not in blocked)
+        is_due = name in desired or ((passed.get(name) != before or name in touched) and name not in blocked)
         # Of a source that was blocked from the beginning gold has nothing that could be judged.
-        if is_due and len(versions[name]) == len(source.feeds):
-            orders[name] = _orders_of_silver(job, name, versions[name], desired.get(name), before=before, now=now)
-    judged = judge_publication(job.warehouse, job.contracts, orders, now=now, passed=passed, run_id=job.run_id)
+        if len(versions[name]) < len(source.feeds):
+            continue
+        if is_due:
+            orders[name] = _orders_of_silver(
+                job,
+                name,
+                versions[name],
+                desired.get(name),
+                before=before,
+                now=now,
+                of_gold=None if changed is None else [changed[name]] if name in changed else [],
+            )
+        elif name not in blocked:
+            unchanged[name] = OrdersOfSilver(partial(_all_orders, job, name, versions[name]))
+    judged = judge_publication(
+        job.warehouse, job.contracts, orders, unchanged=unchanged, now=now, passed=passed, run_id=job.run_id
+    )
     job.results.extend(judged)
     blocked_sources = blocked_by(judged)
-    as_before = {name for name in sources if name not in desired and passed.get(name) == before}
+    as_before = {name for name in sources if name not in {*desired, *touched} and passed.get(name) == before}
     may_pass = {OTHERS, *as_before, *orders} - set(blocked_sources)
-    let_pass = {may_be_published(name): [now] for name in may_pass if passed.get(name) != now}
+    is_held = {name for name in sources if not blocked_at(PUBLICATION, [name]).isdisjoint(job.known)}
+    let_pass = {may_be_published(name): [now] for name in may_pass if passed.get(name) != now or name in is_held}
     for name in may_pass - {OTHERS}:
         by_rules = passed_publication(gate, name)
         if name in orders:
@@ -288,37 +333,53 @@ def _let_pass(
     return blocked_sources, let_pass
 
 
+def _changed_in_gold(job: GoldJob, before: Version, now: Version) -> Mapping[str, Keys] | None:
+    """The keys of the rows of gold that this run has changed, by their source; None when they are not known."""
+    if now == before or job.size_in_bytes == 0 or not job.contracts.gold_gate.publication:
+        return {}
+    names = {source.name: name for name, source in job.contracts.gold.sources.items()}
+    changed = job.changed.by_value(before, now, column="source_database", values=names)
+    return None if changed is None else {names[value]: keys for value, keys in changed.items()}
+
+
+def _all_orders(job: GoldJob, name: str, versions: Mapping[str, Version]) -> DataFrame:
+    """What silver states of all orders of a source, computed once."""
+    orders = orders_of_silver(job.warehouse, job.contracts.gold, name, versions)
+    return job.stack.enter_context(materialized(orders))
+
+
 def _orders_of_silver(
-    job: GoldJob, name: str, versions: Mapping[str, Version], desired: Desired | None, *, before: Version, now: Version
+    job: GoldJob,
+    name: str,
+    versions: Mapping[str, Version],
+    desired: Desired | None,
+    *,
+    before: Version,
+    now: Version,
+    of_gold: Sequence[Keys] | None,
 ) -> OrdersOfSilver:
-    """What silver says of a source, as gold has taken it; of the changed keys alone where it is known which."""
-    tables = job.contracts.gold
-    by_feed = {table.removeprefix("silver."): version for table, version in versions.items()}
-    orders = partial(desired_orders, job.changed, tables, tables.sources[name], now=by_feed)
+    """What silver's tables state of a source, as gold has taken it; of the changed keys alone where it is known which.
 
-    def of_all() -> DataFrame:
-        return job.stack.enter_context(materialized(_live(orders(touched=None))))
-
-    if desired is not None and desired.keys is None:
-        held_orders = desired.orders
-        return OrdersOfSilver(lambda: _live(held_orders))
-    if not any(rule.scope == "changes" for rule in job.contracts.gold_gate.publication):
+    Those that changed in silver, and those that changed in gold. `of_gold`: by this run, None where it is not known.
+    """
+    of_all = partial(_all_orders, job, name, versions)
+    gate, last = job.contracts.gold_gate, job.known.get(passed_publication(job.contracts.gold_gate, name), {})
+    if (desired is not None and desired.keys is None) or not any(rule.scope == "changes" for rule in gate.publication):
         return OrdersOfSilver(of_all)
-    last = job.known.get(passed_publication(job.contracts.gold_gate, name), {})
     was_passed = last.get(UNIFIED) == before and all(last.get(table) == job.already.get(table) for table in versions)
-    if desired is not None and was_passed and now.number <= before.number + 1:
-        # Since it passed, gold has changed by the commit of this run alone, which is about these keys.
-        return OrdersOfSilver(of_all, desired.keys, _live(desired.orders))
-    of_gold = job.changed.since(last.get(UNIFIED), now, of=of_source(job.contracts, name))
-    keys = together([*(job.changed.since(last.get(table), version) for table, version in versions.items()), of_gold])
+    of_silver = [] if desired is None else [desired.keys]
+    if was_passed and now.number <= before.number + 1 and (of_silver or of_gold):
+        # Since it passed, gold has changed by the commit of this run alone.
+        keys = None if of_gold is None else together([*of_silver, *of_gold])
+    else:
+        in_gold = job.changed.since(last.get(UNIFIED), now, of=of_source(job.contracts, name))
+        in_silver = [job.changed.since(last.get(table), version) for table, version in versions.items()]
+        keys = together([*in_silver, in_gold])
     if keys is None:
         return OrdersOfSilver(of_all)
-    of_keys = job.stack.enter_context(materialized_or_fetched(orders(touched=keys), count=keys.count))
-    return OrdersOfSilver(of_all, keys, _live(of_keys))
-
-
-def _live(orders: DataFrame) -> DataFrame:
-    return orders.where(~F.col("is_deleted")).drop("is_deleted")
+    orders = orders_of_silver(job.warehouse, job.contracts.gold, name, versions, keys=keys)
+    of_keys = job.stack.enter_context(materialized_or_fetched(orders, count=keys.count))
+    return OrdersOfSilver(of_all, keys, of_keys)
 
 
 def _of_other_contracts(known: ConsumedVersions, contracts: Contracts, made_by: str) -> list[str]:
@@ -343,7 +404,8 @@ def pending(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = 
         made_by = consumer(tables, created_ms=warehouse.created_at_ms(UNIFIED))
         already = Consumed().now(warehouse).get(made_by, {})
     counts = dict.fromkeys(tables.sources, 0)
-    news = sources_with_news(warehouse, tables, already={} if full_refresh else already)
+    versions_now = {name: _versions_now(warehouse, source) for name, source in tables.sources.items()}
+    news = with_news(versions_now, already={} if full_refresh else already)
     with ExitStack() as stack:
         changed = ChangedKeys(warehouse, key=tables.key, stack=stack, columns=columns_asked(contracts))
         for name, now in news.items():
@@ -353,16 +415,43 @@ def pending(warehouse: Warehouse, contracts: Contracts, *, full_refresh: bool = 
     return counts
 
 
-def sources_with_news(
-    warehouse: Warehouse, tables: GoldTables, *, already: Mapping[str, Version]
-) -> dict[str, dict[str, Version]]:
+def compare(warehouse: Warehouse, contracts: Contracts, *, known: ConsumedVersions) -> TableComparison:
+    """Compare gold with what silver's tables state, in the versions that gold has taken. Changes nothing.
+
+    `known`: what every consumer of changes has taken.
+    """
+    tables = contracts.gold
+    if not warehouse.exists(UNIFIED):
+        return TableComparison(UNIFIED, why_not=f"not there yet: {UNIFIED}")
+    taken = known.get(consumer(tables, created_ms=last_version(warehouse, UNIFIED).created_ms), {})
+    # Of a source that gate 2 has blocked from the beginning gold has nothing.
+    sources = [
+        name for name, source in tables.sources.items() if all(f"silver.{feed}" in taken for feed in source.feeds)
+    ]
+    versions = [taken[f"silver.{feed}"] for name in sources for feed in tables.sources[name].feeds]
+
+    def computed() -> DataFrame:
+        orders = [orders_of_silver(warehouse, tables, name, taken) for name in sources]
+        return reduce(lambda left, right: left.unionByName(right), orders)
+
+    spec = unified_table(tables)
+    return compare_table(warehouse, spec, versions, computed, keys=["composite_key"])
+
+
+def with_news(
+    versions: Mapping[str, Mapping[str, Version]], *, already: Mapping[str, Version]
+) -> dict[str, Mapping[str, Version]]:
     """The sources of which a silver table has commits that gold has not taken: source, feed, and its last commit."""
-    news = {}
-    for name, source in tables.sources.items():
-        now = {feed: current(warehouse, f"silver.{feed}") for feed in source.feeds}
-        if any(already.get(version.table) != version for version in now.values()):
-            news[name] = now
-    return news
+    return {
+        name: now
+        for name, now in versions.items()
+        if any(already.get(version.table) != version for version in now.values())
+    }
+
+
+def _versions_now(warehouse: Warehouse, source: GoldSource) -> dict[str, Version]:
+    """The last commit of the table of each feed."""
+    return {feed: current(warehouse, f"silver.{feed}") for feed in source.feeds}
 
 
 def consumer(tables: GoldTables, *, created_ms: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -18,13 +18,14 @@ from pyspark.sql import functions as F
 
 from gold.formats import AT_VERSION, IS_GONE
 from lakehouse.consumed import Version
-from lakehouse.spark.materialized import fetched, materialized, materialized_or_fetched
+from lakehouse.failures import unreadable_file
+from lakehouse.spark.materialized import counted, fetched, materialized, materialized_or_fetched
 from lakehouse.spark.sizing import MOST_FETCHED, broadcast
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 # Delta's and Spark's names of the errors of a feed, or of a version, that is not there any more.
@@ -35,13 +36,21 @@ _GONE = re.compile(
 )
 
 
+# So many keys that are whole numbers are listed in a condition.
+MOST_LISTED = 1_000
+
+
 @dataclass(frozen=True)
 class Kept:
-    """Rows that were read, once, and how many there are; `table`: the same, where they were fetched."""
+    """Rows that were read, once, and how many there are; `table`: the same, where they were fetched.
+
+    `size_in_bytes`: about what they take together.
+    """
 
     rows: DataFrame
     count: int
     table: pa.Table | None = None
+    size_in_bytes: int = 0
 
 
 @contextmanager
@@ -60,9 +69,10 @@ def _read(read: Callable[[], DataFrame], *, are_narrow: bool, stack: ExitStack) 
         if are_narrow:
             some = fetched(read().limit(MOST_FETCHED + 1))
             if some.table.num_rows <= MOST_FETCHED:
-                return Kept(some.rows, some.table.num_rows, some.table)
+                return Kept(some.rows, some.table.num_rows, some.table, some.table.nbytes)
         rows = stack.enter_context(materialized(read()))
-        return Kept(rows, rows.count())  # on serverless nothing was read before this
+        count, size_in_bytes = counted(rows)  # on serverless nothing was read before this
+        return Kept(rows, count, None, size_in_bytes)
     except Exception as error:
         if not is_gone(error):
             raise
@@ -70,20 +80,22 @@ def _read(read: Callable[[], DataFrame], *, are_narrow: bool, stack: ExitStack) 
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether the error says that files of an earlier version are not there any more."""
-    return _GONE.search(str(error)) is not None
+    """Whether the error says that a version, or a file of it, is not there any more, or cannot be read."""
+    return _GONE.search(str(error)) is not None or unreadable_file(error) is not None
 
 
 @dataclass(frozen=True)
 class Keys:
     """Keys of a table, one column, each once; how many they are at most; and of whole numbers the lowest and highest.
 
-    `between`: None where keys are of another type, where one of them is NULL, and where there is none.
+    `between`: None where keys are of another type, where one of them is NULL, and where there is none. `table`: the
+    same keys, where they were fetched.
     """
 
     rows: DataFrame
     count: int
     between: tuple[int, int] | None = None
+    table: pa.Table | None = field(default=None, compare=False)
 
 
 class ChangedKeys:
@@ -129,8 +141,7 @@ class ChangedKeys:
 
     def _read(self, before: Version, now: Version, of: Column | None) -> Keys | None:
         if before.number == now.number:
-            schema = self._warehouse.read(now.table).select(self._key).schema
-            return Keys(self._warehouse.spark.createDataFrame([], schema), 0)
+            return self._none(now.table)
 
         def read() -> DataFrame:
             feed = self._warehouse.changes(now.table, first=before.number + 1, last=now.number)
@@ -139,7 +150,46 @@ class ChangedKeys:
         kept = self._stack.enter_context(kept_changes(read, are_narrow=True))
         if kept is None:
             return None
-        return Keys(broadcast(kept.rows, kept.count), kept.count, ends(kept, self._key))
+        return Keys(broadcast(kept.rows, kept.count), kept.count, ends(kept, self._key), kept.table)
+
+    def _none(self, table: str) -> Keys:
+        rows = self._warehouse.spark.createDataFrame([], self._warehouse.read(table).select(self._key).schema)
+        return Keys(rows, 0)
+
+    def by_value(
+        self, before: Version, now: Version, *, column: str, values: Collection[str]
+    ) -> dict[str, Keys] | None:
+        """The keys of the rows that changed after `before` and up to `now`, for each of these values of a column.
+
+        Of each value that any such row had, before its change or after it. None when they are not known.
+        """
+
+        def read() -> DataFrame:
+            feed = self._warehouse.changes(now.table, first=before.number + 1, last=now.number)
+            return feed.select(self._key, column).distinct()
+
+        kept = self._stack.enter_context(kept_changes(read, are_narrow=True)) if before.goes_on_to(now) else None
+        if kept is None:
+            return None
+        if kept.table is not None:
+            found = {value: _with(kept.table, column, value).select([self._key]) for value in values}
+            return {value: fetched_keys(kept.rows.sparkSession, of) for value, of in found.items() if of.num_rows}
+        found_rows = {value: kept.rows.where(F.col(column) == value).select(self._key) for value in values}
+        return {value: Keys(broadcast(rows, kept.count), kept.count) for value, rows in found_rows.items()}
+
+
+def fetched_keys(spark: SparkSession, table: pa.Table) -> Keys:
+    """The keys of a table of one column that is in this process, each once."""
+    rows = spark.createDataFrame(table)
+    (key,) = table.column_names
+    kept = Kept(rows, table.num_rows, table)
+    return Keys(broadcast(rows, kept.count), kept.count, ends(kept, key), table)
+
+
+def _with(table: pa.Table, column: str, value: str) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return table.filter(pc.equal(table.column(column), value))
 
 
 def ends(kept: Kept, key: str) -> tuple[int, int] | None:
@@ -163,23 +213,44 @@ def rows_of(rows: DataFrame, keys: Keys) -> DataFrame:
     if keys.between is not None:
         # Delta passes over the files that have none between, and Parquet's reader over parts of files.
         rows = rows.where(F.col(key).between(*keys.between))
+        if keys.table is not None and keys.table.num_rows <= MOST_LISTED:
+            # As a part of the plan: a join would take a job more to broadcast them.
+            listed = ", ".join(str(one) for one in keys.table.column(0).to_pylist())
+            return rows.where(f"`{key}` IN ({listed})")
     wanted = keys.rows.select(F.col(key).alias("_wanted"))
     return rows.join(wanted, on=F.col(key).eqNullSafe(F.col("_wanted")), how="left_semi")
 
 
 def together(parts: Collection[Keys | None]) -> Keys | None:
-    """The keys of all of them; None when one of them is not known."""
+    """The keys of all of them; None when one of them is not known. Those of the first, where it has all of them."""
     told = [one for one in parts if one is not None]
     if len(told) < len(parts):
         return None
     some = [one for one in told if one.count] or told[:1]
-    if len(some) == 1:
+    if len(some) == 1 or _has_all(some[0], some[1:]):
         return some[0]
+    tables = [one.table for one in some if one.table is not None]
+    if len(tables) == len(some) and all(table.schema.equals(tables[0].schema) for table in tables):
+        return fetched_keys(some[0].rows.sparkSession, _each_once(tables))
     count = sum(one.count for one in some)
     rows = reduce(lambda left, right: left.unionByName(right), [one.rows for one in some]).distinct()
     ends = [end for one in some for end in one.between or ()]
     is_range = all(one.between is not None for one in some)
     return Keys(broadcast(rows, count), count, (min(ends), max(ends)) if is_range else None)
+
+
+def _each_once(tables: Sequence[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
+
+
+def _has_all(keys: Keys, others: Sequence[Keys]) -> bool:
+    """Whether the keys are known to have those of all others."""
+    if keys.table is None:
+        return False
+    known = set(keys.table.column(0).to_pylist())
+    return all(one.table is not None and known.issuperset(one.table.column(0).to_pylist()) for one in others)
 
 
 def net_changes(

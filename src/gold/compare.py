@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial, reduce
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold.changes import kept_changes
+from gold.changes import is_gone
 from gold.differences import beside, last_values
 from gold.formats import shown_key
 from gold.gate import OTHERS
@@ -36,8 +36,8 @@ class Comparison:
     """How many rows the topic should have, and how many keys are not as they should be: the first are named.
 
     None is named where the key is sensitive. `unpublished`: the sources that were not compared, and why; of an upsert
-    topic its table. `behind`: by how many commits of the table the publication is behind. `table`: what sentences call
-    it.
+    topic its table. `unreadable`: those that could not be compared, since what was published of them cannot be read any
+    more. `behind`: by how many commits of the table the publication is behind. `table`: what sentences call it.
     """
 
     topic: str
@@ -47,6 +47,7 @@ class Comparison:
     unpublished: Mapping[str, str]
     behind: int
     table: str = "gold"
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> Comparison:
@@ -58,7 +59,7 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
     contracts = ready(contracts, connection, register=False)
     created_ms, now = warehouse.created_at_ms(UNIFIED), warehouse.version(UNIFIED)
     position, shape = publish_position(connection, contracts)
-    unpublished, by_version = {}, dict[int, list[str]]()
+    unpublished, unreadable, by_version = {}, dict[str, str](), dict[int, list[str]]()
     for name in (*contracts.gold.sources, OTHERS):
         place = position.places.get(name)
         why = _unpublished(place, shape=shape, created_ms=created_ms, table="gold")
@@ -69,18 +70,19 @@ def compare(warehouse: Warehouse, settings: Settings, contracts: Contracts) -> C
     with ExitStack() as stack, source_errors(connection, job="verify"):
         orders: list[DataFrame] = []
         for version, names in list(by_version.items()):
-            kept = stack.enter_context(kept_changes(partial(_orders, warehouse, contracts, names, version)))
-            if kept is None:
-                gone = f"version {version} of gold, which the topic has, is not kept any more"
-                unpublished.update(dict.fromkeys(names, gone))
+            try:
+                orders.append(stack.enter_context(materialized(_orders(warehouse, contracts, names, version))))
+            except Exception as error:
+                if version == now or not is_gone(error):
+                    raise
+                gone = f"version {version} of gold, which the topic has, cannot be read any more"
+                unreadable.update(dict.fromkeys(names, gone))
                 del by_version[version]
-            else:
-                orders.append(kept.rows)
         sources = [name for names in by_version.values() for name in names]
         found = _compared_orders(warehouse, settings, contracts, orders, sources) if sources else (0, 0, ())
     unpublished.pop(OTHERS, None)
     behind = max((now - version for version in by_version), default=0)
-    return Comparison(contracts.gold.unified_topic.topic, *found, unpublished, behind)
+    return Comparison(contracts.gold.unified_topic.topic, *found, unpublished, behind, unreadable=unreadable)
 
 
 def compare_upsert(warehouse: Warehouse, settings: Settings, contracts: Contracts, name: str) -> Comparison:
@@ -97,15 +99,20 @@ def compare_upsert(warehouse: Warehouse, settings: Settings, contracts: Contract
     why = _unpublished(place, shape=upsert.shape(topic_id), created_ms=now.created_ms, table=table)
     if place is None or why is not None:
         return Comparison(topic, 0, 0, (), {table: why or ""}, 0, table)
-    rows = partial(rows_at, warehouse, upsert, place.version)
-    with kept_changes(lambda: rows().select("key", "value")) as kept, source_errors(connection, job="verify"):
-        if kept is None:
-            gone = f"its version {place.version}, which the topic has, is not kept any more"
-            return Comparison(topic, 0, 0, (), {table: gone}, now.number - place.version, table)
+    behind = now.number - place.version
+    with ExitStack() as stack, source_errors(connection, job="verify"):
+        try:
+            rows = rows_at(warehouse, upsert, place.version).select("key", "value")
+            expected = stack.enter_context(materialized(rows))
+        except Exception as error:
+            if not behind or not is_gone(error):
+                raise
+            gone = {table: f"its version {place.version}, which the topic has, cannot be read any more"}
+            return Comparison(topic, 0, 0, (), {}, behind, table, gone)
         there = last_values(warehouse, connection, topic)
         shown = None if upsert.table.has_sensitive_key else shown_key(F.col("key"))
-        found = _differing(kept.rows, there, shown=shown)
-    return Comparison(topic, *found, {}, now.number - place.version, table)
+        found = _differing(expected, there, shown=shown)
+    return Comparison(topic, *found, {}, behind, table)
 
 
 def _unpublished(place: SourcePosition | None, *, shape: str, created_ms: int, table: str) -> str | None:

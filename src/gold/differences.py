@@ -15,7 +15,7 @@ from gold.formats import change_sequence
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.spark import committed_topic
-from lakehouse.spark.materialized import materialized
+from lakehouse.spark.materialized import counted, materialized
 from lakehouse.spark.tables import Warehouse, small_table
 
 if TYPE_CHECKING:
@@ -27,12 +27,14 @@ class NewRecords:
     """Records to send, one a key: `key`, `value`, `change_type`, `change_sequence`; so many, computed.
 
     `why` the table was compared with the topic, None where its changes were enough. `generation`: of the records.
+    `size_in_bytes`: about what they take together.
     """
 
     rows: DataFrame
     count: int
     why: str | None
     generation: int
+    size_in_bytes: int = 0
 
 
 @contextmanager
@@ -51,12 +53,13 @@ def computed_records(
     if changed is not None:
         with kept_changes(changed) as kept:
             if kept is not None:
-                yield NewRecords(of_changed(kept.rows, generation), kept.count, None, generation)
+                yield NewRecords(of_changed(kept.rows, generation), kept.count, None, generation, kept.size_in_bytes)
                 return
     # Whatever was published before: its numbers are lower.
     later = max(time.time_ns() // 1_000_000, generation + 1)
     with materialized(differing(later)) as rows:
-        yield NewRecords(rows, rows.count(), why, later)
+        count, size_in_bytes = counted(rows)
+        yield NewRecords(rows, count, why, later, size_in_bytes)
 
 
 def last_values(warehouse: Warehouse, connection: KafkaConnection, topic: str) -> DataFrame:

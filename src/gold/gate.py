@@ -7,7 +7,7 @@ Every verdict goes into `quality.results`. Up to which version of gold a source 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold.changes import ChangedKeys, Keys, rows_of
+from gold.changes import ChangedKeys, Keys, is_gone, rows_of
 from gold.unify import UNIFIED
 from lakehouse.consumed import ConsumedVersions, Version
 from lakehouse.contracts.models import Contracts, Expectation, TableExpectation, TableGate
@@ -43,6 +43,7 @@ def judge_tables(
     contracts: Contracts,
     news: Mapping[str, Mapping[str, Version]],
     *,
+    without_news: Mapping[str, Mapping[str, Version]],
     already: Mapping[str, Version],
     passed: Mapping[str, Version],
     changed: ChangedKeys,
@@ -50,18 +51,22 @@ def judge_tables(
 ) -> list[Result]:
     """Judge the live rows of the silver tables, as they are at the versions in `news` (source: feed: version).
 
-    `already`: the versions that gold has taken. `passed`: those with which tables last passed, with these very rules:
-    a rule with `scope: changes` is asked about what has changed since.
+    Those of sources `without_news` too, by the rules that may come out otherwise all the same: by the time, or by
+    tables that have changed. `already`: the versions that gold has taken. `passed`: those with which tables last
+    passed, with these very rules: a rule with `scope: changes` is asked about what has changed since.
     """
-    if not news:
-        return []
-    versions = {feed: version for feeds in news.values() for feed, version in feeds.items()}
-    source_of = {feed: source for source, feeds in news.items() for feed in feeds}
+    versions = {feed: version for feeds in (*news.values(), *without_news.values()) for feed, version in feeds.items()}
+    source_of = {feed: source for source, feeds in {**news, **without_news}.items() for feed in feeds}
+    with_changes = {feed for feed, version in versions.items() if already.get(version.table) != version}
     tables: dict[str, list[TableCheck]] = {}
     for feed, version in versions.items():
         table, rules = contracts.silver.tables[feed], contracts.gold_gate.rules(feed)
         last = passed.get(version.table)
-        if last == version:
+        if source_of[feed] in without_news:
+            rules = tuple(rule for rule in rules if _may_have_changed(rule, with_changes))
+            if not rules:
+                continue
+        elif last == version:
             # Nothing has changed: what rules say of these rows alone would come out as it did.
             rules = tuple(rule for rule in rules if _looks_beyond(rule))
         keys = changed.since(last, version) if any(rule.scope == "changes" for rule in rules) else None
@@ -79,7 +84,7 @@ def judge_tables(
             parts.append(replace(judged, rules=of_table, parameters=parameters, views=views))
     return [
         _result(verdict, run_id=run_id, gate=TABLES, source=source_of[feed], feed=feed)
-        for feed, of_rules in validate_tables(tables).items()
+        for feed, of_rules in (validate_tables(tables) if tables else {}).items()
         for verdict in of_rules
     ]
 
@@ -116,20 +121,24 @@ def judge_publication(
     contracts: Contracts,
     orders: Mapping[str, OrdersOfSilver],
     *,
+    unchanged: Mapping[str, OrdersOfSilver],
     now: Version,
     passed: Mapping[str, Version],
     run_id: str,
 ) -> list[Result]:
     """Judge gold's rows of these sources, as they are at version `now`, by what silver says of their orders.
 
-    `passed`: with which versions of gold they passed last.
+    Those of `unchanged` sources by the rules about the time alone. `passed`: with which versions of gold they passed
+    last.
     """
-    rules = contracts.gold_gate.publication
-    if not rules or not orders:
-        return []
     tables: dict[str, list[TableCheck]] = {}
     with ExitStack() as stack:
-        for name, of_silver in orders.items():
+        for name, of_silver in {**orders, **unchanged}.items():
+            rules = contracts.gold_gate.publication
+            if name in unchanged:
+                rules = tuple(rule for rule in rules if _may_have_changed(rule, ()))
+            if not rules:
+                continue
             is_own = of_source(contracts, name)
             rows = warehouse.read(UNIFIED, version=now.number).where(is_own)
             judged = TableCheck(rows, (), keys=("composite_key",), sensitive=contracts.sensitive_in_gold)
@@ -156,7 +165,7 @@ def judge_publication(
                         views=views,
                     )
                 )
-        verdicts = validate_tables(tables)
+        verdicts = validate_tables(tables) if tables else {}
     return [
         _result(verdict, run_id=run_id, gate=PUBLICATION, source=name, feed=None)
         for name, of_rules in verdicts.items()
@@ -175,6 +184,16 @@ def _by_scope(
 def _looks_beyond(rule: TableExpectation) -> bool:
     """Whether the rule can come out otherwise about the same rows: by the time, or by other tables."""
     return rule.scope == "table" and (rule.type == SQL_RULE or looks_at_the_time(rule))
+
+
+def _may_have_changed(rule: TableExpectation, with_changes: Collection[str]) -> bool:
+    """Whether the rule can come out otherwise about the same rows now: by the time, or by tables `with_changes`."""
+    return _looks_beyond(rule) and (looks_at_the_time(rule) or bool(_named([rule], with_changes)))
+
+
+def asks_about_the_time(gate: TableGate) -> bool:
+    """Whether a rule of the gate can come out otherwise later, though nothing has changed."""
+    return any(_may_have_changed(rule, ()) for rule in (*gate.expectations, *gate.publication))
 
 
 def _live_views(
@@ -258,11 +277,21 @@ def _is_live() -> Column:
 def _rows_before(
     rules: Sequence[Expectation], before: Version | None, now: Version, rows: Callable[[Version], DataFrame]
 ) -> Mapping[str, int]:
-    """The parameter, where a rule needs it and the table is the one it was `before`. `rows`: the table's, to count."""
+    """The parameter, where a rule needs it and the table is the one it was `before`. `rows`: the table's, to count.
+
+    None where they were not counted, and that version cannot be read any more.
+    """
     is_needed = any(ROWS_BEFORE in needed(rule) for rule in rules)
     if not is_needed or before is None or before.created_ms != now.created_ms:
         return {}
-    return {ROWS_BEFORE: rows(before).count() if before.rows is None else before.rows}
+    if before.rows is not None:
+        return {ROWS_BEFORE: before.rows}
+    try:
+        return {ROWS_BEFORE: rows(before).count()}
+    except Exception as error:
+        if not is_gone(error):
+            raise
+        return {}
 
 
 def _named(rules: Sequence[Expectation], names: Iterable[str]) -> list[str]:

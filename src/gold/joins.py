@@ -24,7 +24,6 @@ from gold.changes import kept_changes
 from gold.joined import (
     Changes,
     JoinTable,
-    beside,
     changed_keys,
     full_join,
     join_table,
@@ -33,15 +32,15 @@ from gold.joined import (
     rows_with_others,
     touched_rows,
 )
+from gold.recomputed import TableComparison, compare_table, has_columns
 from lakehouse.batches import BATCHES
 from lakehouse.consumed import Consumed, ConsumedVersions, Version, last_version
 from lakehouse.contracts.join_checks import mistakes_of_join
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.published import not_there
-from lakehouse.errors import TableError
 from lakehouse.spark.materialized import materialized, merge_source
 from lakehouse.spark.sizing import broadcast, prepared_for, rows_in, rows_to_search
-from lakehouse.spark.tables import TableSpec, Warehouse
+from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -199,18 +198,10 @@ def _computed_whole(warehouse: Warehouse, table: JoinTable, now: Mapping[str, Ve
     `is_replaced`: in one commit that writes all of them, with the columns of the contract.
     """
     rows = full_join(table, {feed: _at(warehouse, version) for feed, version in now.items()})
-    if is_replaced or not _has_columns(warehouse, table.spec):
+    if is_replaced or not has_columns(warehouse, table.spec):
         warehouse.overwrite(table.spec, rows)
         return warehouse.read(table.spec.name).count()
     return _merge(warehouse, table, rows.withColumn("_is_gone", F.lit(False)), is_whole=True)
-
-
-def _has_columns(warehouse: Warehouse, spec: TableSpec) -> bool:
-    try:
-        warehouse.require_columns(spec)
-    except TableError:
-        return False
-    return True
 
 
 def _merge_changed(
@@ -332,17 +323,7 @@ def _merge(warehouse: Warehouse, table: JoinTable, rows: DataFrame, *, is_whole:
     return int(merge.execute().collect()[0]["num_affected_rows"])
 
 
-@dataclass(frozen=True)
-class JoinComparison:
-    """How many rows a join should have, and how many keys are not as they should be; where none were compared, why."""
-
-    table: str
-    rows: int = 0
-    differing: int = 0
-    why_not: str | None = None
-
-
-def compare(warehouse: Warehouse, contracts: Contracts, name: str, *, known: ConsumedVersions) -> JoinComparison:
+def compare(warehouse: Warehouse, contracts: Contracts, name: str, *, known: ConsumedVersions) -> TableComparison:
     """Compare a join with the whole join of silver as it was when the join took it. Changes nothing.
 
     `known`: what every consumer of changes has taken.
@@ -352,21 +333,14 @@ def compare(warehouse: Warehouse, contracts: Contracts, name: str, *, known: Con
     if why_not is None and not warehouse.exists(spec):
         why_not = f"not there yet: {spec}"
     if why_not is not None:
-        return JoinComparison(spec, why_not=why_not)
+        return TableComparison(spec, why_not=why_not)
     table = join_table(contracts, name)
     taken = known.get(table.consumer(created_ms=last_version(warehouse, spec).created_ms), {})
     silver = {feed: taken.get(f"silver.{feed}") for feed in table.join.tables}
     versions = {feed: version for feed, version in silver.items() if version is not None}
-    if len(versions) < len(silver) or not _has_columns(warehouse, table.spec):
-        return JoinComparison(spec, why_not="it was not computed yet under this contract")
-    if not all(version.goes_on_to(last_version(warehouse, version.table)) for version in versions.values()):
-        return JoinComparison(spec, why_not="a silver table was rebuilt since it was computed")
+    known_versions = versions.values() if len(versions) == len(silver) else ()
 
-    def compared() -> DataFrame:
-        should = full_join(table, {feed: _at(warehouse, version) for feed, version in versions.items()})
-        return beside(warehouse.read(spec), should, keys=table.keys)
+    def computed() -> DataFrame:
+        return full_join(table, {feed: _at(warehouse, version) for feed, version in versions.items()})
 
-    with kept_changes(compared) as kept:
-        if kept is None:
-            return JoinComparison(spec, why_not="silver does not have the versions that it was computed from any more")
-        return JoinComparison(spec, kept.rows.where("_expected > 0").count(), kept.rows.where("_differing > 0").count())
+    return compare_table(warehouse, table.spec, known_versions, computed, keys=table.keys)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from gold.changes import Kept, kept_changes
+from gold.recomputed import TableComparison, compare_table
 from gold.unify import UNIFIED
-from lakehouse.consumed import ConsumedVersions, Version
+from lakehouse.consumed import ConsumedVersions, Version, last_version
 from lakehouse.contracts.models import Contracts, GoldTables, Mart
 from lakehouse.contracts.published import group_columns, mart_columns
 from lakehouse.spark.sizing import broadcast
@@ -146,7 +147,26 @@ def _same(left: str, right: str, keys: tuple[str, ...]) -> Column:
     return reduce(and_, [F.col(f"{left}.{key}").eqNullSafe(F.col(f"{right}.{key}")) for key in keys])
 
 
+def compare(warehouse: Warehouse, tables: GoldTables, name: str, *, known: ConsumedVersions) -> TableComparison:
+    """Compare a mart with the groups of gold as it was when the mart took it. Changes nothing.
+
+    `known`: what every consumer of changes has taken.
+    """
+    mart = tables.marts[name]
+    spec = mart_table(tables, name, mart)
+    if not warehouse.exists(spec.name):
+        return TableComparison(spec.name, why_not=f"not there yet: {spec.name}")
+    taken = known.get(_made_by(warehouse, spec.name, mart), {}).get(UNIFIED)
+
+    def computed() -> DataFrame:
+        version = None if taken is None else taken.number
+        return groups(warehouse.read(UNIFIED, version=version), mart=mart)
+
+    versions = () if taken is None else (taken,)
+    return compare_table(warehouse, spec, versions, computed, keys=group_columns(mart))
+
+
 def _made_by(warehouse: Warehouse, name: str, mart: Mart) -> str:
     """This table, made by this contract: what another one has taken says nothing about its rows."""
     contract = sha256(mart.model_dump_json().encode()).hexdigest()[:16]
-    return f"{name} {warehouse.created_at_ms(name)} {contract}"
+    return f"{name} {last_version(warehouse, name).created_ms} {contract}"

@@ -6,21 +6,33 @@ An order that stays as it is keeps its `processed_at`, the time when gold last c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from gold.changes import is_gone
 from gold.unify import UNIFIED, compared
 from lakehouse.contracts.models import GoldTables
 from lakehouse.contracts.published import unified_columns
+from lakehouse.errors import TableError
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import TableSpec, Warehouse
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True)
+class Merged:
+    """How many rows of gold changed; whether what gold had before could not be read."""
+
+    changed_rows: int
+    was_unreadable: bool = False
 
 
 def merge_orders(table: DeltaTable, orders: DataFrame, *, tables: GoldTables, delete_beyond: str | None) -> int:
@@ -58,19 +70,41 @@ def write_orders(warehouse: Warehouse, orders: DataFrame) -> int:
 
 def replace_orders(
     warehouse: Warehouse, spec: TableSpec, orders: DataFrame, *, tables: GoldTables, kept_sources: Sequence[str]
-) -> int:
-    """Make gold hold these orders and no other, but for the rows of `kept_sources`; the number of rows that changed."""
+) -> Merged:
+    """Make gold hold these orders and no other, but for the rows of `kept_sources`.
+
+    Where gold cannot be read, every order has changed, now. Raises TableError when then there are sources to keep.
+    """
+    was_unreadable = False
     present = warehouse.read(UNIFIED)
     live = orders.where(~F.col("is_deleted")).drop("is_deleted")
-    with materialized(_with_time(live, present, tables=tables)) as rows:
-        is_kept = F.col("source_database").isin(*kept_sources)
-        kept = present.where(is_kept) if kept_sources else None
-        others = present.where(~F.coalesce(is_kept, F.lit(False))) if kept_sources else present
-        gone = others.join(rows, on="composite_key", how="left_anti").count()
+    is_kept = F.col("source_database").isin(*kept_sources)
+    kept = present.where(is_kept) if kept_sources else None
+    others = present.where(~F.coalesce(is_kept, F.lit(False))) if kept_sources else present
+    with ExitStack() as stack:
+        try:
+            rows = stack.enter_context(materialized(_with_time(live, present, tables=tables)))
+            gone = others.join(rows, on="composite_key", how="left_anti").count()
+        except Exception as error:
+            if not is_gone(error):
+                raise
+            if kept_sources:
+                raise TableError(
+                    f"gold: {UNIFIED} cannot be read, and gate 2 blocks {', '.join(kept_sources)}: what it has of "
+                    "that would be lost.",
+                    remedy="See the failed rules: lakehouse quality report. Fix the data or the rule, then run "
+                    "`lakehouse gold --full-refresh` again.",
+                ) from None
+            was_unreadable = True
+            rows, gone = stack.enter_context(materialized(_changed_now(live))), 0
         changed = rows.where("is_changed").count() + gone
         new = rows.drop("is_changed")
         warehouse.overwrite(spec, new.unionByName(kept, allowMissingColumns=True) if kept is not None else new)
-    return changed
+    return Merged(changed, was_unreadable)
+
+
+def _changed_now(orders: DataFrame) -> DataFrame:
+    return orders.withColumns({"processed_at": F.current_timestamp(), "is_changed": F.lit(True)})
 
 
 def _with_time(orders: DataFrame, present: DataFrame, *, tables: GoldTables) -> DataFrame:
@@ -80,7 +114,7 @@ def _with_time(orders: DataFrame, present: DataFrame, *, tables: GoldTables) -> 
     """
     columns = [column for column in compared(tables) if column in present.columns]
     if len(columns) < len(compared(tables)):
-        return orders.withColumns({"processed_at": F.current_timestamp(), "is_changed": F.lit(True)})
+        return _changed_now(orders)
     before = present.groupBy("composite_key").agg(
         F.max_by(F.struct(*columns, "processed_at"), "processed_at").alias("before")
     )

@@ -45,11 +45,12 @@ def send(
 ) -> Sent:
     """Send the records that are not too large, then the publish position.
 
-    While more than `most` go in parts, and as long as one is too large, their sources have no position.
+    While more than `most`, or than one transaction takes, go in parts, and as long as one is too large, their sources
+    have no position.
     """
     sent, too_large = 0, dict[bytes, int]()
     for key, value, headers in _fetched(new):
-        if sent and sent % most == 0:
+        if sent and (sent % most == 0 or producer.is_full):
             commit(producer, topic, after.without(sources))
         size = _size(key, value, headers)
         if value is not None and size > topic.max_message_bytes:
@@ -65,7 +66,8 @@ def send(
 def _fetched(new: NewRecords) -> Iterator[tuple[bytes, bytes | None, dict[str, str]]]:
     """The records, a partition of them at a time: key, value and headers."""
     headers = ("change_type", "change_sequence")
-    for packed in in_arrow(new.rows.select("key", "value", *headers), count=new.count):
+    rows = new.rows.select("key", "value", *headers)
+    for packed in in_arrow(rows, count=new.count, size_in_bytes=new.size_in_bytes):
         for key, value, *of_headers in zip(*(column.to_pylist() for column in packed.columns), strict=True):
             yield key, value, dict(zip(headers, of_headers, strict=True))
 

@@ -37,9 +37,17 @@ class Version:
 
 
 def current(warehouse: Warehouse, table: str) -> Version:
-    """The table's last commit."""
-    created_ms, size_in_bytes = warehouse.created_and_size(table)
-    return Version(table, created_ms, warehouse.version(table), size_in_bytes)
+    """The table's last commit, with its size: by Delta's log alone where Delta's Java is here.
+
+    Raises TableError when there is no such table.
+    """
+    snapshot = _snapshot(warehouse, table)
+    if snapshot is None:
+        created_ms, size_in_bytes = warehouse.created_and_size(table)
+        return Version(table, created_ms, warehouse.version(table), size_in_bytes)
+    known = snapshot.sizeInBytesIfKnown()
+    size_in_bytes = int(known.get()) if known.isDefined() else warehouse.created_and_size(table)[1]
+    return Version(table, int(snapshot.metadata().createdTime().get()), int(snapshot.version()), size_in_bytes)
 
 
 def last_version(warehouse: Warehouse, table: str) -> Version:
@@ -47,9 +55,17 @@ def last_version(warehouse: Warehouse, table: str) -> Version:
 
     Raises TableError when there is no such table.
     """
+    snapshot = _snapshot(warehouse, table)
+    if snapshot is None:
+        return current(warehouse, table)
+    return Version(table, int(snapshot.metadata().createdTime().get()), int(snapshot.version()))
+
+
+def _snapshot(warehouse: Warehouse, table: str) -> Any | None:
+    """The table as Delta's Java has it, up to date; None where that Java is not here. Raises TableError."""
     spark = warehouse.spark
     if warehouse.in_catalog or not hasattr(spark, "_jsparkSession") or "DATABRICKS_RUNTIME_VERSION" in os.environ:
-        return current(warehouse, table)
+        return None
     jvm: Any = spark._jvm
     nothing = jvm.scala.Option.empty()
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, warehouse.path(table))
@@ -57,7 +73,7 @@ def last_version(warehouse: Warehouse, table: str) -> Version:
     if int(snapshot.version()) < 0:
         what = f"There is no table {table} at {warehouse.location}."
         raise TableError(what, remedy="Run the job of the layer that writes it first.")
-    return Version(table, int(snapshot.metadata().createdTime().get()), int(snapshot.version()))
+    return snapshot
 
 
 class Consumed:

@@ -1,4 +1,5 @@
-"""What a failure of the store means: one sentence for a full disk and one for a missing right, whoever raised what.
+"""What a failure of the store means: one sentence for a full disk, a missing right and a damaged file, whoever raised
+what.
 
 Spark reports both as errors of many kinds (a stream that stopped, a task that failed, a commit that could not be
 written), with the reason somewhere in a Java trace.
@@ -15,8 +16,10 @@ import shutil
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from lakehouse import errors
 from lakehouse.errors import (
@@ -64,6 +67,23 @@ _IS_NOT_CREATED = tuple(
         r"(?:\w+: )?\[DELTA_CANNOT_CREATE_LOG_PATH\] Cannot create (?P<path>\S+)",
     )
 )
+# What Spark and Delta say of a file that is not there, or whose bytes are not what was written.
+_TASK = r"(?:^.*most recent failure: Lost task .*?\): (?:[\w$]+\.)*)"
+_IS_UNREADABLE = tuple(
+    re.compile(rf"(?:{_RAISED}|{_TASK}){pattern}", re.MULTILINE)
+    for pattern in (
+        r"ChecksumException: Checksum error: (?P<path>\S.*?) at \d+ exp",
+        r"(?:\w+: )?\[FAILED_READ_FILE\.(?P<kind>\w+)\] Encountered error while reading file (?P<path>\S.*?)\.(?: |$)",
+        r"(?:\w+: )?\[DELTA_FILE_NOT_FOUND(?P<kind>\w*)\] File path (?P<path>\S+)",
+        r"(?:\w+: )?\[CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED\] .*? File: (?P<path>\S+)",
+        r"(?:\w+: )?\[DELTA_TRUNCATED_TRANSACTION_LOG\] (?P<path>\S.*?): Unable to reconstruct",
+        r"(?:\w+: )?\[DELTA_LOG_FILE_NOT_FOUND\] .*? at (?P<path>\S+?)\.?(?: |$)",
+        r"(?:\w+: )?\[DELTA_(?:VERSIONS_NOT_CONTIGUOUS|MISSING_PART_FILES|STATE_RECOVER_ERROR)\](?P<path>)",
+    )
+)
+_IS_ABSENT = ("FILE_NOT_EXIST",)
+# Of an absent deletion vector Spark names the data file that it is for.
+_ABSENT_VECTOR = re.compile(rf"{_RAISED}FileNotFoundException: (?:File )?(?P<path>\S.*?\.bin)\b", re.MULTILINE)
 # A line of Python's trace, as Spark quotes it when the body of a stream's batch fails.
 _IN_PYTHON = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in ', re.MULTILINE)
 # What a worker raises that has not what it needs; a name of a package quotes no row.
@@ -77,7 +97,9 @@ _LEAST_ROOM = 100_000
 
 
 def storage_error(error: BaseException, *, job: str, places: Sequence[str]) -> TableError | None:
-    """The failure in our words when the store has no room or refuses this user; None when it has another reason.
+    """The failure in our words when the store has no room, refuses this user, or has a file that cannot be read.
+
+    None when it has another reason.
 
     `job` begins the sentence (`silver: postgres`), `places` are where it writes: the warehouse, the checkpoints. For
     any exception of a job: StreamingQueryException, Py4JJavaError, what Spark Connect raises, OSError; each with its
@@ -100,7 +122,70 @@ def storage_error(error: BaseException, *, job: str, places: Sequence[str]) -> T
                 remedy="Give this user the right to read and write there (is it mounted read-only?), then run the job "
                 "again: it resumes where it stopped.",
             )
+    file = unreadable_file(error)
+    return None if file is None else _damaged(file, job=job, warehouse=places[0])
+
+
+@dataclass(frozen=True)
+class UnreadableFile:
+    """A file of a table, or of a stream's checkpoint, that cannot be read: it is damaged, or `is_absent`.
+
+    `path` is empty where Delta says only that a table's log is not whole.
+    """
+
+    path: str
+    is_absent: bool
+
+
+def unreadable_file(error: BaseException) -> UnreadableFile | None:
+    """The file that cannot be read, when that is what the exception, or one that led to it, comes from.
+
+    None where the store refuses this user: the file may be as it should be.
+    """
+    texts = [text for _number, _filename, text in _said(error)]
+    if any(pattern.search(text) for pattern in _IS_DENIED for text in texts):
+        return None
+    for pattern in _IS_UNREADABLE:
+        for text in texts:
+            if found := pattern.search(text):
+                is_absent = found.groupdict().get("kind") in _IS_ABSENT
+                vectors = [vector for said in texts if is_absent and (vector := _ABSENT_VECTOR.search(said))]
+                (found, *_) = (*vectors, found)
+                return UnreadableFile(unquote(re.sub(r"^file:(?://)?(?=/)", "", found["path"])), is_absent=is_absent)
     return None
+
+
+def _damaged(file: UnreadableFile, *, job: str, warehouse: str) -> TableError:
+    """The error of a file that cannot be read: of which table it is, and the way on."""
+    if not file.path:
+        return TableError(
+            f"{job}: files of the log of a table (_delta_log) are not there any more.",
+            remedy=f"LAKEHOUSE_TRACE=1 shows which table that is. {_RESTORE}",
+        )
+    table = _table_of(file.path, warehouse)
+    layer = "" if table is None else table.partition(".")[0]
+    what = "is not there any more" if file.is_absent else "cannot be read: its content is damaged"
+    remedy = _WAYS_ON.get(layer, _RESTORE)
+    if layer == "gold" and "/_delta_log" in file.path:
+        folder = file.path.partition("/_delta_log")[0]
+        remedy = f"Move the folder {folder} away, then run `lakehouse gold`: it computes the table from silver again."
+    return TableError(f"{job}: a file of {table or 'a table'} {what}: {file.path}.", remedy=remedy)
+
+
+def _table_of(path: str, warehouse: str) -> str | None:
+    """The table that a file below the warehouse belongs to; None where it is elsewhere."""
+    root = re.sub(r"^file:(?://)?(?=/)", "", warehouse).rstrip("/")
+    root = root if ":" in root else os.path.normpath(Path(root).absolute())
+    schema, _, rest = path.removeprefix(f"{root}/").partition("/")
+    table, _, file = rest.partition("/")
+    return f"{schema}.{table}" if path.startswith(f"{root}/") and file else None
+
+
+_RESTORE = "Restore the file from a backup; docs/verify.md says what is possible without one."
+_WAYS_ON = {
+    "silver": "Restore the file from a backup; or rebuild silver from bronze: docs/verify.md says how.",
+    "gold": "Run `lakehouse gold --full-refresh`: it writes gold from silver, and reads nothing of what is damaged.",
+}
 
 
 @contextmanager

@@ -6,18 +6,22 @@ import json
 import shutil
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from bronze import ingest
+from bronze import ingest, offsets
 from bronze.move import carry_out, forgotten
 from bronze.offsets import offsets_of_source
+from cli.tables.accounts import account_of
 from lakehouse.contracts.topics import Source, StartAtOffsets, StartAtTimestamp, Topics
-from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError, TopicMissingError
+from lakehouse.errors import KafkaError, RetentionGapError, SettingsError, TopicChangedError, TopicMissingError
 from lakehouse.kafka.broker import client_config, partitions
 from tests.support.shop import OTHER, TOPIC, Shop, create, delete, delete_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -158,6 +162,62 @@ def test_a_partition_that_comes_later_is_read_whole(shop: Shop) -> None:
     shop.produce("c-0", partition=2)
     shop.run()
     assert shop.values() == ["c-0"]
+
+
+def test_a_topic_and_a_partition_that_join_without_their_first_records_are_read_from_what_they_have(shop: Shop) -> None:
+    feed = {"topic_patterns": [r"offsets\.[oc].*"], "envelope": "table"}
+    shop = replace(shop, source=Source.model_validate({"kind": "mysql", "feeds": {"orders": feed}}))
+    shop.produce("a-0", "a-1", "a-2")
+    shop.run()
+    # Three records are read again: two of them are not when the topic joins.
+    assert shop.move("0", topic=TOPIC, partition=0) == [(TOPIC, 0, 3, 0)]
+    one_at_a_time = replace(shop, chosen=replace(shop.chosen, max_offsets_per_trigger=1))
+    with pytest.MonkeyPatch.context() as stopping:
+        append = ingest.append_batch
+
+        def once(batch: DataFrame, number: int, **more: Any) -> None:
+            if number:
+                raise RuntimeError("the process ends here")
+            append(batch, number, **more)
+
+        stopping.setattr(ingest, "append_batch", once)
+        with pytest.raises(Exception, match="bronze: shop: the stream stopped"):
+            one_at_a_time.run()
+    create(shop.kafka, OTHER, 1)
+    shop.produce("c-0", "c-1", "c-2", topic=OTHER)
+    delete_records(shop.kafka, before=2, topic=OTHER)
+    admin = AdminClient(client_config(shop.kafka))
+    admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result()
+    shop.produce("d-0", "d-1", partition=2)
+    delete_records(shop.kafka, before=1, partition=2)
+    counted = {"a-0", "a-1", "a-2", "c-2", "d-1"}
+    shop.run()
+    assert shop.values() == sorted(counted)
+    shop.produce("a-3")
+    shop.produce("c-3", topic=OTHER)
+    shop.run()
+    assert shop.values() == sorted({*counted, "a-3", "c-3"})
+    assert shop.written_down() == [], "nothing was skipped"
+    assert account_of(shop.warehouse, "shop").findings.keys() <= {"pending"}
+
+
+def test_a_topic_that_a_stream_could_not_take_up_is_read_by_the_next_run(shop: Shop) -> None:
+    """As the stream of an earlier release left it: its partition is written down, and its batch planned."""
+    feed = {"topic_patterns": [r"offsets\.[oc].*"], "envelope": "table"}
+    shop = replace(shop, source=Source.model_validate({"kind": "mysql", "feeds": {"orders": feed}}))
+    shop.produce("a-0")
+    shop.run()
+    create(shop.kafka, OTHER, 1)
+    shop.produce("c-0", "c-1", topic=OTHER)
+    shop.produce("a-1")
+    delete_records(shop.kafka, before=1, topic=OTHER)
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr(offsets, "cannot_join", lambda *_given: [])
+        with pytest.raises(KafkaError, match=r"a partition joined .* Run the job again"):
+            shop.run()
+    shop.run()
+    assert shop.values() == ["a-0", "a-1", "c-1"]
+    assert account_of(shop.warehouse, "shop").findings.keys() <= {"pending"}
 
 
 def test_topics_are_found_by_pattern_and_a_pattern_without_one_is_named(shop: Shop) -> None:

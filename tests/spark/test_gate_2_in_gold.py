@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from pyspark.sql import functions as F
 
-from gold import gate, unpublished
+from gold import build, gate, unpublished
+from gold.merge import merge_orders
 from gold.position import PublishPosition, SourcePosition
 from gold.unify import UNIFIED
 from lakehouse.config import settings
@@ -21,7 +23,8 @@ from lakehouse.spark.tables import Warehouse
 from tests.support.gold import Shop
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame, Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -247,6 +250,118 @@ def test_great_expectations_runs_once_a_gate_and_run(shop: Shop, monkeypatch: py
     assert asked == [sorted(shop.contracts.gold_gate.feeds), ["mysql", "postgres"]]
     shop.run("nothing new")
     assert len(asked) == 2
+
+
+def lose_some(desired: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    """A computation of gold with a mistake: it loses an order, and changes another one."""
+
+    def wrong(*given: Any, **more: Any) -> DataFrame:
+        orders = desired(*given, **more).where("NOT composite_key <=> 'PG-2'")
+        changed = F.when(F.col("composite_key") == "PG-3", F.lit("0.01").cast("decimal(10,2)"))
+        return orders.withColumn("total_amount", changed.otherwise(F.col("total_amount")))
+
+    return wrong
+
+
+@pytest.mark.parametrize("way", ["first", "changes", "refresh"])
+def test_gold_is_compared_with_silver_and_not_with_what_was_merged(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    shop.write("mysql_orders", {"order_id": 1})
+    shop.write("postgres_orders", *({"order_id": number} for number in (1, 2, 3) if way != "changes" or number == 1))
+    if way == "changes":
+        assert shop.run("before").unpublished_sources == ()
+        shop.write("postgres_orders", {"order_id": 2}, {"order_id": 3})
+    with monkeypatch.context() as mistaken:
+        mistaken.setattr(build, "desired_orders", lose_some(build.desired_orders))
+        assert shop.run("wrong", full_refresh=way == "refresh").unpublished_sources == ("postgres",)
+    found = results(shop, "wrong", "publication")
+    assert (
+        found["postgres", "orders_conserved"]["sample_keys"],
+        found["postgres", "money_conserved"]["sample_keys"],
+    ) == (
+        ["PG-2"],
+        ["PG-3"],
+    )
+    assert held(shop) == {"publication": ["postgres"]}
+    assert shop.run("repaired", full_refresh=True).unpublished_sources == ()
+    assert held(shop) == {}
+
+
+def test_a_source_without_news_is_judged_when_the_merge_has_changed_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2})
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.run("before")
+    shop.write("postgres_orders", {"order_id": 1, "status": "paid"}, {"order_id": 2})
+
+    def too_much(table: DeltaTable, orders: DataFrame, **more: Any) -> int:
+        others = table.toDF().where("composite_key = 'MY-2'").drop("processed_at").withColumn("is_deleted", F.lit(True))
+        return merge_orders(table, orders.unionByName(others), **more)
+
+    with monkeypatch.context() as mistaken:
+        mistaken.setattr(build, "merge_orders", too_much)
+        assert shop.run("too much").unpublished_sources == ("mysql",)
+    assert results(shop, "too much", "publication")["mysql", "orders_conserved"]["sample_keys"] == ["MY-2"]
+    assert waiting(shop) == {"postgresql": 2, "mysql": 2}, "of MySQL as it was before"
+
+
+def pass_time(patch: pytest.MonkeyPatch, **more: int) -> None:
+    """For the bounds of rules it is so much later."""
+    from great_expectations.core.suite_parameters import SuiteParameterParser
+
+    later = datetime.now(UTC).replace(tzinfo=None) + timedelta(**more)
+    patch.setitem(SuiteParameterParser.fn, "now", lambda: later)
+
+
+@pytest.mark.parametrize("gate_of", ["gold", "publication"])
+def test_a_rule_about_the_time_is_asked_when_nothing_comes_any_more(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, gate_of: str
+) -> None:
+    a_day_ago = {"$PARAMETER": "now() - timedelta(hours=24)"}
+    fresh = rule("expect_column_max_to_be_between", column="created_at", min_value=a_day_ago)
+    contracts = with_rules(shop.contracts, fresh.model_copy(update={"feeds": ("mysql_orders",)}))
+    if gate_of == "publication":
+        gate_with = shop.contracts.gold_gate.model_copy(update={"expectations": (), "publication": (fresh,)})
+        contracts = shop.contracts.model_copy(update={"gold_gate": gate_with})
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    shop.write("mysql_orders", {"order_id": 1, "created_at": now})
+    if gate_of == "gold":
+        shop.write("postgres_orders", {"order_id": 1})
+
+    def blocked(run: str) -> tuple[str, ...]:
+        outcome = shop.run(run, contracts)
+        assert results(shop, run, gate_of).keys() <= {(name, "of_this_test") for name in shop.contracts.gold.sources}
+        assert ("mysql", "of_this_test") in results(shop, run, gate_of)
+        found = {"gold": outcome.blocked_sources, "publication": outcome.unpublished_sources}[gate_of]
+        return tuple(name for name in found if name == "mysql")
+
+    assert blocked("in time") == ()
+    before, version = waiting(shop), shop.warehouse.version(UNIFIED)
+    assert blocked("still in time") == ()
+    with monkeypatch.context() as later:
+        pass_time(later, hours=30)
+        assert blocked("too late") == ("mysql",)
+        assert "mysql" in held(shop)[gate_of]
+        # Other sources go on, and so does it when something comes.
+        shop.write("postgres_orders", {"order_id": 7})
+        assert blocked("still too late") == ("mysql",)
+    assert blocked("in time again") == ()
+    assert "mysql" not in held(shop).get(gate_of, [])
+    assert waiting(shop)["mysql"] == before["mysql"]
+    assert shop.warehouse.version(UNIFIED) == version + 1
+
+
+def test_a_rule_is_asked_when_only_the_other_table_has_changed(shop: Shop) -> None:
+    known = rule("unexpected_rows_expectation", "postgres_orders", unexpected_rows_query=IN_MYSQL_TOO)
+    contracts = with_rules(shop.contracts, known)
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.write("mysql_orders", {"order_id": 1})
+    assert shop.run("both", contracts).blocked_sources == ()
+    shop.write("mysql_orders", {"order_id": 1, "_is_deleted": True})
+    assert shop.run("one is gone", contracts).blocked_sources == ("postgres",)
+    assert held(shop) == {"gold": ["postgres"]}
 
 
 def test_rows_of_a_source_that_left_the_contract_are_published_as_deleted(shop: Shop) -> None:

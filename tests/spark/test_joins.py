@@ -17,6 +17,7 @@ from cli.main import main
 from cli.tables import verify
 from gold import build, joins
 from gold.joined import changed_keys
+from gold.recomputed import TableComparison
 from lakehouse.config import settings
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
@@ -159,17 +160,17 @@ def test_a_rebuilt_silver_table_is_taken_whole(dw: OrderDw) -> None:
 
 
 def test_a_refresh_repairs_what_another_hand_did_and_verify_finds_it(dw: OrderDw) -> None:
-    def compared() -> joins.JoinComparison:
+    def compared() -> TableComparison:
         return joins.compare(dw.warehouse, dw.contracts, "user_orders", known=dw.consumed.now(dw.warehouse))
 
     dw.write(ORDER, *ORDERS)
-    assert compared() == joins.JoinComparison("gold.user_orders", rows=2), "as silver was when it was taken"
+    assert compared() == TableComparison("gold.user_orders", rows=2), "as silver was when it was taken"
     dw.refresh()
     table = dw.warehouse.delta("gold.user_orders")
     table.update("order_id = 1", {"user_name": "'forged'"})
     copied = table.toDF().where("order_id = 2")
     copied.write.format("delta").mode("append").save(dw.warehouse.path("gold.user_orders"))
-    assert compared() == joins.JoinComparison("gold.user_orders", rows=2, differing=2)
+    assert compared() == TableComparison("gold.user_orders", rows=2, differing=2)
     outcome = dw.refresh(whole=True)
     assert set(outcome.whole.values()) == {"a full refresh was asked for"}
     assert compared().differing == 0

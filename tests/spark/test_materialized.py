@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.spark import materialized as materialized_rows
-from lakehouse.spark.materialized import MATERIALIZED_ROWS, forget_materialized, in_arrow, materialize_in, materialized
+from lakehouse.spark.materialized import (
+    MATERIALIZED_ROWS,
+    counted,
+    forget_materialized,
+    in_arrow,
+    materialize_in,
+    materialized,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -94,6 +101,20 @@ def test_rows_are_fetched_in_parts_that_the_driver_can_hold(
 ) -> None:
     """However many are in one partition: what a task returns goes through the driver's memory whole."""
     monkeypatch.setattr(materialized_rows, "ROWS_AT_ONCE", 10)
-    parts = [table.column("id").to_pylist() for table in in_arrow(spark.range(0, 95, 1, numPartitions=1), count=95)]
+    rows = spark.range(0, 95, 1, numPartitions=1)
+    parts = [table.column("id").to_pylist() for table in in_arrow(rows, count=95, size_in_bytes=0)]
     assert sorted(number for part in parts for number in part) == [*range(95)]
     assert max(map(len, parts)) <= 10
+
+
+def test_rows_that_are_large_are_fetched_fewer_at_a_time(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(materialized_rows, "BYTES_AT_ONCE", 40_000)
+    text, several = "repeat('é', 500) AS text", "array(repeat('x', 500), 'y') AS several"
+    rows = spark.range(0, 400, 1, numPartitions=1).selectExpr("id", text, several, "CAST(NULL AS STRING) AS nothing")
+    count, size_in_bytes = counted(rows)
+    assert count == 400
+    assert 400 * 1500 < size_in_bytes < 400 * 1600
+    parts = [table.num_rows for table in in_arrow(rows, count=count, size_in_bytes=size_in_bytes)]
+    assert sum(parts) == 400
+    assert max(parts) <= 40
+    assert counted(rows.limit(0)) == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,17 +14,21 @@ import pytest
 from pyspark.sql import functions as F
 
 from bronze.batches import Planned, write_down_batch
+from bronze.events import events_table
 from bronze.offsets import Step, write_down
 from cli.main import main
 from cli.tables import verify
 from cli.tables.accounts import account_of, audit_now
 from demo.__main__ import DATA
+from gold import build
 from lakehouse.batches import BATCHES, batches
+from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.errors import TableError
 from lakehouse.kafka.ranges import contiguous, overlaid
 from lakehouse.spark.tables import Warehouse, small_table
 from tests.support.bronze import bronze_rows
+from tests.support.gold import ungated
 from tests.support.silver import apply
 
 if TYPE_CHECKING:
@@ -258,16 +263,62 @@ def test_rows_become_ranges_whatever_is_there_twice(spark: SparkSession) -> None
     assert found == [(0, 0, 1), (1, 1, 2), (2, 2, 1), (5, 5, 1), (999_999, 999_999, 1), (1_000_000, 1_000_000, 1)]
 
 
+@pytest.mark.parametrize("table", ["gold.unified_orders", "gold.orders_daily"])
+def test_a_table_of_gold_whose_file_is_gone_could_not_be_compared(
+    copied: Warehouse,
+    contracts: Contracts,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+) -> None:
+    copied.ensure(events_table("mysql"))
+    chosen = settings(warehouse=copied.location, checkpoints=copied.checkpoints)
+    build.run(copied.spark, chosen, ungated(contracts), run_id="gold")
+    code, answer = verified(copied, capsys, monkeypatch, of="all")
+    assert (code, answer["errors"]) == (0, [])
+    assert [(one["table"], one["differing"], one["why_not"]) for one in answer["gold"]] == [
+        ("gold.unified_orders", 0, None),
+        ("gold.orders_daily", 0, None),
+    ]
+    assert answer["gold"][0]["rows"] > 0
+    for file in copied.read(table).inputFiles():
+        Path(re.sub(r"^file:(//)?(?=/)", "", file)).unlink()
+    copied.spark.catalog.clearCache()
+    code, answer = verified(copied, capsys, monkeypatch, of="all")
+    assert (code, answer["ok"]) == (5, False)
+    assert all(f"a file of {table} is not there any more" in error["what"] for error in answer["errors"])
+    # Every other comparison was made.
+    assert set(answer["sources"]) == {"postgres", "mysql"}
+    build.run(copied.spark, chosen, ungated(contracts), run_id="again", full_refresh=True)
+    assert verified(copied, capsys, monkeypatch, of="all")[0] == 0
+
+
+def test_gold_that_another_hand_has_changed_is_named(
+    copied: Warehouse, contracts: Contracts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied.ensure(events_table("mysql"))
+    chosen = settings(warehouse=copied.location, checkpoints=copied.checkpoints)
+    build.run(copied.spark, chosen, ungated(contracts), run_id="gold")
+    (row,) = copied.read("gold.unified_orders").limit(1).collect()
+    copied.delta("gold.unified_orders").delete(f"composite_key = '{row['composite_key']}'")
+    code, answer = verified(copied, capsys, monkeypatch, of="all")
+    assert code == 8
+    assert [error["what"] for error in answer["errors"]] == [
+        "gold.unified_orders is not what the tables that it is computed from give, in 1 key."
+    ]
+
+
 def verified(
     warehouse: Warehouse,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     *,
     as_json: bool = True,
+    of: str = "postgres",
 ) -> tuple[int, Any]:
     """Exit code and answer of the command."""
     monkeypatch.setattr(verify, "opened", lambda _chosen, _steps: warehouse)
-    given = ["verify", "--warehouse", warehouse.location, "--source", "postgres"]
+    given = ["verify", "--warehouse", warehouse.location, *([] if of == "all" else ["--source", of])]
     code = 0
     try:
         main([*given, "--json"] if as_json else given)

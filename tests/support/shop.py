@@ -79,8 +79,8 @@ def delete(kafka: KafkaConnection, *topics: str) -> None:
         deleted.result()
 
 
-def delete_records(kafka: KafkaConnection, *, before: int) -> None:
-    """As retention does: the first records of partition 0 are gone."""
+def delete_records(kafka: KafkaConnection, *, before: int, topic: str = TOPIC, partition: int = 0) -> None:
+    """As retention does: the first records of a partition are gone."""
     admin = AdminClient(client_config(kafka))  # named: its requests end with it
-    for deleted in admin.delete_records([TopicPartition(TOPIC, 0, before)]).values():
+    for deleted in admin.delete_records([TopicPartition(topic, partition, before)]).values():
         deleted.result()

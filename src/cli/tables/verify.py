@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +14,7 @@ from cli.opening import opened, with_made_tables
 from cli.options import Chosen, with_job_options
 from cli.output import answer, say
 from lakehouse.contracts.models import NO_UNIFIED
-from lakehouse.errors import ConservationError, LakehouseError, SettingsError
+from lakehouse.errors import ConservationError, LakehouseError, SettingsError, TableError
 from lakehouse.failures import storage_errors
 from lakehouse.spark.sizing import prepared_for, rows_in
 from lakehouse.steps import Steps, wide_console
@@ -20,7 +22,8 @@ from lakehouse.steps import Steps, wide_console
 if TYPE_CHECKING:
     from cli.tables.accounts import Account
     from gold.compare import Comparison
-    from gold.joins import JoinComparison
+    from gold.recomputed import TableComparison
+    from lakehouse.consumed import ConsumedVersions
     from lakehouse.spark.tables import Warehouse
 
 # What is shown, and is no error.
@@ -45,7 +48,9 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
     it was published; keys that differ are named, and are an error too. Every upsert topic is
     compared with its table in the same way.
 
-    Without `--source`, every join is compared with the whole join of the silver tables, as it has taken them.
+    Without `--source`, gold is compared with what the silver tables state, every mart with gold, and every join with
+    the whole join of the silver tables, each in the versions that it has taken. What could not be compared is an error
+    too.
 
     Example: lakehouse verify --warehouse ./warehouse --bootstrap-servers 127.0.0.1:9092
     """
@@ -55,29 +60,34 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
     chosen = with_made_tables(chosen, warehouse)
     from cli.tables.accounts import account_of
 
-    accounts = []
+    accounts: list[Account] = []
+    failures: list[LakehouseError] = []
     for name in sources:
         with (
+            _going_on(failures),
             storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
             steps.step("verify", f"comparing bronze with the batch audit of {name}") as note,
         ):
             with prepared_for(warehouse.spark, _rows(warehouse, f"bronze.{name}_events")):
                 accounts.append(account_of(warehouse, name))
             note(f"{name}: {summary(accounts[-1])}")
-    joins = _compared_joins(chosen, warehouse, steps) if source is None else []
+    tables = _compared_tables(chosen, warehouse, steps, failures) if source is None else []
     comparison: Comparison | None = None
     of_upserts: list[Comparison] = []
     if source is None and (chosen.settings.bootstrap_servers or chosen.settings.kafka_config):
-        comparison = _compared(chosen, warehouse, steps) if chosen.contracts.gold.has_unified else None
-        of_upserts = _compared_upserts(chosen, warehouse, steps)
-    failures: list[LakehouseError] = [error for account in accounts if (error := _failure(account))]
+        with _going_on(failures):
+            comparison = _compared(chosen, warehouse, steps) if chosen.contracts.gold.has_unified else None
+        of_upserts = _compared_upserts(chosen, warehouse, steps, failures)
+    failures += [error for account in accounts if (error := _failure(account))]
     compared = [*([] if comparison is None else [comparison]), *of_upserts]
     failures += [topic_differs(one) for one in compared if one.differing]
-    failures += [_join_differs(one) for one in joins if one.differing]
+    failures += [topic_not_compared(one) for one in compared if one.unreadable]
+    failures += [_table_differs(one) for one in tables if one.differing]
+    failures += [_table_not_compared(one) for one in tables if one.is_failure]
     if chosen.as_json:
         results = {account.source: _as_json(account) for account in accounts}
         topics = {"topic": comparison and vars(comparison), "upsert_topics": [vars(one) for one in of_upserts]}
-        answer(chosen.command, {"sources": results, **topics, "joins": [vars(one) for one in joins]}, failures)
+        answer(chosen.command, {"sources": results, **topics, **_of_tables(chosen, tables)}, failures)
     else:
         _show(accounts)
         if chosen.contracts.gold.has_unified:
@@ -90,6 +100,15 @@ def verify(chosen: Chosen, source: Annotated[str | None, _SOURCE] = None) -> Non
         say(failure)
     if failures:
         raise typer.Exit(failures[0].exit_code)
+
+
+@contextmanager
+def _going_on(failures: list[LakehouseError]) -> Iterator[None]:
+    """Inside, a table that is missing or damaged is one of the failures, and the next comparison has its turn."""
+    try:
+        yield
+    except TableError as error:
+        failures.append(error)
 
 
 def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison | None:
@@ -111,7 +130,9 @@ def _compared(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> Comparison 
     return comparison
 
 
-def _compared_upserts(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> list[Comparison]:
+def _compared_upserts(
+    chosen: Chosen, warehouse: Warehouse, steps: Steps, failures: list[LakehouseError]
+) -> list[Comparison]:
     """The upsert topics whose tables are there, each compared with its table."""
     from gold.compare import compare_upsert
     from lakehouse.contracts.upsert_checks import why_not_yet
@@ -119,6 +140,7 @@ def _compared_upserts(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> lis
     found = []
     for name, topic in chosen.contracts.gold.upsert_topics.items():
         with (
+            _going_on(failures),
             storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
             steps.step("verify", f"comparing {topic.topic} with {topic.table}") as note,
         ):
@@ -132,36 +154,76 @@ def _compared_upserts(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> lis
     return found
 
 
-def _compared_joins(chosen: Chosen, warehouse: Warehouse, steps: Steps) -> list[JoinComparison]:
-    """Every join, compared with the whole join of silver."""
-    from gold.joins import compare
+def _compared_tables(
+    chosen: Chosen, warehouse: Warehouse, steps: Steps, failures: list[LakehouseError]
+) -> list[TableComparison]:
+    """Every table of gold, compared with what a computation of all its rows gives."""
+    from gold import build, joins, marts
     from lakehouse.batches import BATCHES
     from lakehouse.consumed import Consumed
 
-    found: list[JoinComparison] = []
-    names = list(chosen.contracts.gold.joins)
-    if not names or not warehouse.exists(BATCHES.name):
+    found: list[TableComparison] = []
+    gold, contracts = chosen.contracts.gold, chosen.contracts
+    if not (gold.has_unified or gold.joins) or not warehouse.exists(BATCHES.name):
         return found
-    known = Consumed().now(warehouse)
-    for name in names:
+    known: ConsumedVersions | None = None
+    places = (warehouse.location, warehouse.checkpoints)
+    with _going_on(failures), storage_errors(job="verify: gold", places=places):
+        known = Consumed().now(warehouse)
+    if known is None:
+        return found
+    silver = {name: [f"silver.{feed}" for feed in join.tables] for name, join in gold.joins.items()}
+    wanted: list[tuple[str, list[str], Callable[[], TableComparison]]] = [
+        (f"gold.{name}", tables, partial(joins.compare, warehouse, contracts, name, known=known))
+        for name, tables in silver.items()
+    ]
+    if gold.has_unified:
+        unified = gold.unified_tables[0]
+        of_feeds = [f"silver.{feed}" for source in gold.sources.values() for feed in source.feeds]
+        of_marts = [(f"gold.{name}", partial(marts.compare, warehouse, gold, name, known=known)) for name in gold.marts]
+        wanted = [
+            (unified, of_feeds, partial(build.compare, warehouse, contracts, known=known)),
+            *((name, [unified], compare) for name, compare in of_marts),
+            *wanted,
+        ]
+    for name, tables, compare in wanted:
         with (
-            storage_errors(job=f"verify: {name}", places=(warehouse.location, warehouse.checkpoints)),
-            steps.step("verify", f"comparing gold.{name} with the tables that it joins") as note,
+            _going_on(failures),
+            storage_errors(job=f"verify: {name}", places=places),
+            steps.step("verify", f"comparing {name} with the tables that it is computed from") as note,
         ):
-            size = sum(_rows(warehouse, f"silver.{table}") for table in chosen.contracts.gold.joins[name].tables)
-            with prepared_for(warehouse.spark, size):
-                found.append(compare(warehouse, chosen.contracts, name, known=known))
+            with prepared_for(warehouse.spark, sum(_rows(warehouse, table) for table in tables)):
+                found.append(compare())
             one = found[-1]
             compared = f"{_number(one.rows, 'row')} compared, {one.differing:,} differ"
             note(compared if one.why_not is None else f"not compared: {one.why_not}")
     return found
 
 
-def _join_differs(comparison: JoinComparison) -> ConservationError:
+def _of_tables(chosen: Chosen, tables: Sequence[TableComparison]) -> dict[str, Any]:
+    """The comparisons as JSON: those of joins, and those of the unified orders and their marts."""
+    joins = {f"gold.{name}" for name in chosen.contracts.gold.joins}
+    names = ("table", "rows", "differing", "why_not")
+    found = {one.table: {name: getattr(one, name) for name in names} for one in tables}
+    return {
+        "joins": [one for table, one in found.items() if table in joins],
+        "gold": [one for table, one in found.items() if table not in joins],
+    }
+
+
+def _table_differs(comparison: TableComparison) -> ConservationError:
     return ConservationError(
-        f"{comparison.table} is not what its silver tables give, in {_number(comparison.differing, 'key')}.",
+        f"{comparison.table} is not what the tables that it is computed from give, in "
+        f"{_number(comparison.differing, 'key')}.",
         remedy="Run `lakehouse gold` and compare again, should a run have died. Otherwise find out who else writes to "
         "it; then `lakehouse gold --full-refresh` computes it again.",
+    )
+
+
+def _table_not_compared(comparison: TableComparison) -> ConservationError:
+    return ConservationError(
+        f"{comparison.table} could not be compared: {comparison.why_not}.",
+        remedy="Run `lakehouse gold`, which brings it up to silver as it is now, and compare again.",
     )
 
 
@@ -180,6 +242,15 @@ def topic_differs(comparison: Comparison) -> ConservationError:
         f"{_number(comparison.differing, 'key')}{named}{also}.",
         remedy="Find out who else writes to it or deletes from it; then `lakehouse publish --republish` sends all of "
         f"{comparison.table} again.",
+    )
+
+
+def topic_not_compared(comparison: Comparison) -> ConservationError:
+    """The error of a topic that could not be compared, with the reasons."""
+    reasons = "; ".join(f"{name}: {why}" for name, why in comparison.unreadable.items())
+    return ConservationError(
+        f"Topic {comparison.topic} could not be compared: {reasons}.",
+        remedy="Run `lakehouse publish`, which brings it up to its table as it is now, and compare again.",
     )
 
 

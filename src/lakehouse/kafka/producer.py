@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse.errors import KafkaError
@@ -20,9 +21,16 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka import Message
 
+# Records that were sent and have not arrived are in this process's memory: at most so many, and of so many bytes, but
+# for one record more.
 MOST_IN_FLIGHT = 50_000
+MOST_BYTES_IN_FLIGHT = 64 << 20
+# What a record takes beside its key, value and headers, at most.
+RECORD_BYTES = 1024
 # A broker allows fifteen minutes (transaction.max.timeout.ms) by default, and aborts what lasts longer.
 TRANSACTION_SECONDS = 600
+# What a transaction may have: to commit it takes a while too.
+MOST_BYTES_IN_A_TRANSACTION = 2 << 30
 
 
 @contextmanager
@@ -66,6 +74,9 @@ class TransactionalProducer:
         self._refusals: list[ClientError] = []
         self._topics: set[str] = set()
         self._has_begun = False
+        self._bytes_in_flight = 0
+        self._bytes_in_transaction = 0
+        self._began_at = 0.0
         self._producer = Producer(
             {
                 **client_config(connection),
@@ -78,6 +89,7 @@ class TransactionalProducer:
                 "compression.type": "zstd",
                 "linger.ms": 20,
                 "queue.buffering.max.messages": MOST_IN_FLIGHT,
+                "queue.buffering.max.kbytes": (2 * MOST_BYTES_IN_FLIGHT + max_message_bytes) // 1024 + 1,
             }
         )
 
@@ -89,20 +101,52 @@ class TransactionalProducer:
         """Send a record, as part of the transaction."""
         from confluent_kafka import KafkaException
 
+        size = _size(key, value, headers)
         if len(self._producer) >= MOST_IN_FLIGHT // 2:
             self._wait(until=MOST_IN_FLIGHT // 4)
+        if self._bytes_in_flight + size > MOST_BYTES_IN_FLIGHT:
+            self._wait(until=MOST_IN_FLIGHT, until_bytes=MOST_BYTES_IN_FLIGHT // 2)
         self._topics.add(topic)
         try:
             if not self._has_begun:
                 self._producer.begin_transaction()
-                self._has_begun = True
-            self._producer.produce(
-                topic, key=key, value=value, headers=list(headers.items()), on_delivery=self._delivered
-            )
+                self._has_begun, self._began_at, self._bytes_in_transaction = True, time.monotonic(), 0
+            self._produce(topic, key=key, value=value, headers=headers, size=size)
         except KafkaException as error:
             raise self._refused(error.args[0]) from None
         self._producer.poll(0)
         self._raise_refusals()
+
+    def _produce(self, topic: str, *, key: bytes, value: bytes | None, headers: Mapping[str, str], size: int) -> None:
+        """Give the record to the client; where its queue is full all the same, when all others have arrived."""
+        enqueue = partial(
+            self._producer.produce,
+            topic,
+            key=key,
+            value=value,
+            headers=list(headers.items()),
+            on_delivery=partial(self._delivered, size),
+        )
+        try:
+            enqueue()
+        except BufferError:
+            self._wait(until=0)
+            try:
+                enqueue()
+            except BufferError:
+                raise KafkaError(
+                    f"A record of {size:,} bytes for topic {topic} does not fit into the queue of the Kafka client.",
+                    remedy="Lower the topic's max_message_bytes in gold/tables.yaml: larger records are then named, "
+                    "and all others sent.",
+                ) from None
+        self._bytes_in_flight += size
+        self._bytes_in_transaction += size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the transaction is to be committed before another record: by its bytes, or half of its time is up."""
+        is_old = time.monotonic() - self._began_at > TRANSACTION_SECONDS / 2
+        return self._has_begun and (is_old or self._bytes_in_transaction >= MOST_BYTES_IN_A_TRANSACTION)
 
     def commit(self) -> None:
         """Let readers have all that was sent since the last commit. After an error it is not known whether they do."""
@@ -119,7 +163,8 @@ class TransactionalProducer:
             with suppress(KafkaException):
                 self._producer.abort_transaction(self._connection.timeout_seconds)
 
-    def _delivered(self, error: ClientError | None, _message: Message) -> None:
+    def _delivered(self, size: int, error: ClientError | None, _message: Message) -> None:
+        self._bytes_in_flight -= size
         if error is not None:
             self._refusals.append(error)
 
@@ -145,8 +190,8 @@ class TransactionalProducer:
                 self._retry_policy.announce(self._connection.bootstrap_servers, attempt)
         raise stopped_answering(self._connection, "publish")
 
-    def _wait(self, *, until: int) -> None:
-        """Wait until at most so many records are under way, or the broker has refused one.
+    def _wait(self, *, until: int, until_bytes: int | None = None) -> None:
+        """Wait until at most so many records, of so many bytes, are under way, or the broker has refused one.
 
         librdkafka itself connects again and sends again, each record once. Raises BrokerGoneError when for
         `timeout_seconds`, and then for as long as `retry_policy` says, no record arrived.
@@ -154,7 +199,7 @@ class TransactionalProducer:
         waits = self._retry_policy.waits if self._retry_policy is not None else ()
         under_way, attempt = len(self._producer), 0
         deadline = time.monotonic() + self._connection.timeout_seconds
-        while len(self._producer) > until:
+        while len(self._producer) > until or self._has_more_bytes(until_bytes):
             self._producer.poll(0.2)
             self._raise_refusals()
             if len(self._producer) < under_way:
@@ -167,6 +212,10 @@ class TransactionalProducer:
                 deadline = time.monotonic() + waits[attempt]
                 attempt += 1
         self._raise_refusals()
+
+    def _has_more_bytes(self, than: int | None) -> bool:
+        """Whether records of more bytes are under way; not when none is."""
+        return than is not None and self._bytes_in_flight > than and len(self._producer) > 0
 
     def _raise_refusals(self) -> None:
         if self._refusals:
@@ -212,3 +261,9 @@ class TransactionalProducer:
             f"Not every record reached {topics or 'its topic'} ({names}); readers of committed records see none.",
             remedy="Run `lakehouse publish` again: it sends the same changes once more.",
         )
+
+
+def _size(key: bytes, value: bytes | None, headers: Mapping[str, str]) -> int:
+    """How many bytes the record takes in the client's queue, at most."""
+    of_headers = sum(len(name.encode()) + len(text.encode()) for name, text in headers.items())
+    return RECORD_BYTES + len(key) + len(value or b"") + of_headers

@@ -70,6 +70,12 @@ ROW_RULES: Mapping[str, Arguments] = {
 }
 # What a row fails by the other rows of its batch: not the same in every cut of the batches.
 OF_THE_BATCH = ("expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique")
+# The arguments that are SQL, and what gives the present time in it.
+_SQL_ARGUMENTS = ("unexpected_rows_query", "row_condition")
+_TIME_IN_SQL = re.compile(
+    r"\b(?:now\s*\(|current_(?:date|time|timestamp)\b|localtimestamp\b|curdate\s*\(|unix_timestamp\s*\(\s*\))",
+    re.IGNORECASE,
+)
 # Great Expectations' name of a type on Spark: Spark SQL's, without its sizes.
 SPARK_TYPES: Mapping[str, str] = {
     "StringType": "string",
@@ -213,9 +219,10 @@ def needed(rule: Expectation) -> frozenset[str]:
 
 
 def looks_at_the_time(rule: Expectation) -> bool:
-    """Whether the rule may come out otherwise later, about the same rows."""
+    """Whether the rule may come out otherwise later, about the same rows: by a bound, or by SQL."""
     trees = [ast.walk(ast.parse(text, mode="eval")) for text in expressions(rule).values()]
-    return any(isinstance(node, ast.Name) and node.id == "now" for tree in trees for node in tree)
+    is_in_bound = any(isinstance(node, ast.Name) and node.id == "now" for tree in trees for node in tree)
+    return is_in_bound or any(_TIME_IN_SQL.search(str(rule.kwargs.get(name, ""))) for name in _SQL_ARGUMENTS)
 
 
 def parameter_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]]:

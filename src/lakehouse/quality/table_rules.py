@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts.models import Expectation
 from lakehouse.errors import ContractError, ContractProblem, InstallationError
+from lakehouse.failures import unreadable_file
 from lakehouse.quality.arguments import OF_THE_BATCH, ROW_RULES, SQL_RULE, columns_of, expressions, needed
 
 if TYPE_CHECKING:
@@ -228,7 +229,10 @@ def _not_asked(rule: Expectation) -> Verdict:
 
 
 def _why_not_evaluated(raised: Mapping[str, Any]) -> str | None:
-    """The kinds of the exceptions that the rule raised, as a sentence: their texts can quote rows."""
+    """The kinds of the exceptions that the rule raised, as a sentence: their texts can quote rows.
+
+    A file that cannot be read is no verdict on the rows: that is raised.
+    """
     of_metrics = [raised] if "raised_exception" in raised else list(raised.values())
     kinds = set()
     for one in of_metrics:
@@ -236,6 +240,9 @@ def _why_not_evaluated(raised: Mapping[str, Any]) -> str | None:
         if told.get("raised_exception"):
             condition = _CONDITION.search(str(told.get("exception_message") or ""))
             traceback = str(told.get("exception_traceback") or "")
+            raised_as = RuntimeError(f"{told.get('exception_message')}\n{traceback}")
+            if unreadable_file(raised_as) is not None:
+                raise raised_as
             named = [name for name in _EXCEPTION.findall(traceback) if name != _ITS_WRAPPER]
             kinds.add(" ".join([*named[-1:], *([condition["condition"]] if condition else [])]) or "an exception")
     return f"It could not be evaluated: {', '.join(sorted(kinds))}." if kinds else None

@@ -17,7 +17,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 from math import ceil
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -32,8 +34,11 @@ if TYPE_CHECKING:
 # The folder that `materialized` writes rows to, where the compute keeps none itself (serverless).
 # Also in processes of batches.
 MATERIALIZED_ROWS = "LAKEHOUSE_MATERIALIZED_ROWS"
-# What one process fetches at a time.
+# What one process fetches at a time: at most so many rows, and about so many bytes of them.
 ROWS_AT_ONCE = 20_000
+BYTES_AT_ONCE = 32 << 20
+# What a value of a fixed size takes.
+FIXED_BYTES = 8
 # What a run wrote so long ago is of a run that died.
 _OLD = timedelta(days=1)
 
@@ -137,16 +142,32 @@ def fetched(rows: DataFrame) -> Fetched:
     return Fetched(rows.sparkSession.createDataFrame(table), table)
 
 
-def in_arrow(rows: DataFrame, *, count: int) -> Iterator[pa.Table]:
-    """All the rows, of which there are `count`, some thousands at a time.
+def counted(rows: DataFrame) -> tuple[int, int]:
+    """How many rows there are, and about how many bytes their values have: by one job, as a count of them takes."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
+
+    sizes = [F.lit(FIXED_BYTES * len(rows.columns))]
+    for column in rows.schema:
+        if isinstance(column.dataType, StringType | BinaryType):
+            sizes.append(F.coalesce(F.octet_length(F.col(f"`{column.name}`")), F.lit(0)))
+        elif isinstance(column.dataType, ArrayType | MapType | StructType):
+            sizes.append(F.coalesce(F.octet_length(F.col(f"`{column.name}`").cast("string")), F.lit(0)))
+    size = reduce(add, [size.cast("bigint") for size in sizes])
+    row = rows.agg(F.count(F.lit(1)).alias("count"), F.coalesce(F.sum(size), F.lit(0)).alias("bytes")).collect()[0]
+    return int(row["count"]), int(row["bytes"])
+
+
+def in_arrow(rows: DataFrame, *, count: int, size_in_bytes: int) -> Iterator[pa.Table]:
+    """All the rows, of which there are `count` and which have about `size_in_bytes`, some thousands at a time.
 
     A partition is fetched whole, through the memory of Spark's driver, while the one before it is used: so none has
-    more than about ROWS_AT_ONCE. Spark fetches Arrow only of all rows together (toArrow), or rows one by one: so each
-    Arrow batch travels as the value of one row.
+    more than about ROWS_AT_ONCE, nor BYTES_AT_ONCE. Spark fetches Arrow only of all rows together (toArrow), or rows
+    one by one: so each Arrow batch travels as the value of one row.
     """
     import pyarrow as pa
 
-    parts = ceil(count / ROWS_AT_ONCE)
+    parts = max(ceil(count / ROWS_AT_ONCE), min(ceil(size_in_bytes / BYTES_AT_ONCE), count))
     rows = rows if parts < 2 else rows.repartition(parts)
     for row in rows.mapInArrow(_packed, "packed BINARY").toLocalIterator(prefetchPartitions=True):
         with pa.ipc.open_stream(row["packed"]) as packed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import traceback
 from pathlib import Path
@@ -18,7 +19,15 @@ from lakehouse.errors import (
     LakehouseError,
     TableError,
 )
-from lakehouse.failures import java_gone, noted_error, noted_errors, package_missing, place_in_code, storage_error
+from lakehouse.failures import (
+    java_gone,
+    noted_error,
+    noted_errors,
+    package_missing,
+    place_in_code,
+    storage_error,
+    unreadable_file,
+)
 
 FULL = [
     "An error occurred while calling o79.execute.\n"
@@ -88,6 +97,86 @@ def test_a_folder_that_a_full_disk_has_no_room_for(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("text", NEITHER)
 def test_something_else(text: str) -> None:
     assert storage_error(RuntimeError(text), job="gold", places=("/w",)) is None
+
+
+CHECKSUM = "org.apache.hadoop.fs.ChecksumException: Checksum error: file:{} at 512 exp: -123 got: 456"
+UNREADABLE = "[FAILED_READ_FILE.{}] Encountered error while reading file file://{}. {}SQLSTATE: KD001"
+DATA_FILE = "/w/bronze/postgres_events/part-0 a.c000.zstd.parquet"
+DAMAGED = [
+    (UNREADABLE.format("NO_HINT", DATA_FILE.replace(" ", "%20"), ""), False),
+    (UNREADABLE.format("CANNOT_READ_FILE_FOOTER", DATA_FILE, "Could not read footer. "), False),
+    (UNREADABLE.format("FILE_NOT_EXIST", DATA_FILE, "File does not exist. It is possible "), True),
+    (f"[STREAM_FAILED] Query [id = 1] terminated with exception: x\nCaused by: {CHECKSUM.format(DATA_FILE)}\n", False),
+    (
+        "Job aborted due to stage failure: Task 0 in stage 8.0 failed 1 times, most recent failure: Lost task 0.0 in "
+        f"stage 8.0 (TID 7) (h executor driver): {'org.apache.spark.SparkException: '}"
+        + UNREADABLE.format("NO_HINT", DATA_FILE, ""),
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "is_absent"), DAMAGED)
+def test_a_file_that_cannot_be_read_is_named_with_its_table(text: str, is_absent: bool) -> None:
+    error = storage_error(RuntimeError(text), job="silver: postgres", places=("/w", "/w/_checkpoints"))
+    assert error is not None
+    assert error.exit_code == 5
+    what = "is not there any more" if is_absent else "cannot be read: its content is damaged"
+    assert error.what == f"silver: postgres: a file of bronze.postgres_events {what}: {DATA_FILE}."
+    assert error.remedy.startswith("Restore the file from a backup")
+
+
+@pytest.mark.parametrize(
+    ("file", "remedy"),
+    [
+        ("/w/silver/orders/x.parquet", r"Restore .*; or rebuild silver from bronze"),
+        ("/w/gold/unified_orders/x.parquet", r"Run `lakehouse gold --full-refresh`"),
+        (
+            "/w/gold/orders_daily/_delta_log/00000000000000000003.json",
+            r"Move the folder /w/gold/orders_daily away, then",
+        ),
+        ("/w/ops/batches/x.parquet", r"Restore the file from a backup"),
+    ],
+)
+def test_each_layer_has_its_own_way_on(file: str, remedy: str) -> None:
+    error = storage_error(RuntimeError(CHECKSUM.format(file)), job="gold", places=("/x/../w/",))
+    assert error is not None
+    assert re.match(remedy, error.remedy)
+    assert ".".join(file.split("/")[2:4]) in error.what
+
+
+def test_a_file_elsewhere_is_named_without_a_table(tmp_path: Path) -> None:
+    error = storage_error(RuntimeError(CHECKSUM.format("/elsewhere/a/b/c.parquet")), job="gold", places=("main",))
+    assert error is not None
+    assert error.what == "gold: a file of a table cannot be read: its content is damaged: /elsewhere/a/b/c.parquet."
+    store = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://b/w/silver/a/x.parquet. SQLSTATE: K"
+    of_store = storage_error(RuntimeError(store), job="gold", places=("s3a://b/w", str(tmp_path)))
+    assert of_store is not None
+    assert "a file of silver.a cannot be read" in of_store.what
+
+
+def test_a_log_that_is_not_whole_is_said() -> None:
+    text = "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 2) are not contiguous. \nA gap in the delta log"
+    error = storage_error(RuntimeError(text), job="gold", places=("/w",))
+    assert error is not None
+    assert error.what == "gold: files of the log of a table (_delta_log) are not there any more."
+
+
+def test_a_deletion_vector_that_is_absent_is_named_and_not_its_data_file() -> None:
+    text = UNREADABLE.format("FILE_NOT_EXIST", DATA_FILE, "File does not exist. ")
+    cause = "Caused by: java.io.FileNotFoundException: File file:/w/silver/a/deletion_vector_1.bin does not exist"
+    error = storage_error(RuntimeError(f"{text}\n{cause}"), job="gold", places=("/w",))
+    assert error is not None
+    assert error.what == "gold: a file of silver.a is not there any more: /w/silver/a/deletion_vector_1.bin."
+
+
+def test_a_right_that_is_missing_is_no_damage() -> None:
+    text = f"{UNREADABLE.format('NO_HINT', DATA_FILE, '')}\nCaused by: java.nio.file.AccessDeniedException: {DATA_FILE}"
+    error = storage_error(RuntimeError(text), job="gold", places=("/w",))
+    assert error is not None
+    assert "the store refuses user" in error.what
+    assert unreadable_file(RuntimeError(text)) is None
+    assert unreadable_file(RuntimeError(f"the value '{CHECKSUM.format(DATA_FILE)}' is not a number")) is None
 
 
 def test_a_package_that_executors_lack_is_named_with_the_way_on() -> None:
