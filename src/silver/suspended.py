@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BUDGET = "max_reject_ratio"
 PARSE_ERRORS = "parse_errors"
+KEYS = "readable_keys"
 # Of a table by rule: its events have other columns, or do not say what the table is.
 COLUMNS, NOT_MADE = "columns", "table"
 
@@ -48,8 +49,8 @@ class Suspension:
 
 
 def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row]) -> Suspension | None:
-    """What suspends the table: a rule with `on_failure: fail` that is not met, a record that cannot be read where the
-    contract says `parse_errors: fail`, or rejects beyond `max_reject_ratio`.
+    """What suspends the table: a rule with `on_failure: fail` that is not met, keys none of which can be read, a record
+    that cannot be read where the contract says `parse_errors: fail`, or rejects beyond `max_reject_ratio`.
 
     `rows`: the counts (COUNTS) of its records.
     """
@@ -64,6 +65,11 @@ def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row])
         if rule.on_failure == "fail" and not rule.is_met(failed=failures[rule.name], evaluated=judged):
             why = f"{failures[rule.name]:,} of {judged:,} changes fail {rule.name} ({rule.description})"
             return Suspension(rule.name, rule.description, why, failures[rule.name], judged)
+    keyed, unread_keys = (sum(row[name] for row in counted) for name in ("keyed", "unread_keys"))
+    if unread_keys == keyed > 1:  # one alone may be damaged
+        problem = max(row["key_problem"] or "" for row in counted)
+        why = f"the keys of all its {keyed:,} records cannot be read: {problem.removesuffix('.')}"
+        return Suspension(KEYS, "The keys of records can be read.", why, keyed, keyed)
     unread = sum(row["unread"] for row in counted) if feed.parse_errors == "fail" else 0
     if unread:
         why = f"of its records {unread:,} cannot be read, or have a value that does not fit (parse_errors: fail)"
@@ -114,13 +120,18 @@ def suspended_error(reasons: Mapping[str, str], rules: Mapping[str, str] | None 
 
 
 def _kind(rule: str | None) -> str:
-    return rule if rule in (COLUMNS, NOT_MADE) else ""
+    return rule if rule in (KEYS, COLUMNS, NOT_MADE) else ""
 
 
 # What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is one of a table by rule.
 _REMEDIES = {
     "": (
         "Fix the rule or the contract and run silver again, or let such records go to quarantine: ",
+        "--accept-rejects",
+    ),
+    KEYS: (
+        "Set the connector's key.converter, or schema_registry where keys are Avro, and run silver again; records whose"
+        " keys stay as they are go to quarantine with: ",
         "--accept-rejects",
     ),
     COLUMNS: (

@@ -7,7 +7,7 @@ from typing import Any
 from lakehouse.contracts.models import Expectation
 from lakehouse.contracts.tables import MaxRejectRatio
 from silver.batch.events import COUNTS, column_names
-from silver.suspended import BUDGET, PARSE_ERRORS, Suspension, suspension_of
+from silver.suspended import BUDGET, KEYS, PARSE_ERRORS, Suspension, suspended_error, suspension_of
 from tests.support.feeds import feed
 
 NOT_NEGATIVE = Expectation(
@@ -24,6 +24,7 @@ RULES = [NOT_NEGATIVE, MUST_HOLD]
 def counted(**given: Any) -> Any:
     """The counts of some records: all are good where nothing is said."""
     none = {"judged": 10, "unread": 0, "failed_rules": {}, "quarantined": 0, "changes": 10, "truncates": 0}
+    none |= {"keyed": 10, "unread_keys": 0, "key_problem": None}
     assert {*none, *given} <= {*column_names(COUNTS)}
     return {**none, **given}
 
@@ -52,3 +53,32 @@ def test_a_rule_that_must_hold_is_said_first_and_the_budget_last() -> None:
     of = {True: feed(parse_errors="fail", **budgeted), False: feed(**budgeted)}
     found = [suspension_of(of[is_strict], rules, rows) for is_strict, rules in ((True, RULES), (True, []), (False, []))]
     assert [one and one.rule for one in found] == ["must_hold", PARSE_ERRORS, BUDGET]
+
+
+BYTES = "The key is 4 bytes that are no text, as IntegerConverter or FloatConverter writes them."
+
+
+def test_keys_none_of_which_can_be_read_suspend_and_their_converter_is_named() -> None:
+    bad = {"unread": 2, "quarantined": 2, "changes": 0, "keyed": 2, "unread_keys": 2, "key_problem": BYTES}
+    expected = Suspension(
+        KEYS,
+        "The keys of records can be read.",
+        f"the keys of all its 4 records cannot be read: {BYTES.removesuffix('.')}",
+        failed=4,
+        judged=4,
+    )
+    for of in (feed(), feed(parse_errors="fail"), feed(max_reject_ratio=MaxRejectRatio(share=1))):
+        assert suspension_of(of, RULES, [counted(**bad), counted(**bad)]) == expected
+    error = suspended_error({"things": expected.why}, {"things": expected.rule})
+    assert "IntegerConverter" in error.what
+    assert "key.converter" in error.remedy
+    assert error.remedy.endswith("lakehouse silver --accept-rejects things.")
+
+
+def test_some_keys_that_cannot_be_read_go_to_quarantine() -> None:
+    bad = {"unread": 2, "quarantined": 2, "keyed": 2, "unread_keys": 2, "key_problem": BYTES}
+    assert suspension_of(feed(), RULES, [counted(**bad), counted()]) is None
+    # One alone says nothing of the others.
+    assert suspension_of(feed(), RULES, [counted(**{**bad, "keyed": 1, "unread_keys": 1})]) is None
+    # Records without a key do not count.
+    assert suspension_of(feed(), RULES, [counted(keyed=0)]) is None

@@ -44,6 +44,7 @@ REASONS: Mapping[str, str] = {
     "custom": "Dates and times as text of custom converters are read, and zones with seconds.",
     "sentence": "The sentence about a value that does not fit says more.",
     "avro_key": "A key in the Confluent wire format is Avro, never text: without its schema the record cannot be read.",
+    "key": "A key that cannot be read, or does not fit its column, is a reason: for a tombstone too.",
     "header": "A header that JsonConverter wrote with its schema is read without it.",
     "nested": "What an array or object holds is read by the same rules.",
 }
