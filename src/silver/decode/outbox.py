@@ -23,6 +23,7 @@ from silver.decode.message import (
     text_of,
     whole_number,
 )
+from silver.decode.shapes import other_shape
 from silver.decode.table import Fields
 from silver.decode.times import instant, timestamp
 from silver.decode.wrapper import Unwrapping, read_key
@@ -109,6 +110,8 @@ def _of_payload(found: Statement, fields: Fields, payload: Json) -> Statement:
 
 def _of_row(found: Statement, fields: Fields, row: Object) -> Statement:
     """Any object would be an order without columns: it is none unless it has one of them at least."""
+    if (foreign := other_shape(row, fields.declared)) is not None:
+        return replace(found, problem=foreign)
     if fields.declared.isdisjoint(row):
         return replace(found, row=row, problem=NO_FIELD)
     return replace(found, row=row, kind="change")
