@@ -46,6 +46,8 @@ REASONS: Mapping[str, str] = {
     "avro_key": "A key in the Confluent wire format is Avro, never text: without its schema the record cannot be read.",
     "key": "A key that cannot be read, or does not fit its column, is a reason: for a tombstone too.",
     "words": "A field of few words that has another one states nothing, nor do two that contradict each other.",
+    "type": "Where types decide, an outbox event without one waits.",
+    "updated": "An update of the outbox's row is ignored, as the EventRouter does.",
     "header": "A header that JsonConverter wrote with its schema is read without it.",
     "op": "A flattened row may have a column op; of one that is not declared the sentence is true.",
     "whole": "A flattened row has the fields of its key, or all others.",
