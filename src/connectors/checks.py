@@ -11,9 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from connectors.connectors import (
+    BINARY_CONVERTERS,
     EVENT_ROUTER,
     FLATTENER,
     JSON_CONVERTER,
+    SIMPLE_HEADERS,
+    STRING_CONVERTER,
     Connector,
     has_reference,
     is_reference,
@@ -135,6 +138,25 @@ def headers(connector: Connector) -> Iterator[Said]:
         yield "extended.headers.enabled", what, "Remove the option: the default is true."
 
 
+def header_converter(connector: Connector) -> Iterator[Said]:
+    """Silver reads a header as three converters write it: the type of an event, a key before its change, a run."""
+    kind = connector.get("header.converter") or SIMPLE_HEADERS
+    remedy = f"Remove the option: the default is {SIMPLE_HEADERS}."
+    if kind not in (SIMPLE_HEADERS, JSON_CONVERTER, STRING_CONVERTER):
+        yield "header.converter", f"silver does not know how {kind} writes a header.", remedy
+    elif kind == STRING_CONVERTER and not connector.routes_outbox:
+        what = "StringConverter writes the previous key of a changed one as Struct{…}, which silver does not read."
+        yield "header.converter", what, remedy
+
+
+def key_converter(connector: Connector) -> Iterator[Said]:
+    """A key names the row that a tombstone deletes."""
+    kind = connector.get("key.converter")
+    if kind.startswith(BINARY_CONVERTERS):
+        what = f"{kind.rpartition('.')[2]} writes keys as bytes: silver cannot read them, and suspends the table."
+        yield "key.converter", what, f"Set it to {JSON_CONVERTER}."
+
+
 def compaction(connector: Connector) -> Iterator[Said]:
     """A topic that is created compacted takes no record without a key, and needs tombstones to forget a row."""
     for group in ("default", *connector.listed("topic.creation.groups")):
@@ -224,6 +246,8 @@ OF_DEBEZIUM: tuple[Check, ...] = (
     truncates,
     null_default,
     headers,
+    header_converter,
+    key_converter,
     compaction,
     routing,
 )

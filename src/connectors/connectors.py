@@ -24,6 +24,10 @@ CLASSES: Mapping[str, Database] = {
 EVENT_ROUTER = "io.debezium.transforms.outbox.EventRouter"
 FLATTENER = "io.debezium.transforms.ExtractNewRecordState"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+SIMPLE_HEADERS = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
+# Those of Kafka Connect for single numbers, and for bytes.
+BINARY_CONVERTERS = "org.apache.kafka.connect.converters."
 DEFAULT_PORTS: Mapping[Database, str] = {"postgresql": "5432", "mysql": "3306", "mariadb": "3306"}
 # `${provider:...}`: Kafka Connect's worker puts the value in (config.providers), so it is in no file of ours.
 _REFERENCE = re.compile(r"\$\{[A-Za-z][A-Za-z0-9_-]*:[^}]+\}")

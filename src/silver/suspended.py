@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BUDGET = "max_reject_ratio"
 PARSE_ERRORS = "parse_errors"
+KEYS = "readable_keys"
 # Of a table by rule: its events have other columns, or do not say what the table is.
 COLUMNS, NOT_MADE = "columns", "table"
 # A column of the contract that no event has a field for.
@@ -63,8 +64,8 @@ def suspension_of(
     *,
     problems: CountProblems = lambda _condition: {},
 ) -> Suspension | None:
-    """What suspends the table: a rule with `on_failure: fail` that is not met, a record that cannot be read where the
-    contract says `parse_errors: fail`, or rejects beyond `max_reject_ratio`.
+    """What suspends the table: a rule with `on_failure: fail` that is not met, keys none of which can be read, a record
+    that cannot be read where the contract says `parse_errors: fail`, or rejects beyond `max_reject_ratio`.
 
     `rows`: the counts (COUNTS) of its records. `problems`: for what else than rules records are rejected, counted where
     that suspends the table.
@@ -80,6 +81,11 @@ def suspension_of(
         if rule.on_failure == "fail" and not rule.is_met(failed=failures[rule.name], evaluated=judged):
             why = f"{failures[rule.name]:,} of {judged:,} changes fail {rule.name} ({rule.description})"
             return Suspension(rule.name, rule.description, why, failures[rule.name], judged)
+    keyed, unread_keys = (sum(row[name] for row in counted) for name in ("keyed", "unread_keys"))
+    if unread_keys == keyed > 1:  # one alone may be damaged
+        problem = max(row["key_problem"] or "" for row in counted)
+        why = f"the keys of all its {keyed:,} records cannot be read: {problem.removesuffix('.')}"
+        return Suspension(KEYS, "The keys of records can be read.", why, keyed, keyed)
     unread = sum(row["unread"] for row in counted) if feed.parse_errors == "fail" else 0
     if unread:
         said = "; ".join(["parse_errors: fail", *in_words(problems("is_unread"))])
@@ -140,7 +146,7 @@ def suspended_error(causes: Mapping[str, SuspensionCause]) -> FeedSuspendedError
 
 
 def _kind(rule: str | None) -> str:
-    return rule if rule in (COLUMNS, NOT_MADE, FIELDS) else ""
+    return rule if rule in (KEYS, COLUMNS, NOT_MADE, FIELDS) else ""
 
 
 # What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is none of the gate's.
@@ -152,6 +158,11 @@ _REMEDIES = {
     FIELDS: (
         "Correct silver/tables.yaml and run silver again; where it is right, and events have such a field by now: ",
         "--resume",
+    ),
+    KEYS: (
+        "Set the connector's key.converter, or schema_registry where keys are Avro, and run silver again; records whose"
+        " keys stay as they are go to quarantine with: ",
+        "--accept-rejects",
     ),
     COLUMNS: (
         "Declare the table in bronze/topics.yaml and silver/tables.yaml, or go on with the columns that its events have"

@@ -258,12 +258,34 @@ def test_a_resumed_table_takes_what_is_pending_for_it_and_nothing_between(
 def test_few_rejects_are_within_the_budget(contracts: Contracts) -> None:
     feed = with_budget(contracts, MaxRejectRatio(share=0.5, records=2)).feeds[FEED]
     rejected = {"judged": 2, "failed_rules": {"amount_not_negative": 2}, "quarantined": 2, "changes": 0, "truncates": 0}
+    rejected |= {"keyed": 2, "unread_keys": 0}
     assert suspended.suspension_of(feed, [AMOUNT], [rejected]) is None  # type: ignore[list-item]
     more = {**rejected, "quarantined": 3, "changes": 3}
     assert suspended.suspension_of(feed, [AMOUNT], [more]) is None  # type: ignore[list-item]
     assert suspended.suspension_of(feed, [AMOUNT], [{**more, "quarantined": 4}]) is not None  # type: ignore[list-item]
     without = feed.model_copy(update={"max_reject_ratio": None})
     assert suspended.suspension_of(without, [AMOUNT], [{**more, "changes": 0}]) is None  # type: ignore[list-item]
+
+
+def test_a_table_whose_keys_cannot_be_read_is_suspended_and_the_converter_is_named(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
+) -> None:
+    told = Told(empty_silver(), contracts, "mysql", tmp_path)
+    number = {"key": "\0\0\0A"}  # as IntegerConverter writes 65
+    deletes = {**event("d", 65, 0, 1), **number, "value": None}
+    told.tell({**event("c", 65, 100, 0), **number}, deletes, outbox_event(0, 10, 1.0))
+    why = read_state(told.warehouse, "mysql", checkpoint="").suspended
+    assert list(why) == [FEED]
+    assert "the keys of all its 2 records cannot be read: The key is 4 bytes" in why[FEED]
+    assert "IntegerConverter" in why[FEED]
+    assert sorted(told.rows(OUTBOX_FEED, "total_amount")) == [1]
+    assert told.entries(FEED) == {}
+    assert told.resume(FEED, accepted=[FEED]) is None
+    assert sorted(told.entries(FEED)) == [0, 1]
+    # Beside keys that are read, those that are not wait one by one.
+    told.tell({**event("c", 65, 200, 2), **number}, {**deletes, "offset": 3}, event("c", 66, 300, 4))
+    assert read_state(told.warehouse, "mysql", checkpoint="").suspended == {}
+    assert (sorted(told.rows(FEED, "status")), sorted(told.entries(FEED))) == ([66], [0, 1, 2, 3])
 
 
 def test_a_rule_that_is_no_sql_is_named_before_anything_is_read(spark: SparkSession, contracts: Contracts) -> None:

@@ -62,6 +62,7 @@ FEEDS = {
     "keys of dates and decimals": feed(
         columns={**_columns("day", "amount", "at", "note", "number")}, keys=("day", "at", "number")
     ),
+    "a column op": feed(columns={**_columns("id", "note", "amount"), "op": "STRING"}, **_TABLES),
     "a text key": feed(columns=_columns("note", "amount"), keys=("note",)),
     "by offset, shards": feed(
         columns={"shard": {"type": "STRING", "from_topic": r"(shop)\."}, **_columns("id", "note", "day")},
@@ -125,6 +126,23 @@ ODD = (
     ),
     *_LEFT_OUT,
 )
+# Words of the source block's `snapshot`, of a flattened row's operation, and what is none.
+_SNAPSHOTS = ('"true"', '"first"', '"incremental"', "true", "false", "null", '"LAST"', '"maybe"', '""', "1")
+_WORDS = ('"c"', '"u"', '"d"', '"D"', '"delete"', '"true"', '"false"', '"True"', "true", "1", '""', "null", '["d"]')
+# What other tools have around a row, or in it.
+_FOREIGN = (
+    '{"specversion":"1.0","id":1,"source":"/shop","type":"x","data":%s}',
+    '{"database":"shop","table":"things","type":"insert","ts":1,"data":%s,"id":1}',
+    '{"database":"shop","table":"things","type":"INSERT","isDdl":false,"data":[%s],"id":1}',
+    '{"table":"things","op_type":"U","op_ts":"","before":%s,"after":{}}',
+    '{"id":1,"_cdc":{"op":"D"},"note":%s}',
+    '{"op":"u","op_type":"U","source":{},"before":null,"after":%s}',
+)
+_RAW_KEYS = (
+    *(b"\0\0\0\xc8", b"\0\0\0A", b"\0\0\0\0\0\0\0\xc8", b"\xff\xff\xff\xff", b"\0\0\0\0\x07", b"Struct{id=1}"),
+    *(b'\xef\xbb\xbf{"id":1}', b'{"id":1', b'"1', b"[1", b"abc", b"1", b'"1"', b"null", b'{"id":null}', b"a\x00"),
+)
+_RUNS = (b"run", b"\xff", None, b'"run"', b'{"schema":{"type":"string"},"payload":"run"}', b"null", b'"run')
 _SPACES = (" ", "\n", "\t", "\r", "  ")
 _OPS = ("t", "m", "x", "", "C", "\\u0063")
 
@@ -209,7 +227,7 @@ def near_record(random: Random, of: Feed, *, mutations: int) -> Record:
     key_text = _text(key)
     headers: list[tuple[str, bytes | None]] = []
     if random.randrange(3) == 0:
-        headers.append(("__debezium.context.runId", random.choice([b"run", b"\xff", None])))
+        headers.append(("__debezium.context.runId", random.choice(_RUNS)))
     for later in told_later:
         key_text, value = later_mutation(random, later, key_text, value, headers)
     raw_key, raw_value = key_text.encode(), value.encode()
@@ -218,6 +236,8 @@ def near_record(random: Random, of: Feed, *, mutations: int) -> Record:
         raw_value = (
             raw_value[:place] + random.choice([b"\xff", b"\x00", b"\xed\xa0\x80", b"\xef\xbb\xbf"]) + raw_value[place:]
         )
+    if "raw key" in told_later:
+        raw_key = random.choice(_RAW_KEYS)
     none = random.choice([None, b""])
     topic = of.topics[0]
     return Record(
@@ -236,6 +256,7 @@ def _source(random: Random, of: Feed) -> Parts:
     return [Part(name, json.dumps(value)) for name, value in told.items()]
 
 
+_UNKNOWN = ("other", "op", "payload", "schema", "c0", "\\ud83d", "", "after", "op_type", "type", "data", "_cdc")
 _LATER = (
     "spaces",
     "cut",
@@ -248,6 +269,9 @@ _LATER = (
     "op again",
     "payload",
     "bare key",
+    "raw key",
+    "flattened",
+    "foreign",
 )
 
 
@@ -256,10 +280,13 @@ def _mutate(random: Random, objects: dict[str, Parts]) -> str | None:
         return random.choice(_LATER)
     parts = objects[random.choice(["row", "row", "row", "source", "key", "before", "event"])]
     at = random.randrange(len(parts)) if parts else 0
-    kind = random.choice(["odd", "odd", "odd", "odd", "missing", "twice", "unknown", "escaped", "op", "left out"])
+    kinds = ["odd", "odd", "odd", "odd", "missing", "twice", "unknown", "escaped", "op", "left out", "snapshot"]
+    kind = random.choice(kinds)
     odd = random.choice(_LEFT_OUT if kind == "left out" else ODD)
     if kind == "unknown" or not parts:
-        parts.insert(at, Part(random.choice(["other", "op", "payload", "schema", "c0", "\\ud83d", "", "after"]), odd))
+        parts.insert(at, Part(random.choice(_UNKNOWN), odd))
+    elif kind == "snapshot":
+        objects["source"].append(Part("snapshot", random.choice(_SNAPSHOTS)))
     elif kind in ("odd", "left out"):
         parts[at] = Part(parts[at].name, odd)
     elif kind == "missing":
@@ -283,7 +310,9 @@ def later_mutation(
         mark = random.choice([",", ":", "{", "}"])
         return key.replace(mark, f"{space}{mark}{space}"), value.replace(mark, f"{space}{mark}{space}")
     if kind == "headers":
-        headers.insert(0, (random.choice(["__debezium.oldkey", "__debezium.newkey", "__deleted", "id"]), b'{"id":1}'))
+        names = ["__debezium.oldkey", "__debezium.newkey", "__deleted", "__op", "id", "eventType"]
+        forms = (b'{"id":1}', b'"d"', b"d", b"true", b'{"schema":null,"payload":{"id":1}}', b"null")
+        headers.insert(0, (random.choice(names), random.choice(forms)))
     at = random.randrange(len(value) + 1)
     again = random.choice(["op", "\\u006fp", "o\\u0070", "after"])
     by_kind = {
@@ -292,9 +321,17 @@ def later_mutation(
         "other key": (random.choice(ODD), value),
         "op again": (key, f'{value[:-1]},"{again}":"d"}}'),
         "payload": (key, f'{{"payload":{value}}}'),
+        "flattened": (key, _flattened(random, key)),
+        "foreign": (key, random.choice(_FOREIGN) % value),
         "bare key": (key.partition(":")[2].removesuffix("}"), value),
     }
     return by_kind.get(kind, (key, value))
+
+
+def _flattened(random: Random, row: str) -> str:
+    """The object with what ExtractNewRecordState adds to a row."""
+    added = random.choice(["__op", "__deleted", "__source_snapshot", "op"])
+    return f'{row[:-1]},"note":"a","{added}":{random.choice((*_WORDS, *_SNAPSHOTS))}}}'
 
 
 def _text(parts: Sequence[Part]) -> str:

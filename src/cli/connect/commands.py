@@ -23,13 +23,15 @@ from cli.connect.shared import (
     variables,
     worker,
 )
-from cli.options import AsJson
+from cli.options import AsJson, ContractsFolder
 from cli.output import answer
 from connectors.cluster import running_connectors
 from connectors.files import read_file
+from connectors.placement import placement_findings
 from connectors.together import kept_topics, topic_findings
 from connectors.variables import own_server_ids
 from lakehouse.config import connection
+from lakehouse.contracts.files import load_contracts
 from lakehouse.errors import SettingsError
 from lakehouse.steps import wide_console
 from lakehouse.terminal import PASSED, json_text, styled
@@ -116,12 +118,14 @@ def check(
         Path | None,
         typer.Option(help="The same, with security: a file that says how Kafka is reached.", show_default=False),
     ] = None,
+    contracts: ContractsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Find what breaks connectors before they are deployed. Exits with 2 when it finds something.
 
     With --connect-url they are compared with the connectors that run there; with --bootstrap-servers or --kafka-config
-    the topics on the broker are checked too.
+    the topics on the broker are checked too. Where the EventRouter places the types of events is compared with the
+    contracts.
 
     Example: lakehouse connect check --target prod
     """
@@ -134,6 +138,7 @@ def check(
     beside = running_connectors(worker(connect_url)) if connect_url else ()
     connectors = connectors_of(read)
     findings = list(checked(read, own=own, beside=beside))
+    findings += placement_findings(connectors, load_contracts(contracts).feeds.values())
     if bootstrap_servers or kafka_config:
         kafka = connection(bootstrap_servers=bootstrap_servers, kafka_config=kafka_config)
         findings += topic_findings(connectors, kept_topics(kafka, connectors), broker=kafka.bootstrap_servers)

@@ -38,6 +38,8 @@ _REMEDIES = {
     " sequence_by: kafka_offset unless the transform adds op and the source position (add.fields).",
     NoEvent.BINARY: "Of Avro, name schema_registry in the file of --kafka-config (docs/kafka.md). Anything else is not "
     "read: let the connector write JSON, value.converter=org.apache.kafka.connect.json.JsonConverter.",
+    NoEvent.UNREADABLE_KEY: "Let the connector write keys as JSON: "
+    "key.converter=org.apache.kafka.connect.json.JsonConverter.",
     NoEvent.NOT_JSON: "Let the connector write JSON: value.converter=org.apache.kafka.connect.json.JsonConverter.",
     NoEvent.OTHER_SHAPE: "Name a topic that Debezium publishes change events or outbox events to.",
     NoEvent.HEARTBEAT: "Name the topic of a table (PREFIX.SCHEMA.TABLE) or of an outbox.",
@@ -390,7 +392,7 @@ def _order_of_outbox(proposal: _Proposal) -> list[str]:
     return [
         *line(4, "sequence_by: kafka_offset", "outbox events carry no place in the database's log"),
         *line(4, "payload: full", f"{whole}; partial, if what an event leaves out stays as it is"),
-        *line(4, "apply_as_deletes: []", "add the event types (header eventType) that delete the row"),
+        *line(4, "apply_as_deletes: []", "add the event types that delete the row; then every event needs a type"),
     ]
 
 

@@ -262,15 +262,20 @@ def _digits(column: Column) -> int | None:
 def _table_of_changes(here: tuple[str, ...], table: SilverTable) -> Iterator[Mistake]:
     if table.payload != "full":
         yield Mistake(TABLES, (*here, "payload"), "only an outbox has partial payloads: write full, or leave it out")
-    if table.apply_as_deletes:
-        what = "in a table feed the operation d deletes, and no other: leave it out"
-        yield Mistake(TABLES, (*here, "apply_as_deletes"), what)
+    for option in ("apply_as_deletes", "apply_as_upserts"):
+        if getattr(table, option):
+            what = "in a table feed the operation d deletes, and no other: leave it out"
+            yield Mistake(TABLES, (*here, option), what)
 
 
 def _table_of_outbox(here: tuple[str, ...], table: SilverTable) -> Iterator[Mistake]:
     if table.sequence_by != "kafka_offset":
         what = "outbox events carry no position: write kafka_offset"
         yield Mistake(TABLES, (*here, "sequence_by"), what)
+    for event_type in table.apply_as_upserts:
+        if event_type in table.apply_as_deletes:
+            what = f"{event_type} deletes the row (apply_as_deletes): take it out of one of the two"
+            yield Mistake(TABLES, (*here, "apply_as_upserts"), what)
     if table.append_only:
         yield Mistake(TABLES, (*here, "append_only"), "an outbox states rows by their key: name it in `keys`")
     elif len([key for key in table.keys if key in table.columns and table.columns[key].from_topic is None]) != 1:

@@ -100,7 +100,11 @@ class SilverTable(Model):
     payload: Literal["full", "partial"] = "full"
     """Of an outbox: whether every event is a whole row, or leaves the columns that it does not name as they are."""
     apply_as_deletes: tuple[str, ...] = Field(default=(), strict=False)
-    """Of an outbox: the event types that delete the row. In a table feed the operation `d` does."""
+    """Of an outbox: the event types that delete the row. In a table feed the operation `d` does. With it, an event
+    without a type goes to quarantine."""
+    apply_as_upserts: tuple[str, ...] = Field(default=(), strict=False)
+    """Of an outbox: the event types that state the row; an event of any other type goes to quarantine. Default: all
+    that do not delete it."""
     max_reject_ratio: MaxRejectRatio | None = None
     """Beyond it, nothing of the batch is applied and the table is suspended; default: any number may be rejected."""
     max_record_bytes: int = Field(default=8_000_000, ge=1)
@@ -113,6 +117,11 @@ class SilverTable(Model):
         if bool(self.keys) == self.append_only:
             raise ValueError("a table needs `keys`, or `append_only: true` without keys")
         return self
+
+    @property
+    def types_decide(self) -> bool:
+        """Whether an event's type says what becomes of its row."""
+        return bool(self.apply_as_deletes or self.apply_as_upserts)
 
     @property
     def sensitive_columns(self) -> frozenset[str]:

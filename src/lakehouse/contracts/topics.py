@@ -95,6 +95,9 @@ class FeedTopics(ConnectorOptions):
     """What becomes of a record of a table that no feed of its topic names."""
     aggregate_types: tuple[str, ...] = Field(default=(), strict=False)
     """Of an outbox whose table is read without the EventRouter: the `aggregatetype`s of this feed; default: all."""
+    event_type: str = Field(default="eventType", min_length=1)
+    """Of an outbox: the name under which the EventRouter places the event's type (`table.fields.additional.placement`:
+    `type:header:eventType`), in a header or in the envelope. Of the outbox's own table it is the column `type`."""
 
     @model_validator(mode="after")
     def _check(self) -> FeedTopics:

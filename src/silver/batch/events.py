@@ -20,6 +20,7 @@ from lakehouse.contracts.models import Feed
 from silver.batch.position import IS_FULL_SNAPSHOT, STREAMED, coordinates
 from silver.decode.arrow import RECORD, ddl, decode_batches, name_batches, row_of, table_batches
 from silver.decode.avro import HEAD
+from silver.decode.wrapper import OF_KEY
 from silver.order.position import END_OF_SNAPSHOT
 from silver.order.runs import SEGMENT_KEY
 
@@ -87,7 +88,7 @@ COUNTS = f"""
     judged BIGINT, unread BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
     lowest {COORDINATES}, highest {COORDINATES}, has_end BOOLEAN, first_ms BIGINT, read_from_ms BIGINT,
     read_to_ms BIGINT, source_names ARRAY<STRING>, highest_timestamp_ms BIGINT, last_key BIGINT, last_is_delete BOOLEAN,
-    key_ranges MAP<STRING, {_RANGE}>, drift ARRAY<STRING>
+    key_ranges MAP<STRING, {_RANGE}>, drift ARRAY<STRING>, keyed BIGINT, unread_keys BIGINT, key_problem STRING
 """
 WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
@@ -97,12 +98,14 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
 
     `absent_columns`: how many of the judged rows had no field for a column, of the columns where some had none.
     `lone_tombstones`: those whose delete is not just before them. `key_ranges`: between which values the records' keys
-    lie, of those that are whole numbers. `drift`: where records have other columns than a table by rule.
+    lie, of those that are whole numbers. `drift`: where records have other columns than a table by rule. `keyed`: those
+    with a key; `unread_keys`: whose key cannot be read, and what is wrong with one (`key_problem`).
     Small: its size does not grow with the number of records.
     """
     at = coordinates(feed) if feed.sequence_by == "source_position" else "NULL"
     is_full = f"({IS_FULL_SNAPSHOT} AND at IS NOT NULL)"
     is_streamed = f"({STREAMED} = 1 AND kind IN ('change', 'truncate', 'quarantined'))"
+    has_unread_key = f"(kind = 'quarantined' AND coalesce(startswith(get(problems, 0), '{OF_KEY}'), false))"
     is_end = f"({IS_FULL_SNAPSHOT} AND at IS NOT NULL AND source.snapshot IN {END_OF_SNAPSHOT})"
     found = {
         "feed": f"'{feed.name}'",
@@ -133,6 +136,9 @@ def counts(judged: DataFrame, *, feed: Feed, rules: Sequence[str]) -> DataFrame:
         "last_is_delete": "max_by(kind = 'change' AND coalesce(is_delete, false), offset)",
         "drift": _NO_TEXTS if feed.made is None else "array_distinct(flatten(collect_set(drift)))",
         "key_ranges": _map({key: _range(key) for key in feed.keys if _is_whole(feed, key)}, _RANGE),
+        "keyed": "count_if(octet_length(key) > 0 AND kind <> 'ignored')",
+        "unread_keys": f"count_if({has_unread_key})",
+        "key_problem": f"max(IF({has_unread_key}, get(problems, 0), NULL))",
     }
     # All at once: a struct of aggregates goes to Spark in one call.
     facts = ", ".join([*SEGMENT_KEY, *(f"{value} AS {name}" for name, value in found.items())])
@@ -180,7 +186,7 @@ def ignored_counts(records: DataFrame) -> DataFrame:
     no_numbers = F.create_map().cast("map<string,bigint>")
     given = {"ignored": F.col("read"), "run_id": F.lit(""), "failed_rules": no_numbers, "absent_columns": no_numbers}
     zeros: tuple[str, ...] = ("changes", "deletes", "truncates", "tombstones", "lone_tombstones", "quarantined")
-    zeros += ("leaving_out", "judged", "unread")
+    zeros += ("leaving_out", "judged", "unread", "keyed", "unread_keys")
     filled = read.withColumns({**dict.fromkeys(zeros, zero), **given, "drift": F.expr(_NO_TEXTS)})
     others = {
         name: none.cast(kind) for name, kind in _fields(COUNTS).items() if name not in (*filled.columns, "has_end")

@@ -28,8 +28,9 @@ from silver.decode.message import (
     text_of,
 )
 from silver.decode.outbox import outbox_statement
+from silver.decode.shapes import other_shape
 from silver.decode.table import Fields, fields_of, is_heartbeat, is_schema_change, is_transaction, table_statement
-from silver.decode.wrapper import Unwrapping
+from silver.decode.wrapper import OF_KEY, Unwrapping
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class NoEvent(Enum):
     TRUNCATE = ("truncate", "truncates")
     MESSAGE = ("logical message", "logical messages")
     FLAT_ROW = ("row without an envelope", "rows without an envelope")
+    UNREADABLE_KEY = ("record whose key cannot be read", "records whose keys cannot be read")
     BINARY = ("binary value", "binary values")
     NOT_JSON = ("value that is not JSON", "values that are not JSON")
     OTHER_SHAPE = ("value of another shape", "values of another shape")
@@ -108,6 +110,9 @@ def _is_binary(value: bytes) -> bool:
 
 def _event(record: Record, unwrapped: Unwrapping) -> Event | NoEvent:
     statement = table_statement(record, _NO_FIELD, unwrapped)
+    has_unread_key = (statement.problem or "").startswith(OF_KEY)
+    if has_unread_key:
+        statement = table_statement(record._replace(key=None), _NO_FIELD, unwrapped)
     if statement.kind == "tombstone":
         return NoEvent.TOMBSTONE
     body = statement.body
@@ -117,6 +122,8 @@ def _event(record: Record, unwrapped: Unwrapping) -> Event | NoEvent:
         return _outbox(record, statement, unwrapped)
     source = body.get("source")
     if "op" in body and isinstance(source, dict):
+        if has_unread_key:
+            return NoEvent.UNREADABLE_KEY
         return _change(statement, connector=text_of(source.get("connector")))
     if is_heartbeat(body, statement.key):
         return NoEvent.HEARTBEAT
@@ -124,6 +131,8 @@ def _event(record: Record, unwrapped: Unwrapping) -> Event | NoEvent:
         return NoEvent.TRANSACTION
     if is_schema_change(body):
         return NoEvent.SCHEMA_CHANGE
+    if other_shape(body, ()) is not None:
+        return NoEvent.OTHER_SHAPE
     # The EventRouter gives every record the header `id`, and the aggregateid as its key; a flattened row has neither.
     is_routed = record.header("id") is not None or statement.key.value is not None
     return _outbox(record, statement, unwrapped) if is_routed else NoEvent.FLAT_ROW

@@ -260,12 +260,13 @@ class Explaining:
             value = column.read(field, schema)
             if value is CONVERSION_ERROR:
                 row.append(None)
-                if is_change:
-                    problems.append(conversion_error(field, column.declared, feed, name=column.name, schema=schema))
+                problems.append(conversion_error(field, column.declared, feed, name=column.name, schema=schema))
             else:
                 row.append(value)
+        # A tombstone with a key that does not fit names a row all the same: it may be the only delete of it.
+        is_lost = statement.kind == "tombstone" and bool(problems)
         return Event(
-            kind=statement.kind,
+            kind="unreadable" if is_lost else statement.kind,
             run_id=record.header(RUN_ID) or "",
             op=statement.op,
             is_delete=statement.is_delete,
@@ -275,7 +276,7 @@ class Explaining:
             event_id=statement.event_id,
             old_key=statement.old_key,
             new_key=statement.new_key,
-            row=row if has_key else None,
+            row=row if has_key and not is_lost else None,
             absent=absent,
             left_out=left_out,
             untold=left_out if absent_is_null(feed) else [*left_out, *absent],

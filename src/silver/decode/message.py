@@ -11,13 +11,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 # Deeper than any row: JSON columns of MySQL end at 100. Parsers go down by recursion, and Python ends at 1,000.
 MOST_LEVELS = 500
 
 Json = Any
 Object = Mapping[str, Json]
+
+# What a source block may state of snapshots (Debezium, `SnapshotRecord`).
+SnapshotWord = Literal[
+    "true", "first", "first_in_data_collection", "last_in_data_collection", "last", "false", "incremental"
+]
+SNAPSHOT_WORDS: tuple[str, ...] = get_args(SnapshotWord)
 
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 SPACE = " \t\n\r"
@@ -42,10 +48,10 @@ class Record(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
     def header(self, name: str) -> str | None:
-        """The text of the first header of that name; None without one."""
+        """The text of the first header of that name (`header_text`); None without one, and of null."""
         for own, value in self.headers:
             if own == name:
-                return None if value is None else value.decode("utf-8", errors="replace")
+                return None if value is None else header_text(value)
         return None
 
 
@@ -137,6 +143,11 @@ class Statement:
     block: Json = None
 
 
+def unknown_word(field: str, words: Sequence[str]) -> str:
+    """The sentence about a field whose value is none of the words that it may have."""
+    return f"{field}: the value is none of {', '.join(words[:-1])} and {words[-1]}."
+
+
 def _refuse(_constant: str) -> NoReturn:
     raise ValueError
 
@@ -155,6 +166,25 @@ def parsed(text: str, *, name: str) -> Json:
     if ("\\ud" in text or "\\uD" in text) and not _is_text(value):
         raise MalformedError(f"{name} has one half of a surrogate pair, which is no text.")
     return value
+
+
+def header_text(value: bytes) -> str | None:
+    """The text that a header's bytes are, whichever `header.converter` wrote them; None of null.
+
+    SimpleHeaderConverter, which is the default, and StringConverter write text as it is. JsonConverter writes it in
+    quotes, and with `schemas.enable` with its schema around it.
+    """
+    text = value.decode("utf-8", errors="replace")
+    if not text.startswith(('"', "{")) and text != "null":
+        return text
+    try:
+        message = parsed(text, name="The header")
+    except MalformedError:  # text that begins as JSON does
+        return text
+    if isinstance(message, dict):
+        is_wrapped = message.keys() == {"schema", "payload"} and isinstance(message["schema"], dict | None)
+        return text_of(message["payload"]) if is_wrapped else text
+    return text_of(message)
 
 
 def has_twice(text: str, field: str) -> bool:

@@ -3,7 +3,7 @@
     plain       a JSON string that holds the payload as JSON text
     envelope    {"payload": "<JSON text>", "timestamp": …}
     expanded    the payload itself, which falls back to plain where the converter can infer no schema
-    table       an insert into the outbox table, read without the EventRouter
+    table       an insert into the outbox table, read without the EventRouter, or its row, flattened
 
 Debezium documentation: "Outbox Event Router".
 """
@@ -21,18 +21,28 @@ from silver.decode.message import (
     Statement,
     parsed,
     text_of,
+    unknown_word,
     whole_number,
 )
-from silver.decode.table import Fields
+from silver.decode.shapes import other_shape
+from silver.decode.table import Fields, flat_operation
 from silver.decode.times import instant, timestamp
 from silver.decode.wrapper import Unwrapping, read_key
 
 NOT_JSON = "The value is not JSON text."
 NEITHER = "The value is not an outbox event: neither an object nor text that holds one."
-ROW_CHANGED = "A row of the outbox table was changed: an event is stated by its insert alone."
+NO_TYPE = "The event has no type, and types say which events delete: event_type names the header or field that has it."
+UNKNOWN_TYPE = "The event's type is none of those that the contract lists (apply_as_upserts, apply_as_deletes)."
+TWO_TYPES = "The event has one type in its header, and another one in its envelope."
 NO_PAYLOAD = "The value has no payload."
 NOT_A_ROW = "The payload is not a JSON object of the declared shape."
 NO_FIELD = "The event has none of the declared fields."
+
+# An insert states an event. As the EventRouter does, silver passes over what becomes of the row later: updates (a relay
+# marks rows that it has sent), removals, and logical messages.
+_EVENTS, _NO_EVENTS = ("c", "r"), ("u", "d", "t", "m")
+# What a row of the outbox table has, and no envelope of the EventRouter.
+_OF_ROW = {"id", "aggregateid", "payload"}
 
 
 def outbox_statement(record: Record, fields: Fields, unwrapped: Unwrapping) -> Statement:
@@ -44,15 +54,9 @@ def outbox_statement(record: Record, fields: Fields, unwrapped: Unwrapping) -> S
 
 
 def _of_value(record: Record, fields: Fields, unwrapped: Unwrapping) -> Statement:
+    event_type = fields.feed.event_type
     key = Key(value=read_key(record.key, unwrapped).value)
-    event_type = record.header("eventType")
-    found = Statement(
-        "unreadable",
-        op=event_type,
-        is_delete=event_type in fields.feed.apply_as_deletes,
-        key=key,
-        event_id=record.header("id"),
-    )
+    found = _of_type(Statement("unreadable", key=key, event_id=record.header("id")), fields, record.header(event_type))
     if not record.value:
         return replace(found, kind="tombstone")
     try:
@@ -63,24 +67,43 @@ def _of_value(record: Record, fields: Fields, unwrapped: Unwrapping) -> Statemen
     if body is None:
         return replace(found, kind="tombstone")
     if isinstance(body, dict):
-        if "op" in body and "after" in body and "payload" not in body:
-            return _of_table(found, fields, body)
-        # An order may have a column of that name itself.
-        if "payload" in body and "payload" not in fields.declared:
-            time = text_of(body.get("timestamp"))
-            found.source_ts = None if time is None else timestamp(time, epoch_unit="micros")
-            return _of_payload(found, fields, body["payload"])
         found.schemas = None if message.schema is None else message.schema.fields
-        return _of_row(found, fields, body)
+        return _of_object(found, fields, body, record)
     return _of_payload(found, fields, body) if type(body) is str else replace(found, problem=NEITHER)
+
+
+def _of_object(found: Statement, fields: Fields, body: Object, record: Record) -> Statement:
+    """A value that is an object: of the outbox table, an envelope, or the payload itself, which alone has schemas."""
+    if "op" in body and "after" in body and "payload" not in body:
+        return _of_table(replace(found, schemas=None), fields, body)
+    # An order may have a column of that name itself.
+    if "payload" not in body or "payload" in fields.declared:
+        return _of_row(found, fields, body)
+    found = replace(found, schemas=None)
+    if body.keys() >= _OF_ROW:
+        return _of_flat_table(found, fields, body, record)
+    time, placed = text_of(body.get("timestamp")), text_of(body.get(fields.feed.event_type))
+    found.source_ts = None if time is None else timestamp(time, epoch_unit="micros")
+    if placed and found.op and placed != found.op:
+        return replace(found, problem=TWO_TYPES)
+    return _of_payload(_of_type(found, fields, placed) if placed else found, fields, body["payload"])
+
+
+def _of_flat_table(found: Statement, fields: Fields, row: Object, record: Record) -> Statement:
+    """A row of the outbox table that ExtractNewRecordState has flattened."""
+    op, unknown = flat_operation(row, record)
+    if unknown is not None:
+        return replace(found, problem=unknown)
+    has_type = "type" in row or fields.feed.event_type in row
+    return _of_table(found, fields, {"op": op or "c", "after": row if has_type else {**row, "type": found.op}})
 
 
 def _of_table(found: Statement, fields: Fields, body: Object) -> Statement:
     """A change of the outbox table itself."""
     op, row, source = text_of(body["op"]), body["after"], body.get("source")
     row = row if isinstance(row, dict) else {}
-    found.op, found.key = text_of(row.get("type")), Key(value=text_of(row.get("aggregateid")))
-    found.is_delete = found.op in fields.feed.apply_as_deletes
+    found = _of_type(found, fields, text_of(row["type"] if "type" in row else row.get(fields.feed.event_type)))
+    found.key = Key(value=text_of(row.get("aggregateid")))
     found.event_id = text_of(row.get("id")) or found.event_id
     if isinstance(source, dict):
         found.source_ts = instant(whole_number(source.get("ts_ms")), epoch_unit="millis")
@@ -88,10 +111,10 @@ def _of_table(found: Statement, fields: Fields, body: Object) -> Statement:
     of_type = text_of(row.get("aggregatetype"))
     types = fields.feed.aggregate_types
     is_of_others = bool(types) and of_type is not None and of_type not in types
-    if op in ("d", "t") or is_of_others:  # removals are of rows that were sent
+    if op in _NO_EVENTS or is_of_others:
         return replace(found, kind="ignored")
-    if op is not None and op not in ("c", "r"):
-        return replace(found, problem=ROW_CHANGED)
+    if op not in _EVENTS:
+        return replace(found, problem=unknown_word("op", (*_EVENTS, *_NO_EVENTS)))
     return _of_payload(found, fields, row.get("payload"))
 
 
@@ -109,6 +132,32 @@ def _of_payload(found: Statement, fields: Fields, payload: Json) -> Statement:
 
 def _of_row(found: Statement, fields: Fields, row: Object) -> Statement:
     """Any object would be an order without columns: it is none unless it has one of them at least."""
+    if (foreign := other_shape(row, fields.declared)) is not None:
+        return replace(found, problem=foreign)
     if fields.declared.isdisjoint(row):
         return replace(found, row=row, problem=NO_FIELD)
+    if (problem := _why_no_type(found.op, fields)) is not None:
+        return replace(found, row=row, problem=problem)
     return replace(found, row=row, kind="change")
+
+
+def _of_type(found: Statement, fields: Fields, event_type: str | None) -> Statement:
+    """The statement as one of an event of this type."""
+    return replace(found, op=event_type, is_delete=event_type in fields.feed.apply_as_deletes)
+
+
+def _why_no_type(event_type: str | None, fields: Fields) -> str | None:
+    """What is wrong with the type of an event, where types decide: None where it is known, or may be any other."""
+    feed = fields.feed
+    listed = (*feed.apply_as_deletes, *feed.apply_as_upserts)
+    if not feed.types_decide or event_type in listed:
+        return None
+    if event_type is None or not event_type.strip():
+        return NO_TYPE
+    # Blanks that a column of fixed width has, or capitals, make no other type.
+    is_nearly_one = _plain(event_type) in map(_plain, listed)
+    return UNKNOWN_TYPE if feed.apply_as_upserts or is_nearly_one else None
+
+
+def _plain(event_type: str) -> str:
+    return event_type.strip().casefold()

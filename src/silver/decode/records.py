@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from silver.decode.avro import HEAD
 from silver.decode.explain import RUN_ID
+from silver.decode.message import header_text
 
 # Headers that say of an envelope what is not in it: of a changed key.
 _OF_CHANGED_KEYS = ("__debezium.oldkey", "__debezium.newkey")
@@ -37,8 +38,10 @@ class Headers:
         first = np.full(len(self._headers), -1, dtype=np.int64)
         first[parents.astype(np.int64)] = places
         first = first[np.asarray(rows, dtype=np.int64)]
-        texts = _texts(self._values.take(pa.array(first, mask=first < 0)))
-        return pc.fill_null(texts, "")
+        # A batch has few runs: each is read once.
+        found = self._values.take(pa.array(first, mask=first < 0)).dictionary_encode()
+        texts = [header_text(value) for value in found.dictionary.to_pylist()]
+        return pc.fill_null(pa.array(texts, pa.string()).take(found.indices), "")
 
     def of_changed_keys(self) -> set[int]:
         """The records with a header that says what is not in the value."""
@@ -95,14 +98,6 @@ def _is_utf8(value: bytes | None) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _texts(values: pa.Array) -> pa.Array:
-    """Bytes as text, with the replacement character for what is none."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array(map(replaced, values.to_pylist()), pa.string())
 
 
 def replaced(value: bytes | None) -> str | None:

@@ -17,6 +17,7 @@ from lakehouse.contracts.models import Feed, Sibling
 from lakehouse.contracts.topics import FeedTopics
 from silver.decode.message import (
     NUMBERS_OF_SOURCE,
+    SNAPSHOT_WORDS,
     Json,
     Key,
     MalformedError,
@@ -28,9 +29,11 @@ from silver.decode.message import (
     has_twice,
     parsed,
     text_of,
+    unknown_word,
     whole_number,
 )
 from silver.decode.numbers import whole
+from silver.decode.shapes import other_shape
 from silver.decode.times import instant
 from silver.decode.wrapper import Unwrapping, read_key
 
@@ -43,10 +46,14 @@ NEGATIVE = "The source position is negative."
 NOT_OF_SHAPE = "The value is not JSON of the declared shape."
 NO_EVENT = "The value is not a change event: it has no op, and none of the declared fields."
 NO_OPERATION = "The operation is not one of r, c, u with its row, d, t or m."
+NO_ROW = "The value is no row of the table: it lacks fields of the key, and of other columns."
+OWN_OP = "The row has a field op that the contract declares no column of: it may be the row's operation, or a column."
 
 # What a transaction topic's records may have; data_collections is there in each.
 _TRANSACTION = {"status", "id", "event_count", "data_collections", "ts_ms"}
 _PLACES = ("before", "after", "source")
+# Of fields that have few: what ExtractNewRecordState adds to a row, and what a transaction topic's records state.
+FLAT_OPERATIONS, DELETED, STATUS = ("r", "c", "u", "d"), ("true", "false"), ("BEGIN", "END")
 # What ByLogicalTableRouter adds to keys of tables that share a topic (`key.field.name`): the topic the table had.
 _OF_ROUTER = "__dbz__physicalTableIdentifier"
 
@@ -77,6 +84,7 @@ class Fields:
     """What a contract says of the fields of its feed, looked up once for all records.
 
     `declared`: those that may hold its columns. `keys`: of each column of the key that the record has, its fields.
+    `others`: of each other column that is not optional.
     `single_key`: whether that is one column: then a key that is a single value is its value. `tables`: those of the
     feed. `siblings`: the feeds that may share its topics.
     """
@@ -84,6 +92,7 @@ class Fields:
     feed: Feed
     declared: frozenset[str]
     keys: tuple[tuple[str, ...], ...]
+    others: tuple[tuple[str, ...], ...]
     tables: Tables
     siblings: tuple[tuple[Sibling, Tables], ...]
 
@@ -100,6 +109,7 @@ def fields_of(feed: Feed) -> Fields:
         feed=feed,
         declared=frozenset(field for name in own for field in feed.fields_of(name)),
         keys=feed.key_fields,
+        others=tuple(feed.fields_of(name) for name in own if name not in feed.keys and not feed.columns[name].optional),
         tables=tables_of(feed),
         siblings=tuple((sibling, tables_of(sibling.topics)) for sibling in feed.siblings),
     )
@@ -138,30 +148,46 @@ def _of_value(record: Record, fields: Fields, key: Key, unwrapped: Unwrapping) -
 def _statement(
     record: Record, fields: Fields, key: Key, *, text: str, body: Object, schema: MessageSchema | None
 ) -> Statement:
-    op = _operation(body, fields)
+    is_envelope = _is_envelope(body, fields)
+    foreign = None if is_envelope else other_shape(body, fields.declared)
+    if foreign is not None:
+        return Statement("unreadable", foreign, key=key)
+    op = _operation(body, fields, is_envelope=is_envelope)
     is_of_shape = _is_of_shape(body)
     if op is not None and is_of_shape:
         return _of_event(fields, key, op, text=text, body=body, schema=schema)
+    if is_transaction(body) and text_of(body["status"]) not in STATUS:
+        return Statement("unreadable", unknown_word("status", STATUS), key=key)
     if is_heartbeat(body, key) or is_transaction(body) or is_schema_change(body):
         return Statement("ignored", key=key)
-    if "op" not in body and not fields.declared.isdisjoint(body):
-        return _of_flat_row(record, fields, body, schema, key)
+    if not is_envelope and not fields.declared.isdisjoint(body):
+        if "op" in fields.declared or "op" not in body:
+            return _of_flat_row(record, fields, body, schema, key)
+        return Statement("unreadable", OWN_OP, key=key)
     return Statement("unreadable", NO_EVENT if is_of_shape else NOT_OF_SHAPE, key=key)
 
 
-def _operation(body: Object, fields: Fields) -> str | None:
+def _is_envelope(body: Object, fields: Fields) -> bool:
+    """Whether the object with the field op is an envelope: it has a row or a source too, or fields for them.
+
+    An op alone may be a column of a flattened row; so may the others be, where the contract declares op and them.
+    """
+    places = [place for place in _PLACES if "op" not in fields.declared or place not in fields.declared]
+    return "op" in body and any(place in body for place in places)
+
+
+def _operation(body: Object, fields: Fields, *, is_envelope: bool) -> str | None:
     """The operation of an envelope; None where the object is none.
 
-    An op alone may be a column of a flattened row: an envelope has a row or a source too, or fields for them. Without
-    an op its rows decide: there is one after a create, one before a delete, both of an update.
+    Without an op its rows decide: there is one after a create, one before a delete, both of an update.
     """
-    if body.get("op") is not None:
-        return text_of(body["op"]) if any(place in body for place in _PLACES) else None
+    if is_envelope:
+        return text_of(body["op"])
     before, after = body.get("before"), body.get("after")
     rows = [row for row in (before, after) if row is not None]
-    is_envelope = "after" in body and ("before" in body or isinstance(body.get("source"), dict))
+    is_pair = "after" in body and ("before" in body or isinstance(body.get("source"), dict))
     is_declared = not fields.declared.isdisjoint(_PLACES)
-    if "op" in body or not is_envelope or is_declared or not rows or not all(isinstance(row, dict) for row in rows):
+    if "op" in body or not is_pair or is_declared or not rows or not all(isinstance(row, dict) for row in rows):
         return None
     return "d" if after is None else "c" if before is None else "u"
 
@@ -213,10 +239,11 @@ def _of_event(fields: Fields, key: Key, op: str, *, text: str, body: Object, sch
 
 
 def _of_flat_row(record: Record, fields: Fields, row: Object, schema: MessageSchema | None, key: Key) -> Statement:
-    is_deleted = text_of(row.get("__deleted")) == "true" or record.header("__deleted") == "true"
-    op = "d" if is_deleted else text_of(row.get("__op")) or record.header("__op")
+    op, unknown = flat_operation(row, record)
     source = _flat_source(row, record)
     flaw = _flaw(fields, op, key, row=row, before=None, source=source)
+    if flaw != OTHER_TABLE:
+        flaw = unknown or flaw or (None if _is_row(row, fields) else NO_ROW)
     found = Statement(
         kind="change" if flaw is None else "unreadable",
         problem=flaw,
@@ -234,6 +261,27 @@ def _of_flat_row(record: Record, fields: Fields, row: Object, schema: MessageSch
     return found
 
 
+def _is_row(row: Object, fields: Fields) -> bool:
+    """Whether the object has the fields of the key; or all others, where the record's key alone has those."""
+    return any(all(any(name in row for name in names) for names in columns) for columns in (fields.keys, fields.others))
+
+
+def flat_operation(row: Object, record: Record) -> tuple[str | None, str | None]:
+    """The operation of a flattened row, None where it states none; and what is wrong with the words that state it."""
+    ops, deleted = _words(row, record, "__op"), _words(row, record, "__deleted")
+    op = "d" if "true" in deleted else next(iter(ops), None)
+    for name, found, words in (("__op", ops, FLAT_OPERATIONS), ("__deleted", deleted, DELETED)):
+        if not {*found} <= {*words}:
+            return op, unknown_word(name, words)
+    return op, None
+
+
+def _words(row: Object, record: Record, name: str) -> list[str]:
+    """What the field of the name states, and then the header of it."""
+    found = (text_of(row.get(name)), record.header(name) if record.headers else None)
+    return [word for word in found if word is not None]
+
+
 def _of_no_feed(found: Statement, fields: Fields) -> None:
     """Make it a record of a table that no feed names: its source block says nothing of this feed's history."""
     found.source = None
@@ -248,6 +296,8 @@ def _flaw(
     if source is not None:
         if is_of_other_table(source, fields):
             return OTHER_TABLE
+        if source.snapshot is not None and source.snapshot not in SNAPSHOT_WORDS:
+            return unknown_word("snapshot", SNAPSHOT_WORDS)
         if fields.feed.sequence_by == "source_position" and _is_negative(source, fields.feed):
             return NEGATIVE
     either = before if row is None else row

@@ -27,6 +27,7 @@ from silver.decode.message import (
     MalformedError,
     MessageSchema,
     Number,
+    SnapshotWord,
     Source,
     parsed,
     text_of,
@@ -145,7 +146,7 @@ class _Block(msgspec.Struct, frozen=True, gc=False):
     name: str | None = None
     ts_ms: _IN_MILLIS | None = None
     ts_us: _IN_MICROS | None = None
-    snapshot: str | None = None
+    snapshot: SnapshotWord | None = None
     sequence: str | None = None
     lsn: _NATURAL | None = None
     file: str | None = None
@@ -173,6 +174,8 @@ def is_plain(feed: Feed) -> bool:
     fields = [feed.fields_of(name) for name, column in feed.columns.items() if column.is_of_row]
     is_one_to_one = all(len(names) == 1 for names in fields) and len(set(fields)) == len(fields)
     says_more = any(column.metadata in OF_DEFINITION for column in feed.columns.values())
+    # An op beside a source: both may be columns of a flattened row.
+    says_more |= {"op", "source"} <= fields_of(feed).declared
     return feed.envelope == "table" and not feed.append_only and is_one_to_one and not says_more
 
 

@@ -17,7 +17,7 @@ from silver.decode.avro import HEAD, AvroSchema, as_json
 from silver.decode.avro_columns import Cells, Columns, Numbers, Path, Read, UnsupportedError
 from silver.decode.drift import Drift
 from silver.decode.explain import WHOLE_ROWS, large_columns, placeholders
-from silver.decode.message import NUMBERS_OF_SOURCE, MalformedError, Source, text_of
+from silver.decode.message import NUMBERS_OF_SOURCE, SNAPSHOT_WORDS, MalformedError, Source, text_of
 from silver.decode.table import fields_of, is_surely_own
 from silver.decode.typed import (
     IN_DAYS,
@@ -115,6 +115,7 @@ class TypedAvro:
         self._require_keys(read, own, cells)
         self._require_values(read, op, cells)
         self._require_table(read, source)
+        self._require_snapshots(read, source)
         found = TypedRows(
             at=list(range(len(values))),
             op=op,
@@ -222,6 +223,12 @@ class TypedAvro:
         }
         if others:
             read.fit &= np.fromiter((one not in others for one in tables), bool, len(tables))
+
+    def _require_snapshots(self, read: Read, source: Sequence[Cells]) -> None:
+        """The source block states a known word of snapshots, or none."""
+        of_snapshot = source[Source._fields.index("snapshot")]
+        if others := {*of_snapshot} - {None, *SNAPSHOT_WORDS}:
+            read.fit &= np.fromiter((one not in others for one in of_snapshot), bool, len(of_snapshot))
 
 
 class _AvroKeys:

@@ -30,6 +30,26 @@ from silver.decode.message import (
 # So many schemas are remembered: a topic has one, and another after a change of its table.
 MOST_KNOWN = 16
 
+# How every sentence about a key that cannot be read begins.
+OF_KEY = "The key "
+# What the converters of Kafka Connect for single numbers write, by its length.
+_NUMBERS = {
+    1: "BooleanConverter",
+    2: "ShortConverter",
+    4: "IntegerConverter or FloatConverter",
+    8: "LongConverter or DoubleConverter",
+}
+_READABLE = "set key.converter to JsonConverter."
+KEY_OF_STRUCT = f"The key is the text Struct{{…}}, as StringConverter writes a key of columns: {_READABLE}"
+KEY_NOT_JSON = "The key begins as JSON does, and is not JSON."
+_STRUCT = "Struct{"
+# How texts that are no single value begin, behind what nobody sees: what is meant to be JSON, or a struct's text.
+_NO_TEXT = ("{", "[", '"', _STRUCT)
+_MARK = "\ufeff"
+_UNSEEN = f"{SPACE}{_MARK}\u0085\u00a0\u200b\u200c\u200d\u2028\u2029\u2060"
+# What no text of a key has, and numbers in binary do.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
 # How a wrapped message begins, as JsonConverter writes it.
 WRAPPED = '{"schema":'
 PAYLOAD = ',"payload":'
@@ -128,20 +148,43 @@ def _parameter(value: Json) -> int | None:
 def read_key(key: bytes | None, unwrapped: Unwrapping) -> Key:
     """What a record's key is. One that is not JSON is the text of a single value, as StringConverter writes it.
 
-    Raises MalformedError for Avro that cannot be read: it is no text.
+    Raises MalformedError for a key that cannot be read: its sentence begins with OF_KEY.
     """
-    if key and is_confluent(key):
-        value = unwrapped.message(key, name="The key")[0].payload
-        return Key(fields=value) if isinstance(value, dict) else Key(value=text_of(value))
-    text = decoded_text(key) if key else None
-    if text is None:
+    if not key:
         return NO_KEY
+    if is_confluent(key):
+        return _avro_key(key, unwrapped)
+    text = decoded_text(key)
+    if text is None or _CONTROL.search(text):
+        raise MalformedError(_of_bytes(key))
     try:
         value = unwrapped(text, name="The key").payload
-    except MalformedError:
-        return Key(value=None if text.lstrip(SPACE)[:1] in ("{", "[", '"') else text)
+    except MalformedError as why:
+        if str(why):
+            raise
+        begins = text.lstrip(_UNSEEN)
+        if begins.startswith(_NO_TEXT) or _MARK in text:
+            raise MalformedError(KEY_OF_STRUCT if begins.startswith(_STRUCT) else KEY_NOT_JSON) from None
+        return Key(value=text)
     if isinstance(value, dict):
         return Key(fields=value)
     # White space around a value is of a text: JsonConverter writes none.
     is_bare = text != text.strip(SPACE) and not text.lstrip(SPACE).startswith(('"', "{"))
     return Key(value=text if is_bare else text_of(value))
+
+
+def _avro_key(key: bytes, unwrapped: Unwrapping) -> Key:
+    try:
+        value = unwrapped.message(key, name="The key")[0].payload
+    except MalformedError as why:
+        # As many bytes as a whole number of 64 bits, which most often begins with zeros.
+        more = f" {_of_bytes(key)}" if len(key) in _NUMBERS else ""
+        raise MalformedError(f"{why}{more}") from None
+    return Key(fields=value) if isinstance(value, dict) else Key(value=text_of(value))
+
+
+def _of_bytes(key: bytes) -> str:
+    """The sentence about a key that is no text: how many bytes it has, and which converters write so many."""
+    converters = _NUMBERS.get(len(key))
+    written = f", as {converters} writes them" if converters else ""
+    return f"{OF_KEY}is {len(key)} bytes that are no text{written}: {_READABLE}"

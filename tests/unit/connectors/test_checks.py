@@ -6,7 +6,10 @@ import pytest
 
 from connectors.checks import OF_DEBEZIUM, OF_EVERY_CONNECTOR, findings_of
 from connectors.connectors import CLASSES, EVENT_ROUTER, FLATTENER, JSON_CONVERTER, Connector
+from connectors.placement import placement_findings
 from connectors.together import KeptTopic, all_findings, described, topic_findings
+from lakehouse.contracts.models import Feed
+from tests.support.feeds import feed
 
 CLASS_OF = {database: kind for kind, database in CLASSES.items()}
 
@@ -166,6 +169,40 @@ def test_headers_that_are_off() -> None:
     assert found(postgres(extended__headers__enabled="false")) == [("headers", "extended.headers.enabled")]
 
 
+CONVERTERS = "org.apache.kafka.connect."
+SIMPLE = f"{CONVERTERS}storage.SimpleHeaderConverter"
+TEXT = f"{CONVERTERS}storage.StringConverter"
+
+
+@pytest.mark.parametrize("kind", ["(absent)", "", SIMPLE, JSON_CONVERTER])
+def test_a_converter_of_headers_that_silver_reads(kind: str) -> None:
+    for one in (postgres(header__converter=kind), mysql(header__converter=kind), outbox(header__converter=kind)):
+        assert found(one) == []
+
+
+@pytest.mark.parametrize(
+    "kind", [f"{CONVERTERS}converters.ByteArrayConverter", "io.confluent.connect.avro.AvroConverter"]
+)
+def test_a_converter_of_headers_that_silver_does_not_know_is_named(kind: str) -> None:
+    for one in (postgres(header__converter=kind), outbox(header__converter=kind)):
+        (finding,) = findings_of(one)
+        assert (finding.check, finding.key) == ("header_converter", "header.converter")
+        assert kind in finding.what
+
+
+def test_keys_in_headers_of_a_string_converter_are_not_read() -> None:
+    assert found(outbox(header__converter=TEXT)) == []
+    assert found(mysql(header__converter=TEXT)) == [("header_converter", "header.converter")]
+
+
+@pytest.mark.parametrize("kind", ["Integer", "Long", "Short", "Double", "Float", "Boolean", "ByteArray"])
+def test_a_converter_of_keys_that_silver_cannot_read_is_named(kind: str) -> None:
+    for one in (postgres, outbox):
+        (finding,) = findings_of(one(key__converter=f"{CONVERTERS}converters.{kind}Converter"))
+        assert (finding.check, finding.key) == ("key_converter", "key.converter")
+        assert f"{kind}Converter" in finding.what
+
+
 POLICY = "topic.creation.default.cleanup.policy"
 
 
@@ -289,6 +326,53 @@ def test_the_id_of_the_server_itself() -> None:
     (finding,) = all_findings([mysql()], own_server_ids=["1", "72"])
     assert (finding.check, finding.key) == ("own_server_id", "database.server.id")
     assert all_findings([mysql(), postgres(database__server__id="1")], own_server_ids=["1"]) == ()
+
+
+# Where types of events are placed.
+
+PLACEMENT = "transforms.outbox.table.fields.additional.placement"
+DELETING = feed(
+    envelope="outbox",
+    topics=("outbox.event.orders",),
+    sequence_by="kafka_offset",
+    apply_as_deletes=("OrderDeleted",),
+)
+
+
+def placed(option: str, *feeds: Feed) -> list[tuple[str, str]]:
+    one = connector("out", outbox().config, {PLACEMENT: option})
+    return [(finding.check, finding.key) for finding in placement_findings([postgres(), one], feeds)]
+
+
+@pytest.mark.parametrize(
+    "option", ["type:header:eventType", "type:envelope:eventType", "at:envelope:ts, kind:header:eventType"]
+)
+def test_a_type_that_is_placed_where_the_contract_reads_it(option: str) -> None:
+    assert placed(option, DELETING) == []
+
+
+@pytest.mark.parametrize(
+    "option", ["(absent)", "type:header", "type:envelope:kind", "type:partition:eventType", "at:header"]
+)
+def test_a_type_that_is_placed_elsewhere_is_found(option: str) -> None:
+    assert placed(option, DELETING) == [("event_type", PLACEMENT)]
+    other = DELETING.model_copy(update={"event_type": "type"})
+    assert placed(option, other) == ([] if option == "type:header" else [("event_type", PLACEMENT)])
+
+
+def test_the_finding_names_feed_and_both_names() -> None:
+    one = connector("out", outbox().config, {PLACEMENT: "type:header:kind"})
+    (finding,) = placement_findings([one], [DELETING])
+    assert "the column type as kind, and feed things reads the type of an event as eventType" in finding.what
+    assert "type:header:eventType" in finding.remedy
+
+
+def test_a_feed_without_types_that_decide_and_one_of_other_topics_ask_for_none() -> None:
+    assert placed("(absent)", DELETING.model_copy(update={"apply_as_deletes": ()})) == []
+    assert placed("(absent)", DELETING.model_copy(update={"topics": ("elsewhere",)})) == []
+    assert placed("(absent)", feed(topics=("outbox.event.orders",))) == []
+    listing = DELETING.model_copy(update={"apply_as_deletes": (), "apply_as_upserts": ("OrderPlaced",)})
+    assert placed("(absent)", listing) == [("event_type", PLACEMENT)]
 
 
 # Topics that are there.

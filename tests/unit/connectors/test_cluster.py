@@ -14,6 +14,7 @@ from connectors.cluster import change_of, left_behind, settled, state_of
 from connectors.connectors import Connector
 from connectors.rest import worker_at
 from connectors.together import KeptTopic
+from lakehouse.contracts.files import MODELS, packaged_text
 from tests.support import command_line
 from tests.unit.connectors.stand_in import ConnectStandIn, at_once, no_pause
 
@@ -453,3 +454,18 @@ def test_check_looks_at_topics_of_a_broker(capsys: pytest.CaptureFixture[str], m
     code, out, _err = run(capsys, *command, "--bootstrap-servers", "b:9092", "--json")
     assert (code, asked) == (2, ["b:9092"])
     assert [finding["key"] for finding in told(out)["findings"]] == ["topic postgres_prod_tables.public.orders"]
+
+
+def test_check_compares_where_types_are_placed_with_the_contracts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in MODELS:
+        text = packaged_text(name).replace("payload: full", "payload: full\n    apply_as_deletes: [OrderDeleted]")
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text.replace("envelope: outbox", "envelope: outbox\n        event_type: kind"))
+    command = ["check", "--target", "dev", *BUNDLE]
+    assert run(capsys, *command)[0] == 0
+    code, out, _err = run(capsys, *command, "--contracts", str(tmp_path), "--json")
+    assert code == 2
+    found = [(finding["check"], finding["connector"]) for finding in told(out)["findings"]]
+    assert found == [("event_type", "postgres-outbox-connector"), ("event_type", "mysql-outbox-connector")]

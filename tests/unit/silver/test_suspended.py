@@ -14,6 +14,7 @@ from silver.order.state import SuspensionCause
 from silver.suspended import (
     BUDGET,
     FIELDS,
+    KEYS,
     PARSE_ERRORS,
     Suspension,
     in_words,
@@ -36,6 +37,7 @@ RULES = [NOT_NEGATIVE, MUST_HOLD]
 def counted(**given: Any) -> Any:
     """The counts of some records: all are good where nothing is said."""
     none = {"judged": 10, "unread": 0, "failed_rules": {}, "quarantined": 0, "changes": 10, "truncates": 0}
+    none |= {"keyed": 10, "unread_keys": 0, "key_problem": None}
     assert {*none, *given} <= {*column_names(COUNTS)}
     return {**none, **given}
 
@@ -116,3 +118,32 @@ def test_what_to_do_is_said_once_for_tables_of_one_kind() -> None:
     assert "silver.a is suspended: it fails; silver.b is suspended: many; silver.c is suspended: no field." in said
     assert "lakehouse silver --accept-rejects a --accept-rejects b." in said
     assert "lakehouse silver --resume c." in said
+
+
+BYTES = "The key is 4 bytes that are no text, as IntegerConverter or FloatConverter writes them."
+
+
+def test_keys_none_of_which_can_be_read_suspend_and_their_converter_is_named() -> None:
+    bad = {"unread": 2, "quarantined": 2, "changes": 0, "keyed": 2, "unread_keys": 2, "key_problem": BYTES}
+    expected = Suspension(
+        KEYS,
+        "The keys of records can be read.",
+        f"the keys of all its 4 records cannot be read: {BYTES.removesuffix('.')}",
+        failed=4,
+        judged=4,
+    )
+    for of in (feed(), feed(parse_errors="fail"), feed(max_reject_ratio=MaxRejectRatio(share=1))):
+        assert suspension_of(of, RULES, [counted(**bad), counted(**bad)]) == expected
+    error = suspended_error({"things": SuspensionCause(expected.rule, expected.why)})
+    assert "IntegerConverter" in error.what
+    assert "key.converter" in error.remedy
+    assert error.remedy.endswith("lakehouse silver --accept-rejects things.")
+
+
+def test_some_keys_that_cannot_be_read_go_to_quarantine() -> None:
+    bad = {"unread": 2, "quarantined": 2, "keyed": 2, "unread_keys": 2, "key_problem": BYTES}
+    assert suspension_of(feed(), RULES, [counted(**bad), counted()]) is None
+    # One alone says nothing of the others.
+    assert suspension_of(feed(), RULES, [counted(**{**bad, "keyed": 1, "unread_keys": 1})]) is None
+    # Records without a key do not count.
+    assert suspension_of(feed(), RULES, [counted(keyed=0)]) is None

@@ -543,6 +543,11 @@ def test_a_flattened_topic_is_not_taken_for_one_that_silver_cannot_read() -> Non
         ([change({"\ud800": 1}, key={"id": 1})], "1 value that is not JSON"),
         ([Record("shop.orders", None, b"[1]")], "1 value of another shape"),
         ([Record("shop.orders", None, b'{"op": ["c"], "source": {}, "after": {"id": 1}}')], "1 value of another shape"),
+        (
+            [change({"id": 7}, key={"id": 7})._replace(key=b"\0\0\0\7")] * 2,
+            "2 records: 2 records whose keys cannot be read",
+        ),
+        ([Record("shop.orders", None, b'{"specversion":"1.0","id":"7","source":"/shop","type":"x"}')], "another shape"),
         ([Record("shop.orders", b'{"id":1}', b'{"id":1,"status":"x"}')], "1 row without an envelope"),
         ([change({"id": 1}, key=None)], "no key"),
         ([change({"a": 1, "b": 2}, key={"a": 1, "b": 2})], "a, b"),

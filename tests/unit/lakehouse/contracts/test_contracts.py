@@ -324,6 +324,14 @@ MISTAKES = [
         *("[removed]", "postgres_orders.apply_as_deletes", "in a table feed the operation d deletes, and no other"),
     ),
     (
+        *(TABLES, "    sequence_by: source", "    apply_as_upserts: [placed]\n    sequence_by: source"),
+        *("[placed]", "postgres_orders.apply_as_upserts", "in a table feed the operation d deletes, and no other"),
+    ),
+    (
+        *(TABLES, "payload: full", "payload: full\n    apply_as_deletes: [gone]\n    apply_as_upserts: [placed, gone]"),
+        *("placed, gone", "outbox_orders.apply_as_upserts", "gone deletes the row (apply_as_deletes): take it out of"),
+    ),
+    (
         *(TABLES, "    keys: [order_id] #", "    append_only: true #"),
         *("append_only", "postgres_outbox_orders.append_only", "an outbox states rows by their key: name it in `keys`"),
     ),

@@ -44,6 +44,13 @@ REASONS: Mapping[str, str] = {
     "custom": "Dates and times as text of custom converters are read, and zones with seconds.",
     "sentence": "The sentence about a value that does not fit says more.",
     "avro_key": "A key in the Confluent wire format is Avro, never text: without its schema the record cannot be read.",
+    "key": "A key that cannot be read, or does not fit its column, is a reason: for a tombstone too.",
+    "words": "A field of few words that has another one states nothing, nor do two that contradict each other.",
+    "type": "Where types decide, an outbox event without one waits.",
+    "updated": "An update of the outbox's row is ignored, as the EventRouter does.",
+    "header": "A header that JsonConverter wrote with its schema is read without it.",
+    "op": "A flattened row may have a column op; of one that is not declared the sentence is true.",
+    "whole": "A flattened row has the fields of its key, or all others.",
     "nested": "What an array or object holds is read by the same rules.",
 }
 

@@ -35,6 +35,13 @@ EVERY_KIND = {
     "append-only": feed(columns=COLUMNS, append_only=True, keys=()),
     "of tables": feed(columns=COLUMNS, tables=("public.things",), table_patterns=("shop.*",)),
     "outbox": feed(envelope="outbox", columns=COLUMNS, sequence_by="kafka_offset"),
+    "outbox of types": feed(
+        envelope="outbox",
+        columns=COLUMNS,
+        sequence_by="kafka_offset",
+        apply_as_deletes=("d", "Gone"),
+        apply_as_upserts=("x",),
+    ),
     "partial outbox": feed(envelope="outbox", columns=COLUMNS, sequence_by="kafka_offset", payload="partial"),
 }
 KINDS = ("change", "truncate", "tombstone", "ignored", "unreadable")

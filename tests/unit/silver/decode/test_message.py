@@ -140,7 +140,6 @@ def test_nesting_ends_somewhere() -> None:
     [
         (None, Key()),
         (b"", Key()),
-        (b"\xff", Key()),
         (b'{"id":1.10}', Key(fields={"id": "1.10"})),
         (b'"1"', Key(value="1")),
         (b"1", Key(value="1")),
@@ -148,15 +147,18 @@ def test_nesting_ends_somewhere() -> None:
         (b"abc", Key(value="abc")),
         (b" 1", Key(value=" 1")),
         (b' "1"', Key(value="1")),
-        (b'{"id":1', Key()),
-        (b"[1", Key()),
-        (b'"1', Key()),
         (b'{"schema":{"type":"int64"},"payload":7}', Key(value="7")),
         (b'{"schema":{"type":"struct","fields":[]},"payload":{"id":7}}', Key(fields={"id": "7"})),
     ],
 )
 def test_a_key_is_an_object_or_the_text_of_a_value(key: bytes | None, expected: Key) -> None:
     assert read_key(key, Unwrapping()) == expected
+
+
+@pytest.mark.parametrize("key", [b"\xff", b'{"id":1', b"[1", b'"1'])
+def test_a_key_that_is_neither_cannot_be_read(key: bytes) -> None:
+    with pytest.raises(MalformedError, match=r"^The key "):
+        read_key(key, Unwrapping())
 
 
 def test_schemas_are_known_again_and_only_their_own_payload_is_read() -> None:

@@ -72,4 +72,5 @@ def test_a_key_that_is_deeper_than_the_definition_reads_is_left_to_it() -> None:
     assert reader_of(typed(OF_CELLS)).read(keys, [delete] * 3).at == [0, 2]
     events = decoded([batch_of([Record("shop.things", key, delete) for key in keys])], OF_CELLS)
     nothing = [None, None, None]
-    assert [events[n].row for n in range(3)] == [[key, *nothing] for key in (1, None, 1)]
+    assert [events[n].row for n in range(3)] == [[1, *nothing], None, [1, *nothing]]
+    assert events[1].problems == ["The key is nested more than 500 levels deep."]

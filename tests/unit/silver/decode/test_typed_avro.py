@@ -16,7 +16,7 @@ from lakehouse.contracts.models import Feed
 from lakehouse.registered import AVRO, RegisteredSchema
 from silver.decode.arrow import decode_batches
 from silver.decode.explain import Explaining
-from silver.decode.message import Record
+from silver.decode.message import SNAPSHOT_WORDS, Record, unknown_word
 from silver.decode.table import OTHER_TABLE
 from tests.support.avro import Registered, confluent
 from tests.support.decoding import batch_of, decoded, said
@@ -579,6 +579,16 @@ def test_a_record_of_another_table_a_changed_key_and_a_large_record_are_left() -
         limited = written.feed.model_copy(update={"max_record_bytes": limit})
         assert left(limited, [good]) == ([] if limit == size else [0])
         check_same([good], [batch_of([good])], limited)
+
+
+def test_a_source_block_with_another_word_for_a_snapshot_is_left() -> None:
+    written, random = SHAPES["few types"], Random(8)  # noqa: S311
+    row, source = written.row(random), {**written.block(random), "snapshot": "maybe"}
+    event = {"before": None, "after": row, "source": source, "op": "c", "ts_ms": 1}
+    records = [written.good(random, "c"), Record("shop.things", written.key(row), written.value(event))]
+    assert left(written.feed, records) == [1]
+    good, other = decoded([batch_of(records)], written.feed).values()
+    assert (said(good), said(other)) == (("change", []), ("unreadable", [unknown_word("snapshot", SNAPSHOT_WORDS)]))
 
 
 def test_a_source_block_that_is_null_says_nothing() -> None:
