@@ -22,11 +22,17 @@ BUDGET = "max_reject_ratio"
 PARSE_ERRORS = "parse_errors"
 # Of a table by rule: its events have other columns, or do not say what the table is.
 COLUMNS, NOT_MADE = "columns", "table"
+# Of a table that a contract declares: a field that its events had is gone. Of any: nothing says how its values are
+# written.
+FIELDS, ENCODING = "fields", "encoding"
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a batch has of a topic-partition. `schema_ids`: of the registry's schemas that its records name."""
+    """What a batch has of a topic-partition. `schema_ids`: of the registry's schemas that its records name.
+
+    `has_definitions`: whether some of them define tables.
+    """
 
     place: TopicPartition
     first: int
@@ -34,6 +40,7 @@ class Reach:
     records: int
     value_bytes: int = 0
     schema_ids: frozenset[int] = frozenset()
+    has_definitions: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,15 @@ def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row])
     return Suspension(BUDGET, "Not too many records of a batch are rejected.", why, rejected, read)
 
 
+def fields_gone(gone: Sequence[str], new: Sequence[str], *, judged: int) -> Suspension:
+    """That these fields are gone from a batch of so many rows, in whose place these `new` ones may be."""
+    is_one = len(gone) == 1
+    fields = f"field {gone[0]} is" if is_one else f"fields {', '.join(gone)} are"
+    what = f"the {fields} in none of {judged:,} changes, and earlier ones had {'it' if is_one else 'them'}"
+    came = f"new: {', '.join(new)} (renamed?)" if new else "none is new (dropped, or left out while it is unchanged?)"
+    return Suspension(FIELDS, "A field that events had is not gone.", f"{what}; {came}", judged, judged)
+
+
 def pending_records(
     reaches: Iterable[Reach], feeds: Collection[Feed], new: Mapping[str, Suspension]
 ) -> list[dict[str, Any]]:
@@ -114,14 +130,25 @@ def suspended_error(reasons: Mapping[str, str], rules: Mapping[str, str] | None 
 
 
 def _kind(rule: str | None) -> str:
-    return rule if rule in (COLUMNS, NOT_MADE) else ""
+    return rule if rule in _REMEDIES and rule else ""
 
 
-# What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is one of a table by rule.
+# What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is one of these.
 _REMEDIES = {
     "": (
         "Fix the rule or the contract and run silver again, or let such records go to quarantine: ",
         "--accept-rejects",
+    ),
+    FIELDS: (
+        "Say in silver/tables.yaml which field has the value now (`fields: [old, new]`), or that the column is NULL"
+        " where it has none (`optional: true`), and run silver again. Or let such records go to quarantine: ",
+        "--accept-rejects",
+    ),
+    ENCODING: (
+        "Have the connector write what a value is: schemas in its messages, or numbers and times as text"
+        " (decimal.handling.mode=string, time.precision.mode=isostring), with a new snapshot in new topics. Then name"
+        " those in bronze/topics.yaml in place of these",
+        "",
     ),
     COLUMNS: (
         "Declare the table in bronze/topics.yaml and silver/tables.yaml, or go on with the columns that its events have"

@@ -26,7 +26,7 @@ from silver.by_rule.made import Rule, Sample, made_table
 from silver.decode.drift import MOST_MARKS
 from silver.decode.message import Record
 from silver.order.runs import TopicPartition
-from silver.suspended import COLUMNS, NOT_MADE, Suspension
+from silver.suspended import COLUMNS, ENCODING, NOT_MADE, Suspension
 from silver.views import ensure_view_of
 
 if TYPE_CHECKING:
@@ -139,8 +139,11 @@ class Making:
         self.tables.store(self.warehouse, written)
 
     def _is_asked(self, rule: str) -> bool:
-        """Whether a person accepts changed columns of a table of the rule, which its definition has stopped."""
-        return any(one.rule == rule and one.why and one.name in self.tables.accepted for one in self._known())
+        """Whether a person accepts changed columns of a table of the rule, which its definition has stopped; or cannot,
+        so that the rule's options alone may let it go on.
+        """
+        stopped = [one for one in self._known() if one.rule == rule and one.why and one.is_made]
+        return any(one.name in self.tables.accepted or not one.may_be_accepted for one in stopped)
 
     def _known(self) -> list[MadeTable]:
         return self.tables.of_source(self.source)
@@ -188,11 +191,12 @@ class Making:
             if made.rule != rule_name or not made.is_made or made.known_by != "topic of schema changes":
                 continue
             change = by_definition(made, Sample(rule, (), made.known_by, defined.get(made.table)))
-            is_accepted = not change.refused or made.name in self.tables.accepted
+            is_accepted = not change.unreadable and (not change.refused or made.name in self.tables.accepted)
             new = change.accepted if is_accepted else change.table
-            why = "" if is_accepted else "; ".join(change.refused)
+            why = "" if is_accepted else "; ".join(change.unreadable or change.refused)
             if (new.columns, why) != (made.columns, made.why):
-                written.append(new.model_copy(update={"why": why, "version": made.version + 1}))
+                update = {"why": why, "may_be_accepted": not change.unreadable, "version": made.version + 1}
+                written.append(new.model_copy(update=update))
         return written
 
     def change(
@@ -277,6 +281,8 @@ def _comment(feed: Feed) -> str:
 
 def suspension(made: MadeTable, why: str) -> Suspension:
     """That a table waits for a person, or for what says what it is."""
+    if not made.may_be_accepted:
+        return Suspension(ENCODING, "All values of a column are written in one way.", why)
     if made.is_made:
         return Suspension(COLUMNS, "The table's columns are those of its events.", why)
     return Suspension(NOT_MADE, "The events say what the table is.", why)
