@@ -15,7 +15,7 @@ from lakehouse.contracts.models import Feed
 from lakehouse.contracts.topics import Source
 from silver.by_rule.declared import bare_rows, contradictions
 from silver.by_rule.definitions import Definition, definitions
-from silver.by_rule.tables import record_of, sample_of
+from silver.by_rule.tables import definition_records, sample_of
 from silver.order.state import State, feed_row
 from silver.suspended import ENCODING, Suspension
 
@@ -96,6 +96,4 @@ def unreadable_rows(unreadable: Unreadable, state: State) -> list[dict[str, Any]
 def _definitions(arrived: Arrived, topics: Collection[str]) -> dict[str, Definition]:
     """The tables as all records of these topics define them: such records are few."""
     stored = arrived.warehouse.read(f"bronze.{arrived.job.source}_events").where(F.col("topic").isin(*topics))
-    columns = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-    rows = stored.where(_IS_DEFINITION).select(*columns).orderBy("timestamp", "partition", "offset").collect()
-    return definitions([record_of(row) for row in rows], arrived.job.schemas.known)
+    return definitions(definition_records(stored.where(_IS_DEFINITION)), arrived.job.schemas.known)

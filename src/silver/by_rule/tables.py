@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -178,8 +179,7 @@ class Making:
             return None
         if rule not in self._definitions:
             stored = self.warehouse.read(f"bronze.{self.source}_events").where(F.col("topic") == topic)
-            rows = stored.select(*_OF_RECORD).orderBy("timestamp", *_AT).collect()
-            self._definitions[rule] = definitions([record_of(row) for row in rows], self.registered)
+            self._definitions[rule] = definitions(definition_records(stored), self.registered)
         return self._definitions[rule]
 
     def _revised(self, rule_name: str) -> list[MadeTable]:
@@ -211,7 +211,6 @@ class Making:
         return changed(made, Sample(rule, events, made.known_by, definition), marks=marked.keys(), gone=gone)
 
 
-_AT = ("partition", "offset")
 _OF_RECORD = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -220,6 +219,20 @@ def record_of(row: Row) -> Record:
     headers = [(one["key"], None if one["value"] is None else bytes(one["value"])) for one in row["headers"] or ()]
     key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
     return Record(str(row["topic"]), key, value, headers)
+
+
+def definition_records(stored: DataFrame) -> list[Record]:
+    """Bronze rows of topics of schema changes in the order in which they were written: few.
+
+    In a topic-partition that is the order of offsets: a worker's clock may go back.
+    """
+    rows = stored.select("_topic_id", *_OF_RECORD).collect()
+    places = [(row["topic"], row["_topic_id"], row["partition"]) for row in rows]
+    begins: dict[tuple[str, str | None, int], datetime] = {}
+    for place, row in zip(places, rows, strict=True):
+        begins[place] = min(row["timestamp"], begins.get(place, row["timestamp"]))
+    ordered = sorted(zip(places, rows, strict=True), key=lambda one: (begins[one[0]], one[1]["offset"]))
+    return [record_of(row) for _place, row in ordered]
 
 
 def sample_of(records: DataFrame, ranges: Ranges, *, also: Collection[Place] = ()) -> dict[str, list[Record]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -142,7 +143,7 @@ def test_only_what_is_lower_or_not_known_is_new() -> None:
 
 
 # Of each kind.
-HISTORIES = 40
+HISTORIES = int(os.environ.get("HISTORIES", "40"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
