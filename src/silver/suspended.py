@@ -24,7 +24,7 @@ PARSE_ERRORS = "parse_errors"
 COLUMNS, NOT_MADE = "columns", "table"
 # Of a table that a contract declares: a field that its events had is gone. Of any: nothing says how its values are
 # written.
-FIELDS, ENCODING = "fields", "encoding"
+FIELDS_GONE, ENCODING = "fields_gone", "encoding"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def fields_gone(gone: Sequence[str], new: Sequence[str], *, judged: int) -> Susp
     fields = f"field {gone[0]} is" if is_one else f"fields {', '.join(gone)} are"
     what = f"the {fields} in none of {judged:,} changes, and earlier ones had {'it' if is_one else 'them'}"
     came = f"new: {', '.join(new)} (renamed?)" if new else "none is new (dropped, or left out while it is unchanged?)"
-    return Suspension(FIELDS, "A field that events had is not gone.", f"{what}; {came}", judged, judged)
+    return Suspension(FIELDS_GONE, "A field that events had is not gone.", f"{what}; {came}", judged, judged)
 
 
 def pending_records(
@@ -139,7 +139,7 @@ _REMEDIES = {
         "Fix the rule or the contract and run silver again, or let such records go to quarantine: ",
         "--accept-rejects",
     ),
-    FIELDS: (
+    FIELDS_GONE: (
         "Say in silver/tables.yaml which field has the value now (`fields: [old, new]`), or that the column is NULL"
         " where it has none (`optional: true`), and run silver again. Or let such records go to quarantine: ",
         "--accept-rejects",

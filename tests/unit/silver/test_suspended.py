@@ -7,7 +7,7 @@ from typing import Any
 from lakehouse.contracts.models import Expectation
 from lakehouse.contracts.tables import MaxRejectRatio
 from silver.batch.events import COUNTS, column_names
-from silver.suspended import BUDGET, FIELDS, PARSE_ERRORS, Suspension, fields_gone, suspended_error, suspension_of
+from silver.suspended import BUDGET, FIELDS_GONE, PARSE_ERRORS, Suspension, fields_gone, suspended_error, suspension_of
 from tests.support.feeds import feed
 
 NOT_NEGATIVE = Expectation(
@@ -56,12 +56,12 @@ def test_a_rule_that_must_hold_is_said_first_and_the_budget_last() -> None:
 
 def test_a_field_that_is_gone_is_named_with_the_one_that_is_new() -> None:
     found = fields_gone(["name"], ["full_name"], judged=3)
-    assert found.rule == FIELDS
+    assert found.rule == FIELDS_GONE
     assert found.why == "the field name is in none of 3 changes, and earlier ones had it; new: full_name (renamed?)"
     both = fields_gone(["a", "b"], [], judged=1)
     assert both.why == (
         "the fields a, b are in none of 1 changes, and earlier ones had them; none is new (dropped, or left out while "
         "it is unchanged?)"
     )
-    error = suspended_error({"things": found.why}, {"things": FIELDS})
+    error = suspended_error({"things": found.why}, {"things": FIELDS_GONE})
     assert "`optional: true`" in str(error) and "--accept-rejects things" in str(error)
