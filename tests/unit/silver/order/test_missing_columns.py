@@ -148,14 +148,17 @@ HISTORIES = int(os.environ.get("HISTORIES", "40"))
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_row_from_before_its_column_came_misses_it(contracts: Contracts, kind: SourceKind) -> None:
-    """Random histories with replays, epochs and lagging partitions, in which a column comes at some time: whatever was
-    read before, no record that is older than the column misses it, and one that drops it later does.
+    """Random histories with replays, epochs and lagging partitions, in which a column comes at some time, and goes:
+    whatever was read before, no record that is older than the column misses it, and some that are younger do.
     """
     lacking = gone = 0
     of = contracts.feeds[FEEDS[kind]]
     for number in range(HISTORIES):
         random = Random(f"columns {kind} {number}")  # noqa: S311
         history = random_history(kind, random, topic=of.topics[0], features=None)
+        # A forged position says later than it is; a replay may be taken for an epoch behind one, or behind compaction.
+        if history.features & {"forged", "compacted"} or history.features >= {"epoch", "replay"}:
+            continue
         times = sorted({at for one in history.records if (at := committed(one)) is not None})
         comes, goes = sorted(random.choices(times, k=2))
         changed = replace(history, records=[without_product(one, until=comes, after=goes) for one in history.records])
