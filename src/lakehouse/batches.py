@@ -6,8 +6,8 @@ Every row has a `layer` and is of one kind, with what that kind has to say and n
             step     a topic-partition at a start, or a move by command: where it was, where it goes on, and why
     silver  audit    a feed in a topic-partition: what was read, and what became of it
             segment  a connector run in a topic-partition: what is known of it since this batch
-            feed     epochs that have started, cutoffs that hold, what is pending for a suspended table, and that it
-                     goes on
+            feed     epochs that have started, cutoffs that hold, from where on a column has had its field, whether its
+                     values cannot be read, what is pending for a suspended table, and that it goes on
     gold    taken    the version up to which a consumer has taken a table's changes, or at which a gate began to block
     run     settled  how a run of all jobs that ended well has left the topics and the tables (cli.settled)
 
@@ -36,8 +36,8 @@ Layer = Literal["bronze", "silver", "gold", "run"]
 
 # What this code reads and writes. A new number is for a change that code of this one would read or write wrongly.
 # 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold; 4: and when a batch began;
-# 5: and under which contract a table was suspended; entries of the quarantine say who has found them, events of an
-# outbox in which topic they were seen.
+# 5: and under which contract a table was suspended, and from which position on its records have had the field of a
+# column; entries of the quarantine say who has found them, events of an outbox in which topic they were seen.
 FORMAT = 5
 FORMAT_PROPERTY = f"{OWN_PROPERTY}format"
 
@@ -60,6 +60,7 @@ _EPOCH = """
 _CUTOFF = """
     reason: STRING, topic: STRING, at_topic: STRING, at_partition: INT, at_offset: BIGINT, position: STRING
 """
+_FIRST_SENT = "topic: STRING, column: STRING, position: ARRAY<BIGINT>"
 _SUSPENDED = """
     first_offset: BIGINT, last_offset: BIGINT, records: BIGINT, rule: STRING, why: STRING, contract: STRING
 """
@@ -77,6 +78,8 @@ _SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRI
 # `segment`: of the run `run_id`, its full snapshot at `snapshot_at` apart, over all that was read of it so far.
 # `started_at`: when the batch began, of what one does: `written_at` less it is what the layer took for it. Of `settled`
 # when the broker said where the topics end: what has a later offset came after that.
+# `first_sent`: by topic of a sharded feed and by column the lowest position so far of a record with its field.
+# `unreadable`: why nothing says how the values of a declared table are written; empty: that is over.
 # `suspended`: a range that is pending for the table; `rule`, `why`, `contract`: of the batch that suspended it, or,
 # without a range, of the last time that it was tried again. `resumed`: the table has taken all ranges up to this batch.
 BATCHES = TableSpec(
@@ -89,7 +92,7 @@ BATCHES = TableSpec(
         judged BIGINT, failed_rules MAP<STRING, BIGINT>, absent_columns MAP<STRING, BIGINT>,
         run_id STRING, snapshot_at {COORDINATES}, segment STRUCT<{_SEGMENT}>,
         epochs ARRAY<STRUCT<{_EPOCH}>>, cutoffs ARRAY<STRUCT<{_CUTOFF}>>,
-        suspended STRUCT<{_SUSPENDED}>, resumed BOOLEAN,
+        first_sent ARRAY<STRUCT<{_FIRST_SENT}>>, unreadable STRING, suspended STRUCT<{_SUSPENDED}>, resumed BOOLEAN,
         planned STRUCT<{_PLANNED}>, step STRUCT<{_STEP}>, taken STRUCT<{_TAKEN}>,
         settled STRUCT<{_SETTLED}>, started_at TIMESTAMP, written_at TIMESTAMP
     """,

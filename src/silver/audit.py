@@ -37,7 +37,7 @@ OUTBOX_EVENTS = TableSpec(
     partition_by=("source",),
 )
 
-_OF_FEED = ("epochs", "cutoffs", "suspended", "resumed")
+_OF_FEED = ("epochs", "cutoffs", "first_sent", "unreadable", "suspended", "resumed")
 
 
 def checkpoint_of(warehouse: Warehouse, source: str) -> str:

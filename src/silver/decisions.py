@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -20,9 +20,10 @@ from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse
 from silver import quarantine
-from silver.audit import append, read_state
-from silver.batch.apply_feed import apply_feed
+from silver.audit import append, checkpoint_of, read_state
+from silver.batch.apply_feed import apply_feed, positioned
 from silver.batch.events import counts
+from silver.batch.missing_columns import missing_columns
 from silver.batch.outcome import (
     BatchOutcome,
     FeedBatch,
@@ -31,9 +32,10 @@ from silver.batch.outcome import (
     learned,
 )
 from silver.job import SilverJob
+from silver.order.missing_columns import lacking_columns
 from silver.order.runs import TopicPartition
 from silver.order.state import OUTCOMES, batch_name, moved_row, segment_rows, writer_of
-from silver.quarantine import OF_RECORD, QUARANTINE, as_bronze, decided_or_pending
+from silver.quarantine import OF_RECORD, QUARANTINE, QuarantineState, as_bronze, decided_or_pending
 from silver.schemas import Schemas, learn_of
 
 if TYPE_CHECKING:
@@ -92,8 +94,22 @@ def judged_again(
         feed = contracts.feeds[row["feed"]].model_copy(update={"schemas": known.known})
         of_feed = chosen.where(F.col("feed") == feed.name)
         decisions = of_feed.select(*OF_RECORD, F.lit(state).alias("decision"))
-        told = judged_of_feed(as_bronze(of_feed), feed, contracts.silver_gate.rules(feed.name), decisions=decisions)
-        counted = told.groupBy((F.col("kind") == "quarantined").alias("fails")).count().collect()
+        checkpoint = checkpoint_of(warehouse, feed.source)
+        batch = FeedBatch(
+            warehouse=warehouse,
+            name="",
+            feed=feed,
+            rules=contracts.silver_gate.rules(feed.name),
+            rows=(),
+            run="",
+            state=read_state(warehouse, feed.source, checkpoint=checkpoint),
+            quarantine_state=QuarantineState((), (), (), ()),
+            checkpoint=checkpoint,
+            request="",
+        )
+        with ExitStack() as stack:
+            _batch, told = _judged(batch, as_bronze(of_feed), decisions, stack)
+            counted = told.groupBy((F.col("kind") == "quarantined").alias("fails")).count().collect()
         found[feed.name] = Counter({"fail" if one["fails"] else "pass": one["count"] for one in counted})
     return found
 
@@ -146,20 +162,33 @@ def _read_again(
     rows = bronze.join(F.broadcast(wanted), on=OF_RECORD, how="left_semi").drop("topic_id")
     learn_of(warehouse, rows, job.schemas)
     decisions = decided_or_pending(warehouse.read(QUARANTINE.name), feed, asked=asked.request)
-    records = stack.enter_context(materialized(judged_of_feed(rows, feed, rules, decisions=decisions)))
     batch = FeedBatch(
         warehouse=warehouse,
         name=batch_name(_writer(feed, asked), None),
         feed=feed,
         rules=rules,
-        rows=counts(records, feed=feed, rules=[rule.name for rule in rules]).collect(),
+        rows=(),
         run=job.run,
         state=known,
         quarantine_state=quarantine.quarantine_state(warehouse, job.source, []),
         checkpoint=asked.checkpoint,
         request=asked.request,
     )
-    return batch, records
+    return _judged(batch, rows, decisions, stack)
+
+
+def _judged(batch: FeedBatch, rows: DataFrame, decisions: DataFrame, stack: ExitStack) -> tuple[FeedBatch, DataFrame]:
+    """Bronze rows of the batch's feed through gate 1, kept until `stack` closes; and the batch with their counts."""
+    feed, rules = batch.feed, batch.rules
+    named = [rule.name for rule in rules]
+    records = stack.enter_context(materialized(judged_of_feed(rows, feed, rules, decisions=decisions)))
+    batch = replace(batch, rows=counts(records, feed=feed, rules=named).collect())
+    if not lacking_columns(feed, [row.asDict() for row in batch.rows]):
+        return batch, records
+    missing = missing_columns(batch, positioned(batch, records), stack)
+    again = judged_of_feed(rows, feed, rules, decisions=decisions, missing=missing)
+    records = stack.enter_context(materialized(again))
+    return replace(batch, rows=counts(records, feed=feed, rules=named).collect(), missing=missing), records
 
 
 def _writer(feed: Feed, asked: _Asked) -> str:

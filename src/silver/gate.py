@@ -6,7 +6,7 @@ NULLs are written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +56,19 @@ EVENTS_THAT_TELL = 100
 
 
 def missing_fields(
-    records: DataFrame, feed: Feed, rows: Sequence[Row], *, before: Sequence[Mapping[str, Any]]
+    records: DataFrame,
+    feed: Feed,
+    rows: Sequence[Row],
+    *,
+    before: Sequence[Mapping[str, Any]],
+    sent: Collection[str],
 ) -> Suspension | None:
     """What suspends the table: a column that is not `optional` has never had a field in any event of the feed.
 
-    `rows`: the counts of these records; `before`: of those before them (silver.order.state). Debezium's rows have all
-    fields. The payloads of an outbox may leave out what is null: there it takes EVENTS_THAT_TELL of them; partial
-    payloads say nothing.
+    `rows`: the counts of these records; `before`: of those before them (silver.order.state). `sent`: the columns of a
+    table that earlier events had a field for; the counts say nothing of a column that is declared since. Debezium's
+    rows have all fields. The payloads of an outbox may leave out what is null: there it takes EVENTS_THAT_TELL of them;
+    partial payloads say nothing.
     """
     judged = sum(row["judged"] for row in rows)
     lacking = [
@@ -77,7 +83,10 @@ def missing_fields(
         return None
     judged_before = sum(row["judged"] for row in before)
     never = [
-        column for column in lacking if judged_before == sum(row["absent_columns"].get(column, 0) for row in before)
+        column
+        for column in lacking
+        if column not in sent
+        and (feed.envelope == "table" or judged_before == sum(row["absent_columns"].get(column, 0) for row in before))
     ]
     judged += judged_before
     if not never or (feed.envelope == "outbox" and judged < EVENTS_THAT_TELL):

@@ -18,8 +18,11 @@ from lakehouse.errors import TableError
 from lakehouse.quality.arguments import reason
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import AT_A_TIME, Warehouse
+from silver.batch.apply_feed import positioned
 from silver.batch.events import counts, ignored_counts, of_feed, problem_counts, table_counts
+from silver.batch.missing_columns import MissingColumns, missing_columns, new_fields
 from silver.batch.outcome import (
+    FeedBatch,
     decisions_about,
     judged_of_feed,
     judged_records,
@@ -28,9 +31,10 @@ from silver.by_rule.tables import ensure_made, marked_records, suspension
 from silver.decode.table import OTHER_TABLE
 from silver.gate import missing_fields
 from silver.job import SilverJob
+from silver.order.missing_columns import needs_positions
 from silver.order.state import State
 from silver.quarantine import QuarantineState
-from silver.suspended import Reach, Suspension, suspension_of
+from silver.suspended import Reach, Suspension, fields_gone, suspension_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -45,7 +49,8 @@ MOST_COUNTED = 1000
 class Arrived:
     """Bronze rows of one source that are to be applied.
 
-    `topics`: their topics. `reaches`: what there is of every topic-partition.
+    `topics`: their topics. `reaches`: what there is of every topic-partition. `state`: of the source before them, as
+    the silver of this `checkpoint` knows it.
     """
 
     warehouse: Warehouse
@@ -53,6 +58,8 @@ class Arrived:
     topics: Sequence[str]
     reaches: Sequence[Reach]
     job: SilverJob
+    state: State
+    checkpoint: str
 
     def of_feed(self, feed: Feed) -> DataFrame:
         """The records of the feed's topics."""
@@ -65,12 +72,16 @@ class Arrived:
 
 @dataclass(frozen=True)
 class JudgedBatch:
-    """The records of a batch that have been through gate 1, by feed; their counts (COUNTS) and `newly_suspended`."""
+    """The records of a batch that have been through gate 1, by feed; their counts (COUNTS) and `newly_suspended`.
+
+    `missing`: by feed what records lack, of the feeds where some have no field for a column.
+    """
 
     records: Mapping[str, DataFrame]
     rows: Sequence[Row]
     quarantine_state: QuarantineState
     newly_suspended: Mapping[str, Suspension] = field(default_factory=dict)
+    missing: Mapping[str, MissingColumns] = field(default_factory=dict)
 
 
 def judged_batch(
@@ -97,18 +108,35 @@ def judged_batch(
         }
     rows = _counted(arrived, records)
     of_feed_rows = {name: [row for row in rows if row["feed"] == name] for name in records}
-    new = _changed_columns(arrived, records, of_feed_rows, newly_suspended, changed)
+    missing = {}
+    for name, told in records.items():
+        if needs_positions(job.feeds[name], [row.asDict() for row in of_feed_rows[name]]):
+            batch = _as_batch(arrived, job.feeds[name], of_feed_rows[name], quarantine_state)
+            missing[name] = missing_columns(batch, positioned(batch, told), stack)
+    new = _changed_columns(arrived, records, of_feed_rows, newly_suspended, changed=changed, missing=missing)
     if new:
         again = [job.feeds[feed.name] for feed in feeds if feed.name in records and feed.name not in newly_suspended]
         later = judged_batch(arrived, again, quarantine_state, stack, state=state, changed=changed | new)
         return replace(later, newly_suspended={**newly_suspended, **later.newly_suspended})
+    for name, one in missing.items():
+        if not one.counts or name in newly_suspended:
+            continue
+        feed = job.feeds[name]
+        gone = [] if name in job.accepted else _gone_from_all(one, of_feed_rows[name])
+        if gone:
+            newly_suspended[name] = _fields_gone(arrived, feed, gone, of_feed_rows[name], quarantine_state)
+            continue
+        decisions = decisions_about(arrived.warehouse, [feed], quarantine_state)
+        told = judged_of_feed(arrived.of_feed(feed), feed, job.rules(name), decisions=decisions, missing=one)
+        records[name] = stack.enter_context(materialized(told))
+        of_feed_rows[name] = _counted_of_feed(feed, records[name], job).collect()
+        rows = [*(row for row in rows if row["feed"] != name), *of_feed_rows[name]]
     for name in records:
         if name in newly_suspended:
             continue
-        of_records = arrived.of_feed(job.feeds[name])
-        missing = missing_fields(of_records, job.feeds[name], of_feed_rows[name], before=state.of_feed(name))
-        if missing is not None:  # no NULL is accepted for it with the rejects
-            newly_suspended[name] = missing
+        never_sent = _never_sent(arrived, job.feeds[name], of_feed_rows[name], state)
+        if never_sent is not None:  # no NULL is accepted for it with the rejects
+            newly_suspended[name] = never_sent
             continue
         if name in job.accepted:
             continue
@@ -118,8 +146,20 @@ def judged_batch(
             newly_suspended[name] = suspension
     going_on = {name: told for name, told in records.items() if name not in newly_suspended}
     return JudgedBatch(
-        going_on, [row for row in rows if row["feed"] not in newly_suspended], quarantine_state, newly_suspended
+        going_on,
+        [row for row in rows if row["feed"] not in newly_suspended],
+        quarantine_state,
+        newly_suspended,
+        missing,
     )
+
+
+def _never_sent(arrived: Arrived, feed: Feed, rows: Sequence[Row], state: State) -> Suspension | None:
+    """What suspends a declared table: no event has ever had a field for one of its columns."""
+    if feed.made is not None:
+        return None
+    sent = {column for _topic, column in state.first_sent(feed.name)}
+    return missing_fields(arrived.of_feed(feed), feed, rows, before=state.of_feed(feed.name), sent=sent)
 
 
 def _problems(judged: DataFrame, feed: Feed, rules: Sequence[Expectation], condition: str) -> dict[str, int]:
@@ -135,25 +175,58 @@ def _problems(judged: DataFrame, feed: Feed, rules: Sequence[Expectation], condi
     return found
 
 
+def _as_batch(arrived: Arrived, feed: Feed, rows: Sequence[Row], quarantine_state: QuarantineState) -> FeedBatch:
+    """What asks for positions while the batch is judged; it writes nothing, so it has no name."""
+    job = arrived.job
+    return FeedBatch(
+        warehouse=arrived.warehouse,
+        name="",
+        feed=feed,
+        rules=job.rules(feed.name),
+        rows=rows,
+        run=job.run,
+        state=arrived.state,
+        quarantine_state=quarantine_state,
+        checkpoint=arrived.checkpoint,
+    )
+
+
+def _gone_from_all(missing: MissingColumns, rows: Sequence[Row]) -> list[str]:
+    """The columns that no row of the batch has a field for, and that earlier ones had one for."""
+    judged = sum(row["judged"] for row in rows)
+    return sorted(name for name in missing.counts if sum(row["absent_columns"].get(name, 0) for row in rows) >= judged)
+
+
+def _fields_gone(
+    arrived: Arrived, feed: Feed, columns: Sequence[str], rows: Sequence[Row], quarantine_state: QuarantineState
+) -> Suspension:
+    """That the table is suspended, for fields are gone."""
+    new = new_fields(_as_batch(arrived, feed, rows, quarantine_state), arrived.of_feed(feed))
+    fields = [" or ".join(feed.fields_of(name)) for name in columns]
+    return fields_gone(fields, new, judged=sum(row["judged"] for row in rows))
+
+
 def _changed_columns(
     arrived: Arrived,
     records: Mapping[str, DataFrame],
     rows: Mapping[str, Sequence[Row]],
     newly_suspended: dict[str, Suspension],
+    *,
     changed: frozenset[str],
+    missing: Mapping[str, MissingColumns],
 ) -> frozenset[str]:
     """The tables by rule that were changed, for their records have other columns: those records are read again.
 
-    Where a person must accept that, the table goes to `newly_suspended`. `rows`: the counts of each feed.
+    Where a person must accept that, the table goes to `newly_suspended`. `rows`: the counts of each feed. `missing`:
+    what records lack.
     """
     job, new = arrived.job, []
     for name, of_feed_rows in rows.items():
         made = job.feeds[name].made
         is_marked = any(row["drift"] for row in of_feed_rows)
-        gone = {column for row in of_feed_rows for column in row["absent_columns"]}
         if made is None or name in newly_suspended:
             continue
-        gone = {column for column in gone if not made.columns[column].declared.optional}
+        gone = missing[name].counts.keys() if name in missing else frozenset[str]()
         if not (is_marked or gone):
             continue
         marked = marked_records(records[name]) if is_marked else {}
@@ -227,15 +300,16 @@ def _is_about_values(error: Exception) -> bool:
 def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
     """The counts of all records, those of topics without a feed included: a few rows, in the columns of COUNTS."""
     job = arrived.job
-    parts = [
-        counts(judged_records, feed=job.feeds[name], rules=[rule.name for rule in job.rules(name)])
-        for name, judged_records in records.items()
-    ]
+    parts = [_counted_of_feed(job.feeds[name], judged_records, job) for name, judged_records in records.items()]
     known = [*job.feeds.values(), *job.not_made.values()]
     without_feed = [topic for topic in arrived.topics if not any(feed.has_topic(topic) for feed in known)]
     if without_feed:
         parts.append(ignored_counts(arrived.records.where(F.col("topic").isin(*without_feed))))
     return reduce(DataFrame.unionByName, parts).collect() if parts else []
+
+
+def _counted_of_feed(feed: Feed, judged_records: DataFrame, job: SilverJob) -> DataFrame:
+    return counts(judged_records, feed=feed, rules=[rule.name for rule in job.rules(feed.name)])
 
 
 def ensure_made_tables(

@@ -34,6 +34,8 @@ from silver.batch.outcome import (
 from silver.by_rule.tables import suspension
 from silver.job import SilverJob
 from silver.judged import Arrived, JudgedBatch, ensure_made_tables, judged_batch
+from silver.order.history import history
+from silver.order.missing_columns import first_sent, lower
 from silver.order.runs import OffsetRange
 from silver.order.state import (
     Extent,
@@ -48,12 +50,13 @@ from silver.order.state import (
     writer_of,
 )
 from silver.quarantine import QuarantineState
-from silver.schemas import Schemas, ids_in
+from silver.schema_changes import is_definition, unreadable_feeds, unreadable_rows, unreadable_suspensions
+from silver.schemas import ids_in
 from silver.suspended import Reach, Suspension, pending_records
 
 _OF_REACH = (
     *("min(offset) AS first", "max(offset) AS last", "count(1) AS records"),
-    "coalesce(sum(bytes), 0) AS value_bytes",
+    *("coalesce(sum(bytes), 0) AS value_bytes", "coalesce(bool_or(defines), false) AS has_definitions"),
 )
 
 
@@ -87,7 +90,7 @@ class Numbered:
 def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
     """Apply one micro-batch of bronze rows of one source to its silver tables."""
     warehouse = job.address.opened(batch.sparkSession)
-    reaches = _reaches(batch, job.schemas)
+    reaches = _reaches(batch, job)
     topics = sorted({reach.place[0] for reach in reaches})
     if not reaches:  # a commit of bronze without rows
         return
@@ -105,7 +108,11 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
     waiting |= failed
     going_on = [feed for feed in going_on if feed.name not in failed]
     ranges = [(reach.place, reach.first, reach.last) for reach in reaches]
-    arrived = Arrived(warehouse, batch, topics, reaches, job)
+    arrived = Arrived(warehouse, batch, topics, reaches, job, state, checkpoint)
+    unreadable = unreadable_feeds(arrived, going_on)
+    suspensions = unreadable_suspensions(unreadable)
+    waiting |= {feed.name: suspensions[feed.name] for feed in going_on if feed.name in suspensions}
+    going_on = [feed for feed in going_on if feed.name not in waiting]
     sizes = _table_sizes(warehouse, going_on, empty=created)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = _quarantine_state(warehouse, job, ranges)
@@ -115,7 +122,8 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
         _store_suspensions(warehouse, new, job)
         causes = {feed.name: job.cause(feed, new[feed.name]) for feed in left if feed.name in new}
         pending = pending_records(_pending(arrived, left), left, causes)
-        job.memory.state = _apply(arrived, judged, number, sizes, state=state, others=pending)
+        others = [*pending, *unreadable_rows(unreadable, state)]
+        job.memory.state = _apply(arrived, judged, number, sizes, state=state, others=others)
 
 
 def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
@@ -142,7 +150,7 @@ def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State
     number = Numbered(job, last, checkpoint, part=f"resumed {feed.name}")
     ranges = state.pending_offsets(feed.name)
     records = in_parts(warehouse.read(f"bronze.{job.source}_events"), ranges)
-    reaches = _reaches(records, job.schemas)
+    reaches = _reaches(records, job)
     job.learn(warehouse, records, reaches)
     feed = job.feeds.get(feed.name, feed)
     if waiting := _waiting([feed], but=()):
@@ -151,15 +159,19 @@ def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State
     if failed:
         return failed[feed.name]
     topics = sorted({reach.place[0] for reach in reaches})
-    arrived = Arrived(warehouse, records, topics, reaches, job)
+    before = read_state(warehouse, job.source, checkpoint=checkpoint, writer=number.writer, batch=number.batch_id)
+    arrived = Arrived(warehouse, records, topics, reaches, job, before, checkpoint)
+    unreadable = unreadable_feeds(arrived, [feed])
+    if feed.name in (suspensions := unreadable_suspensions(unreadable)):
+        return suspensions[feed.name]
     sizes = _table_sizes(warehouse, [feed], empty=created)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = quarantine.quarantine_state(warehouse, job.source, ranges)
-        before = read_state(warehouse, job.source, checkpoint=checkpoint, writer=number.writer, batch=number.batch_id)
         judged = judged_batch(arrived, [feed], quarantine_state, stack, state=before)
         if judged.newly_suspended:
             return judged.newly_suspended[feed.name]
-        _apply(arrived, judged, number, sizes, state=before, others=[feed_row(feed.name, resumed=True)])
+        others = [feed_row(feed.name, resumed=True), *unreadable_rows(unreadable, before)]
+        _apply(arrived, judged, number, sizes, state=before, others=others)
     return None
 
 
@@ -219,11 +231,12 @@ def _rows(reaches: Sequence[Reach], sizes: Mapping[str, int]) -> int:
     return sum(reach.records for reach in reaches) + rows_to_search(sum(sizes.values()))
 
 
-def _reaches(batch: DataFrame, schemas: Schemas) -> Sequence[Reach]:
+def _reaches(batch: DataFrame, job: SilverJob) -> Sequence[Reach]:
     """What the batch has of every topic-partition; the ids of its schemas where there are any."""
-    uses_schemas = schemas.known is not None
+    uses_schemas = job.schemas.known is not None
     ids = [f"{ids_in(name)} AS schemas_of_{name}" for name in ("key", "value")] if uses_schemas else []
-    columns = ["octet_length(value) AS bytes", *(("key", "value") if uses_schemas else ())]
+    defines = f"{is_definition(job.contracts.topics.sources[job.source])} AS defines"
+    columns = ["octet_length(value) AS bytes", defines, *(("key", "value") if uses_schemas else ())]
     rows = (
         batch.selectExpr("topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", *columns)
         .groupBy("topic", "topic_id", "partition")
@@ -238,6 +251,7 @@ def _reaches(batch: DataFrame, schemas: Schemas) -> Sequence[Reach]:
             row["records"],
             row["value_bytes"],
             frozenset((*row["schemas_of_key"], *row["schemas_of_value"]) if uses_schemas else ()),
+            row["has_definitions"],
         )
         for row in rows
     ]
@@ -268,6 +282,7 @@ def _apply(
             state=state,
             quarantine_state=judged.quarantine_state,
             checkpoint=number.checkpoint,
+            missing=judged.missing.get(name),
             value_bytes=arrived.value_bytes(job.feeds[name]),
             table_size=sizes[name],
         )
@@ -277,7 +292,9 @@ def _apply(
     if any(row["quarantined"] for row in rows) or any(one.is_damaged for one in outcomes.values()):
         job.memory.quarantine_state = None
     # Last: a batch that is in `ops.batches` is done.
-    written = [*_audited(arrived, judged, outcomes), *segment_rows(state, [row.asDict() for row in rows]), *others]
+    of_columns = [row for part in parts if (row := _first_sent(part, outcomes.get(part.feed.name))) is not None]
+    segments = segment_rows(state, [row.asDict() for row in rows])
+    written = [*_audited(arrived, judged, outcomes), *segments, *of_columns, *others]
     return append(warehouse, state, written, of_batch=number.row, writer=number.writer, started_at=number.started_at)
 
 
@@ -292,6 +309,18 @@ def _applied(part: FeedBatch, judged: JudgedBatch) -> BatchOutcome | None:
     if name in judged.quarantine_state.met_again:
         quarantine.passed(part.warehouse, records.where(F.col("kind") != "quarantined"), source)
     return outcome
+
+
+def _first_sent(part: FeedBatch, outcome: BatchOutcome | None) -> Mapping[str, Any] | None:
+    """From where on the feed's columns have had their fields, as far as this batch says what is new; None of most."""
+    feed, rows = part.feed, [row.asDict() for row in part.rows]
+    if part.missing is not None:
+        own = part.missing.first_sent
+    else:
+        past = None if outcome is None else outcome.past
+        own = first_sent(feed, rows, history(feed, rows, part.state) if past is None else past)
+    new = lower(own, part.state.first_sent(feed.name))
+    return feed_row(feed.name, first_sent=new) if new else None
 
 
 def _audited(arrived: Arrived, judged: JudgedBatch, outcomes: Mapping[str, BatchOutcome]) -> list[dict[str, Any]]:

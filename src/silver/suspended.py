@@ -24,8 +24,9 @@ PARSE_ERRORS = "parse_errors"
 KEYS = "readable_keys"
 # Of a table by rule: its events have other columns, or do not say what the table is.
 COLUMNS, NOT_MADE = "columns", "table"
-# A column of the contract that no event has a field for.
-FIELDS = "fields"
+# A column of the contract that no event has a field for, and one whose field the events of a declared table had. Of any
+# table: nothing says how its values are written.
+FIELDS, FIELDS_GONE, ENCODING = "fields", "fields_gone", "encoding"
 
 
 # So many reasons of a suspended table are said one by one.
@@ -36,7 +37,10 @@ CountProblems = Callable[[str], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Reach:
-    """What a batch has of a topic-partition. `schema_ids`: of the registry's schemas that its records name."""
+    """What a batch has of a topic-partition. `schema_ids`: of the registry's schemas that its records name.
+
+    `has_definitions`: whether some of them define tables.
+    """
 
     place: TopicPartition
     first: int
@@ -44,6 +48,7 @@ class Reach:
     records: int
     value_bytes: int = 0
     schema_ids: frozenset[int] = frozenset()
+    has_definitions: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,15 @@ def in_words(reasons: Mapping[str, int]) -> list[str]:
     return [*said, f"{len(more):,} more reasons: {sum(count for count, _reason in more):,}"] if more else said
 
 
+def fields_gone(gone: Sequence[str], new: Sequence[str], *, judged: int) -> Suspension:
+    """That these fields are gone from a batch of so many rows, in whose place these `new` ones may be."""
+    is_one = len(gone) == 1
+    fields = f"field {gone[0]} is" if is_one else f"fields {', '.join(gone)} are"
+    what = f"the {fields} in none of {judged:,} changes, and earlier ones had {'it' if is_one else 'them'}"
+    came = f"new: {', '.join(new)} (renamed?)" if new else "none is new (dropped, or left out while it is unchanged?)"
+    return Suspension(FIELDS_GONE, "A field that events had is not gone.", f"{what}; {came}", judged, judged)
+
+
 def pending_records(
     ranges: Iterable[Reach], feeds: Collection[Feed], new: Mapping[str, SuspensionCause]
 ) -> list[dict[str, Any]]:
@@ -146,10 +160,10 @@ def suspended_error(causes: Mapping[str, SuspensionCause]) -> FeedSuspendedError
 
 
 def _kind(rule: str | None) -> str:
-    return rule if rule in (KEYS, COLUMNS, NOT_MADE, FIELDS) else ""
+    return rule if rule in _REMEDIES and rule else ""
 
 
-# What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is none of the gate's.
+# What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is one of these.
 _REMEDIES = {
     "": (
         "Fix the rule or the contract and run silver again, or let such records go to quarantine: ",
@@ -163,6 +177,17 @@ _REMEDIES = {
         "Set the connector's key.converter, or schema_registry where keys are Avro, and run silver again; records whose"
         " keys stay as they are go to quarantine with: ",
         "--accept-rejects",
+    ),
+    FIELDS_GONE: (
+        "Say in silver/tables.yaml which field has the value now (`fields: [old, new]`), or that the column is NULL"
+        " where it has none (`optional: true`), and run silver again. Or let such records go to quarantine: ",
+        "--accept-rejects",
+    ),
+    ENCODING: (
+        "Have the connector write what a value is: schemas in its messages, or numbers and times as text"
+        " (decimal.handling.mode=string, time.precision.mode=isostring), with a new snapshot in new topics. Then name"
+        " those in bronze/topics.yaml in place of these",
+        "",
     ),
     COLUMNS: (
         "Declare the table in bronze/topics.yaml and silver/tables.yaml, or go on with the columns that its events have"

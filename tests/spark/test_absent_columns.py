@@ -1,4 +1,4 @@
-"""A column that no event has suspends its table: nothing is applied to it, until the contract is mended."""
+"""A column that events have no field for: none ever had, or earlier ones did. Silver says so, and writes no NULL."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.tables import Column
 from lakehouse.errors import FeedSuspendedError
 from silver import apply
+from silver.apply import ensure_tables
 from silver.gate import EVENTS_THAT_TELL
 from silver.micro_batch import resume
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, compact, order, postgres_image, postgres_source, record
+from tests.support.silver import Told
 
 if TYPE_CHECKING:
     from lakehouse.contracts.models import Feed
@@ -120,16 +122,91 @@ def test_a_misspelt_column_suspends_its_table_alone_and_a_mended_contract_goes_o
     assert prepared.read("silver.postgres_orders").count() == 4
 
 
-def test_a_column_that_some_events_have_had_may_be_absent_later(
-    prepared: Warehouse, contracts: Contracts, tmp_path: Path
+def update(offset: int, number: int, lsn: int, *, partition: int = 0, **columns: Any) -> Record:
+    """An update of an order by one run; `columns`: fields beside those of the order."""
+    image = {**postgres_image(order(number)), **columns}
+    source = postgres_source(lsn, last_commit=lsn)
+    return record(
+        TABLE, offset, key={"order_id": number}, value=change("u", source, image), partition=partition, headers=RUN
+    )
+
+
+FEED = "postgres_orders"
+GONE = "channel: the record has no field for this column, and earlier records of its table had one."
+
+
+@pytest.fixture
+def empty_silver_with_channel(warehouse: Warehouse, contracts: Contracts, tmp_path: Path) -> Told:
+    own = with_column(contracts, FEED, "channel", Column(type=STRING))
+    ensure_tables(warehouse, own)
+    return Told(warehouse, own, "postgres", tmp_path)
+
+
+def test_a_field_that_is_gone_suspends_its_table_until_the_contract_says_what_it_is(
+    empty_silver_with_channel: Told, contracts: Contracts
 ) -> None:
-    own = with_column(contracts, "postgres_orders", "channel", Column(type=STRING))
-    bronze(prepared, tmp_path, [*changes(0, 1, channel="web"), *changes(1, 1)])
-    silver(prepared, own)
-    bronze(prepared, tmp_path, changes(2, 2))
-    silver(prepared, own)
-    found = {row["order_id"]: row["channel"] for row in prepared.read("silver.postgres_orders").collect()}
-    assert found == {0: "web", 1: None, 2: None, 3: None}
+    told = empty_silver_with_channel
+    told.tell(update(0, 1, 100), update(1, 1, 110, channel="web"), update(2, 2, 120, channel="app"))
+    assert told.rows(FEED, "channel") == {1: "web", 2: "app"}
+    told.tell(update(3, 1, 130, Channel="fax"), update(4, 3, 140, via="fax", Channel="fax"))
+    why = "the field channel is in none of 2 changes, and earlier ones had it; new: Channel, via (renamed?)"
+    assert told.suspended() == {FEED: why}
+    assert told.resume(FEED) == why
+    assert told.rows(FEED, "channel") == {1: "web", 2: "app"}
+    told.contracts = with_column(contracts, FEED, "channel", Column(type=STRING, fields=("channel", "Channel")))
+    assert told.resume(FEED) is None
+    assert told.rows(FEED, "channel") == {1: "fax", 2: "app", 3: "fax"}
+    # Dropped for good, and the contract says so.
+    told.tell(update(5, 2, 150))
+    assert told.resume(FEED) == (
+        "the field channel or Channel is in none of 1 changes, and earlier ones had it; none is new (dropped, or left "
+        "out while it is unchanged?)"
+    )
+    told.contracts = with_column(contracts, FEED, "channel", Column(type=STRING, optional=True))
+    assert told.resume(FEED) is None
+    assert told.rows(FEED, "channel") == {1: "fax", 2: None, 3: "fax"}
+    assert told.entries(FEED) == {}
+
+
+def test_a_record_without_a_field_that_others_have_waits_in_quarantine(
+    empty_silver_with_channel: Told, contracts: Contracts
+) -> None:
+    told = empty_silver_with_channel
+    told.tell(
+        update(0, 1, 100),
+        update(1, 1, 200, channel="web"),
+        # Far ahead of what comes: damaged, so its key is derived again from all its records.
+        update(2, 1, 900, channel="far"),
+        update(3, 1, 210, channel="app"),
+        update(4, 1, 220),
+        update(5, 2, 230, channel="app"),
+    )
+    assert told.rows(FEED, "channel") == {1: "app", 2: "app"}
+    assert told.entries(FEED)[4]["reasons"] == [GONE]
+    # A partition that lags: a row from before ADD COLUMN has none, a later one of its run waits.
+    told.tell(
+        update(0, 3, 150, partition=1), update(1, 4, 240, partition=1), update(2, 5, 250, partition=1, channel="web")
+    )
+    assert told.rows(FEED, "channel") == {1: "app", 2: "app", 3: None, 5: "web"}
+    assert sorted(told.entries(FEED)) == [1, 2, 4]
+    # By the same contract it still may not pass, released or not.
+    assert told.decide("retried", 4) == {"quarantined": 1}
+    assert told.decide("released", 4) == {"quarantined": 1}
+    assert told.rows(FEED, "channel")[1] == "app"
+    told.contracts = with_column(contracts, FEED, "channel", Column(type=STRING, optional=True))
+    assert told.decide("retried", 4) == {"applied": 1}
+    assert told.rows(FEED, "channel")[1] is None
+
+
+def test_a_column_that_is_declared_late_and_misspelt_is_no_column_of_its_table(
+    empty_silver_with_channel: Told,
+) -> None:
+    told = empty_silver_with_channel
+    told.contracts = with_column(told.contracts, FEED, "channel", Column(type=STRING, optional=True))
+    told.tell(update(0, 1, 100))
+    told.contracts = with_column(told.contracts, FEED, "channel", Column(type=STRING, fields=("chanel",)))
+    told.tell(update(1, 1, 110, channel="web"))
+    assert told.suspended()[FEED].startswith("in not one of 2 events is there a field chanel")
 
 
 def test_an_optional_column_may_be_absent_from_all(prepared: Warehouse, contracts: Contracts, tmp_path: Path) -> None:

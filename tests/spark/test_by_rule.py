@@ -236,14 +236,31 @@ def test_what_is_no_table_yet_waits(spark: SparkSession, contracts: Contracts, t
     assert "the column name is gone from its events" in said
     assert job.run(accepted_columns=["order_dw_user"]) == ""
     assert job.rows("order_dw_user", "id", "name") == [(1, None), (2, "Jerry")]
+    # A column that came late is gone too, once it is renamed.
+    said = job.run(
+        database.define("user", {"id": "BIGINT", "Born": "DATE"}), database.event("user", "u", {"id": 2, "Born": 3})
+    )
+    assert "the column born is gone from its events (Born is new: renamed?)" in said
+    assert job.rows("order_dw_user", "id", "born")[1] == (2, None)
+    assert job.run(accepted_columns=["order_dw_user"]) == ""
+    assert job.rows("order_dw_user", "id", "born_2")[1] == (2, date(1970, 1, 4))
     # A silver made anew has the same tables.
     before = {table: job.rows(table, "*") for table in ("order_dw_user", "order_dw_order")}
     rmtree(tmp_path / "warehouse" / "silver")
     rmtree(tmp_path / "warehouse" / "_checkpoints" / "silver")
     assert job.run() == ""
     own = {table: job.rows(table, *job.types(table)) for table in before}
-    assert own["order_dw_user"] == [(1, None, date(1970, 1, 3)), (2, "Jerry", None)]
+    assert own["order_dw_user"] == [(1, None, date(1970, 1, 3), None), (2, None, None, date(1970, 1, 4))]
     assert len(own["order_dw_order"]) == 2
+    # A definition by which values are written otherwise: nobody can accept it, and the other tables go on.
+    news = [
+        database.define("other", {"id": "BIGINT", "price": "DECIMAL(10,4)"}),
+        database.event("other", "c", {"id": 2, "price": "AfQ="}),
+    ]
+    for said in (job.run(*news), job.run(accepted_columns=["order_dw_order_dw_other"])):
+        assert "the column price was DECIMAL(10,2) and DECIMAL(10,4) in turn: in messages without a schema" in said
+        assert "--accept-columns" not in said
+    assert [(key, str(price)) for key, price in job.rows("order_dw_order_dw_other", "id", "price")] == [(1, "5.00")]
 
 
 def test_a_table_declared_by_hand_counts(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:

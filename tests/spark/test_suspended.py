@@ -274,7 +274,7 @@ def test_a_table_whose_keys_cannot_be_read_is_suspended_and_the_converter_is_nam
     number = {"key": "\0\0\0A"}  # as IntegerConverter writes 65
     deletes = {**event("d", 65, 0, 1), **number, "value": None}
     told.tell({**event("c", 65, 100, 0), **number}, deletes, outbox_event(0, 10, 1.0))
-    why = read_state(told.warehouse, "mysql", checkpoint="").suspended
+    why = told.suspended()
     assert list(why) == [FEED]
     assert "the keys of all its 2 records cannot be read: The key is 4 bytes" in why[FEED]
     assert "IntegerConverter" in why[FEED]

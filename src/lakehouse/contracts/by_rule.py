@@ -42,6 +42,8 @@ class MadeTable(Model):
     """Without one the table is the list of its changes."""
     columns: dict[Name, MadeColumn] = Field(default_factory=dict)
     why: str = ""
+    may_be_accepted: bool = True
+    """Whether a person can let it go on for all that `why` says."""
     version: int = Field(default=1, ge=1)
 
     @property

@@ -49,7 +49,8 @@ class Column(Model):
     allow_cut_digits: bool = False
     """The connector may have cut digits of this column before they came here, and that is accepted."""
     optional: bool = False
-    """The events may all lack the field: then it is NULL. Otherwise a field that no event has is an error."""
+    """Where an event has no field for it, it is NULL. Otherwise a field that no event has ever had is an error, and one
+    that earlier events had and later ones have not sends them to quarantine, or suspends the table."""
     sensitive: bool = False
     """Its values are for the tables alone: no report, no list and no sample of keys shows them."""
 

@@ -55,16 +55,12 @@ SAMPLE_KEYS = 5
 def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
     """Apply a feed's `judged_records` to its table; what became of its changes and tombstones."""
     feed = batch.feed
-    before = history(feed, [row.asDict() for row in batch.rows], batch.state)
-    past, epoch_starts = with_new_epochs(before, partial(_telling_news, batch, before))
-    runs = {row["run_id"] for row in batch.rows}
+    past, epoch_starts = _history(batch)
     number = batch.total("read")
     # A value may be as large as Kafka lets it be.
     is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_BROADCAST
     with ExitStack() as stack:
-        places = _places(batch, past, runs=runs)
-        highest = _highest_timestamps(batch, records, past)
-        placed = with_position(records, feed, places=places, highest_timestamps=highest).drop("value", "headers")
+        placed = _positioned(batch, records, past).drop("value", "headers")
         placed = _known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))
         deleting = 0
         if batch.total("lone_tombstones") and not feed.append_only:
@@ -89,8 +85,26 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
         if feed.envelope == "outbox":
             _remember_events(batch, live)
         outcome = _outcome_of(batch, placed, past, misplaced=misplaced, stack=stack)
-        outcome.epochs, outcome.cutoffs = epoch_rows(past, epoch_starts), cutoffs
+        outcome.epochs, outcome.cutoffs, outcome.past = epoch_rows(past, epoch_starts), cutoffs, past
         return outcome
+
+
+def positioned(batch: FeedBatch, records: DataFrame) -> DataFrame:
+    """A feed's `judged_records` with their positions, before anything is applied."""
+    past, _epoch_starts = _history(batch)
+    return _positioned(batch, records, past)
+
+
+def _history(batch: FeedBatch) -> tuple[History, Sequence[EpochStart]]:
+    """The history up to the end of the batch, with the epochs that begin in it, and these."""
+    before = history(batch.feed, [row.asDict() for row in batch.rows], batch.state)
+    return with_new_epochs(before, partial(_telling_news, batch, before))
+
+
+def _positioned(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
+    places = _places(batch, past, runs={row["run_id"] for row in batch.rows})
+    highest = _highest_timestamps(batch, records, past)
+    return with_position(records, batch.feed, places=places, highest_timestamps=highest)
 
 
 def _outcome_of(

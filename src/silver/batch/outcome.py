@@ -16,6 +16,7 @@ from lakehouse.spark.sizing import MOST_BROADCAST
 from lakehouse.spark.tables import Warehouse
 from silver.batch.changelog import judged
 from silver.batch.events import WHOLE_NUMBERS, decoded, of_feed
+from silver.batch.missing_columns import MissingColumns, with_missing_columns
 from silver.batch.position import has_position
 from silver.decode.arrow import row_of
 from silver.order.history import History
@@ -44,13 +45,14 @@ class BatchOutcome:
     """What became of a batch's changes and tombstones: by topic-partition and outcome, how many records.
 
     `moved`: how many records of earlier batches turned out to be damaged, by topic-partition. `epochs` (`epoch_rows`)
-    and `cutoffs`: those that begin with this batch.
+    and `cutoffs`: those that begin with this batch. `past`: the history up to the end of the batch.
     """
 
     counts: dict[TopicPartition, dict[str, int]] = field(default_factory=dict)
     moved: dict[TopicPartition, int] = field(default_factory=dict)
     epochs: Sequence[Mapping[str, Any]] = ()
     cutoffs: Sequence[Cutoff] = ()
+    past: History | None = None
 
     @property
     def is_damaged(self) -> bool:
@@ -69,9 +71,10 @@ class FeedBatch:
 
     `name`: that of the batch, by its writer and its number (`batch_name`).
     `quarantine_state`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for.
-    `request`: which one retries its records, where one does: they were read before, and are not the last of their
-    topic-partitions. `value_bytes`: of the values of its records; None where they were not counted. `table_size`:
-    the bytes of the silver table before the batch; None where it was not looked at.
+    `missing`: which of its records miss a column. `request`: which one retries its records, where one does: they were
+    read before, and are not the last of their topic-partitions. `value_bytes`: of the values of its records; None
+    where they were not counted. `table_size`: the bytes of the silver table before the batch; None where it was not
+    looked at.
     """
 
     warehouse: Warehouse
@@ -83,6 +86,7 @@ class FeedBatch:
     state: State
     quarantine_state: QuarantineState
     checkpoint: str
+    missing: MissingColumns | None = None
     request: str | None = None
     value_bytes: int | None = None
     table_size: int | None = None
@@ -151,15 +155,22 @@ class FeedBatch:
 
 
 def judged_records(
-    records: DataFrame, gates: Sequence[tuple[Feed, Sequence[Expectation]]], *, decisions: DataFrame | None = None
+    records: DataFrame,
+    gates: Sequence[tuple[Feed, Sequence[Expectation]]],
+    *,
+    decisions: DataFrame | None = None,
+    missing: MissingColumns | None = None,
 ) -> DataFrame:
     """Bronze rows as what they state (silver.batch.events), through gate 1: in one pass, each feed with its row rules.
 
     Only records that go to quarantine keep the raw `value` and `headers`: the others are materialized several times.
 
-    `decisions` (`decided`): what people have decided about records; None where they have about none.
+    `decisions` (`decided`): what people have decided about records; None where they have about none. `missing`: of one
+    feed alone, which of its records miss a column.
     """
     told = decoded(records, [feed for feed, _rules in gates])
+    if missing is not None:
+        told = with_missing_columns(told, missing)
     if decisions is None:
         told = told.withColumn("decision", F.lit(None).cast("string"))
     else:
@@ -178,10 +189,15 @@ def judged_records(
 
 
 def judged_of_feed(
-    records: DataFrame, feed: Feed, rules: Sequence[Expectation], *, decisions: DataFrame | None = None
+    records: DataFrame,
+    feed: Feed,
+    rules: Sequence[Expectation],
+    *,
+    decisions: DataFrame | None = None,
+    missing: MissingColumns | None = None,
 ) -> DataFrame:
     """The same for the records of one feed, with its `row`."""
-    return of_feed(judged_records(records, [(feed, rules)], decisions=decisions), feed)
+    return of_feed(judged_records(records, [(feed, rules)], decisions=decisions, missing=missing), feed)
 
 
 def decisions_about(warehouse: Warehouse, feeds: Sequence[Feed], quarantine_state: QuarantineState) -> DataFrame | None:
@@ -196,7 +212,7 @@ def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
     if batch.feed.name in {*batch.quarantine_state.decided, *batch.quarantine_state.pending}:
         known = batch.warehouse.read(QUARANTINE.name)
         decisions = decided_or_pending(known, batch.feed, asked=batch.request)
-    return judged_of_feed(rows, batch.feed, batch.rules, decisions=decisions)
+    return judged_of_feed(rows, batch.feed, batch.rules, decisions=decisions, missing=batch.missing)
 
 
 def entries(batch: FeedBatch, judged_records: DataFrame, *, are_damaged: bool = False) -> DataFrame:

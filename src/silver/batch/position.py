@@ -161,6 +161,13 @@ def _source_position(feed: Feed) -> str:
     return postgres_position(epoch=epoch, snapshot_lsn=lsn)
 
 
+def flat_position(feed: Feed) -> str:
+    """SQL: the `position` as whole numbers alone (silver.order.missing_columns.Numbers)."""
+    by_offset = feed.sequence_by == "kafka_offset"
+    parts = ["timestamp_ms", "kafka_offset"] if by_offset else [*_place_fields(feed), "kafka_offset"]
+    return f"array({', '.join(f'position.{part}' for part in parts)})"
+
+
 def same_place(position: str, other: str, feed: Feed) -> str:
     """SQL: whether two positions differ in nothing but the offset."""
     return "(" + " AND ".join(f"{position}.{field} <=> {other}.{field}" for field in _place_fields(feed)) + ")"

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakehouse.contracts.by_rule import MadeColumn, MadeTable
 from lakehouse.contracts.names import column_name, unique
-from silver.by_rule.made import Sample
+from silver.by_rule.made import Sample, encodings_differ
 from silver.decode.drift import NEW, RETYPED
 
 # In bytes.
@@ -30,30 +30,28 @@ _UNSIGNED = " UNSIGNED"
 class Change:
     """What becomes of a table: the `table` with all that is added by itself, and `refused`, what a person must accept.
 
-    `accepted`: the table with that too.
+    `accepted`: the table with that too. `unreadable`: what nobody can accept, for its values could not be read.
     """
 
     table: MadeTable
     accepted: MadeTable
     refused: Sequence[str] = field(default_factory=tuple)
+    unreadable: Sequence[str] = field(default_factory=tuple)
 
 
 def changed(made: MadeTable, sample: Sample, *, marks: Collection[str], gone: Collection[str]) -> Change:
     """The change of a table by events with these marks (silver.decode.drift).
 
-    `sample`: some of these events, and the last of all. `gone`: columns that some events have no field for. One that
-    the last events have has come later than the others: events may lack it.
+    `sample`: some of these events, and the last of all. `gone`: columns that events have no field for, and that earlier
+    ones had one for (silver.order.missing_columns). Accepted, events may lack it.
     """
     columns, accepted, refused = dict(made.columns), dict(made.columns), list[str]()
-    last = [event.row for event in sample.events if event.row is not None][-1:]
+    new = sorted(mark.removeprefix(NEW) for mark in marks if mark.startswith(NEW))
     for name in sorted(gone):
         column = made.columns[name]
-        may_be_absent = _with(column, optional=True)
-        accepted[name] = may_be_absent
-        if last and _field(name, column) in last[0]:
-            columns[name] = may_be_absent
-        else:
-            refused.append(f"the column {_field(name, column)} is gone from its events")
+        accepted[name] = _with(column, optional=True)
+        renamed = f" ({', '.join(new)} is new: renamed?)" if new else ""
+        refused.append(f"the column {_field(name, column)} is gone from its events{renamed}")
     for name, column in made.columns.items():
         if f"{RETYPED}{_field(name, column)}" in marks:
             now = sample.column(name, _field(name, column))
@@ -64,16 +62,15 @@ def changed(made: MadeTable, sample: Sample, *, marks: Collection[str], gone: Co
                 columns[name] = merged.model_copy(update={"declared": columns[name].declared})
             else:
                 refused.append(f"the column {_field(name, column)} {why}")
-    for mark in sorted(mark for mark in marks if mark.startswith(NEW)):
-        of_event = mark.removeprefix(NEW)
+    for of_event in new:
         name = unique(column_name(of_event, number=len(columns) + 1), columns)
-        accepted[name] = sample.column(name, of_event, is_optional=True)
+        accepted[name] = sample.column(name, of_event)
         if sample.known_by == "topic of schema changes" and not accepted[name].came_as:
             refused.append(f"the topic of schema changes does not say yet what its new column {of_event} is")
         else:
             columns[name] = accepted[name]
-    new = made.model_copy(update={"columns": columns, "version": made.version + 1})
-    return Change(new, new.model_copy(update={"columns": accepted}), tuple(refused))
+    table = made.model_copy(update={"columns": columns, "version": made.version + 1})
+    return Change(table, table.model_copy(update={"columns": accepted}), tuple(refused))
 
 
 def by_definition(made: MadeTable, sample: Sample) -> Change:
@@ -90,7 +87,8 @@ def by_definition(made: MadeTable, sample: Sample) -> Change:
     }
     marks |= {f"{NEW}{own}" for own in definition.columns if own not in fields}
     lost = {name for own, name in fields.items() if own not in definition.columns}
-    return changed(made, sample, marks=marks, gone={name for name in lost if not made.columns[name].declared.optional})
+    gone = {name for name in lost if not made.columns[name].declared.optional}
+    return replace(changed(made, sample, marks=marks, gone=gone), unreadable=encodings_differ(definition, sample.rule))
 
 
 def _why_not(before: MadeColumn, now: MadeColumn) -> str | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakehouse.contracts.column_types import MOST_DIGITS
-from lakehouse.contracts.topics import TableRule
+from lakehouse.contracts.topics import ConnectorOptions, TableRule
 from lakehouse.registered import RegisteredSchema
 from silver.by_rule.types import Guess
 from silver.decode.message import MalformedError, Record, text_of, whole_number
@@ -40,10 +40,11 @@ class DefinedColumn:
 
 @dataclass(frozen=True)
 class Definition:
-    """A table as the database defines it."""
+    """A table as the database defines it. `versions`: all that its columns have been defined as, the last one too."""
 
     keys: tuple[str, ...]
     columns: Mapping[str, DefinedColumn]
+    versions: Mapping[str, tuple[DefinedColumn, ...]] = field(default_factory=dict, compare=False)
 
 
 def definitions(
@@ -51,6 +52,8 @@ def definitions(
 ) -> dict[str, Definition]:
     """The tables by `database.table`, each as the last of these records defines it; none that was dropped since."""
     unwrapped, found = Unwrapping(registered), dict[str, Definition]()
+    # Also of tables that were dropped: their records are still there.
+    versions: dict[str, dict[str, tuple[DefinedColumn, ...]]] = {}
     for record in records:
         for change in _changes(record, unwrapped):
             *before, name = _names(text_of(change.get("id")) or "")
@@ -58,10 +61,53 @@ def definitions(
                 found.pop(earlier, None)
             table = change.get("table")
             if isinstance(table, dict):
-                found[name] = _definition(table)
+                definition = _definition(table)
+                of_table = versions.setdefault(name, {})
+                for column, defined in definition.columns.items():
+                    of_table[column] = tuple(dict.fromkeys((*of_table.get(column, ()), defined)))
+                found[name] = replace(definition, versions=dict(of_table))
             else:
                 found.pop(name, None)
     return found
+
+
+def mixed_encodings(definition: Definition, options: ConnectorOptions) -> dict[str, str]:
+    """By column what it was and what it is, where its values were written in one way and are in another, and no message
+    without a schema says in which.
+    """
+    found = {}
+    for name, versions in definition.versions.items():
+        of_ways = {encoding(one, options): one.text for one in versions}
+        if len(of_ways) > 1 and name in definition.columns:
+            found[name] = f"was {' and '.join(of_ways.values())} in turn"
+    return found
+
+
+def encoding(column: DefinedColumn, options: ConnectorOptions) -> str:
+    """What a number or an encoded text of the column stands for, which no message without a schema says; empty of a
+    value that is written as it is.
+    """
+    in_base64 = options.decimal_format == "base64"
+    if column.type in DECIMALS:
+        is_unscaled = options.decimal_handling_mode == "precise" and in_base64
+        return f"an unscaled number of scale {column.scale or 0}" if is_unscaled else ""
+    if column.type == "BIGINT" and column.is_unsigned:
+        is_unscaled = options.bigint_unsigned_handling_mode == "precise" and in_base64
+        return "an unscaled number of scale 0" if is_unscaled else "a number without a sign"
+    if column.type in _BYTES or (column.type == "BIT" and column.length not in (None, 1)):
+        return "bytes"
+    return _encoding_of_time(column, options.time_precision_mode) if column.type in _TIMES else ""
+
+
+def _encoding_of_time(column: DefinedColumn, mode: str) -> str:
+    if mode == "isostring":
+        return ""
+    if column.type == "DATE":
+        return "days"
+    unit = {"connect": "milliseconds", "microseconds": "microseconds", "nanoseconds": "nanoseconds"}.get(mode)
+    if column.type == "TIME":
+        return f"{unit or 'microseconds'} of a day"
+    return unit or ("milliseconds" if (column.length or 0) <= _MILLIS_DIGITS else "microseconds")
 
 
 def _changes(record: Record, unwrapped: Unwrapping) -> list[Mapping[str, Any]]:
@@ -103,6 +149,8 @@ def _column(one: Mapping[str, Any]) -> DefinedColumn:
 _WHOLE = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "INT2", "INT3", "INT4", "INT8", "YEAR")
 _TEXT = ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "CHARACTER", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "LONG")
 _BYTES = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
+DECIMALS = ("DECIMAL", "NUMERIC", "DEC", "FIXED")
+_TIMES = ("DATE", "DATETIME", "TIME")
 _SIMPLE: Mapping[str, tuple[str, str | None]] = {
     **dict.fromkeys((*_WHOLE, "BOOL", "BOOLEAN"), ("BIGINT", None)),
     **dict.fromkeys(("FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"), ("DOUBLE", None)),
@@ -122,7 +170,7 @@ def guess_of(column: DefinedColumn, rule: TableRule) -> Guess:
     why = WHY.format(column.text)
     if column.type == "BIGINT" and column.is_unsigned:
         return Guess("DECIMAL(20,0)", why, source_type="unsigned_bigint")
-    if column.type in ("DECIMAL", "NUMERIC", "DEC", "FIXED"):
+    if column.type in DECIMALS:
         return _decimal(column, why, rule)
     if column.type == "DATETIME":
         is_in_millis = rule.time_precision_mode.startswith("adaptive") and (column.length or 0) <= _MILLIS_DIGITS

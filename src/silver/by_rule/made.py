@@ -17,7 +17,7 @@ from lakehouse.contracts.names import as_name, column_name, is_table_name, route
 from lakehouse.contracts.tables import Column
 from lakehouse.contracts.topics import SourceKind, TableRule
 from lakehouse.registered import RegisteredSchema
-from silver.by_rule.definitions import Definition, guess_of
+from silver.by_rule.definitions import Definition, guess_of, mixed_encodings
 from silver.by_rule.events import Event, events_of, seen
 from silver.by_rule.types import Guess, from_schemas, weakest
 from silver.decode.drift import came_as
@@ -56,9 +56,16 @@ def made_table(
     table = min(tables) if len(tables) == 1 and is_table_name(min(tables)) else ""
     name = _name(rule, topic, events[0] if events else None, table, taken)
 
-    def not_made(why: str) -> MadeTable:
+    def not_made(why: str, *, may_be_accepted: bool = True) -> MadeTable:
         return MadeTable(
-            source=rule.source, rule=rule.name, name=name, topic=topic, table=table, known_by=known_by, why=why
+            source=rule.source,
+            rule=rule.name,
+            name=name,
+            topic=topic,
+            table=table,
+            known_by=known_by,
+            why=why,
+            may_be_accepted=may_be_accepted,
         )
 
     if len(tables) > 1:
@@ -68,6 +75,8 @@ def made_table(
     if known_by == "topic of schema changes" and table not in (defined or {}):
         asked = table or f"the table of topic {topic}"
         return not_made(f"topic {rule.declared.schema_changes} does not say yet what {asked} is")
+    if known_by == "topic of schema changes" and (mixed := encodings_differ((defined or {})[table], rule.declared)):
+        return not_made("; ".join(mixed), may_be_accepted=False)
     keys = _keys(events)
     sample = Sample(rule.declared, events, known_by, (defined or {}).get(table))
     columns: dict[str, MadeColumn] = {}
@@ -83,7 +92,15 @@ def made_table(
         table=table,
         known_by=known_by,
         keys=tuple(named[key] for key in keys),
-        columns={own: _with_option(column, own, keys, events) for own, column in columns.items()},
+        columns=columns,
+    )
+
+
+def encodings_differ(definition: Definition, rule: TableRule) -> tuple[str, ...]:
+    """Why records without a schema cannot be read, where the definition of their columns has changed."""
+    return tuple(
+        f"the column {name} {what}: in messages without a schema nothing says which of its values are which"
+        for name, what in mixed_encodings(definition, rule).items()
     )
 
 
@@ -108,7 +125,7 @@ class Sample:
     known_by: KnownBy
     definition: Definition | None = None
 
-    def column(self, name: str, field: str, *, is_optional: bool = False) -> MadeColumn:
+    def column(self, name: str, field: str) -> MadeColumn:
         """The column of a field: its type, and as what it came."""
         guess, came = self._guess(field)
         declared = Column(
@@ -118,7 +135,6 @@ class Sample:
             epoch_unit=guess.epoch_unit,
             # What the connector has cut it has cut before there was a table.
             allow_cut_digits=True,
-            optional=is_optional,
         )
         return MadeColumn(declared=declared, came_as=came)
 
@@ -130,15 +146,6 @@ class Sample:
         if self.known_by == "topic of schema changes" and defined is not None:
             return guess_of(defined, self.rule), (defined.text,)
         return weakest(_values(field, self.events)), ()
-
-
-def _with_option(column: MadeColumn, name: str, keys: Sequence[str], events: Sequence[Event]) -> MadeColumn:
-    """A column that older events lack has come later: events may lack it."""
-    field = column.declared.fields[0] if column.declared.fields else name
-    rows = [event.row for event in events if event.row is not None]
-    if field in keys or all(field in row for row in rows):
-        return column
-    return column.model_copy(update={"declared": column.declared.model_copy(update={"optional": True})})
 
 
 def _name(rule: Rule, topic: str, event: Event | None, table: str, taken: Collection[str]) -> str:

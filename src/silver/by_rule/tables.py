@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -26,7 +27,7 @@ from silver.by_rule.made import Rule, Sample, made_table
 from silver.decode.drift import MOST_MARKS
 from silver.decode.message import Record
 from silver.order.runs import TopicPartition
-from silver.suspended import COLUMNS, NOT_MADE, Suspension
+from silver.suspended import COLUMNS, ENCODING, NOT_MADE, Suspension
 from silver.views import ensure_view_of
 
 if TYPE_CHECKING:
@@ -139,8 +140,11 @@ class Making:
         self.tables.store(self.warehouse, written)
 
     def _is_asked(self, rule: str) -> bool:
-        """Whether a person accepts changed columns of a table of the rule, which its definition has stopped."""
-        return any(one.rule == rule and one.why and one.name in self.tables.accepted for one in self._known())
+        """Whether a person accepts changed columns of a table of the rule, which its definition has stopped; or cannot,
+        so that the rule's options alone may let it go on.
+        """
+        stopped = [one for one in self._known() if one.rule == rule and one.why and one.is_made]
+        return any(one.name in self.tables.accepted or not one.may_be_accepted for one in stopped)
 
     def _known(self) -> list[MadeTable]:
         return self.tables.of_source(self.source)
@@ -175,8 +179,7 @@ class Making:
             return None
         if rule not in self._definitions:
             stored = self.warehouse.read(f"bronze.{self.source}_events").where(F.col("topic") == topic)
-            rows = stored.select(*_OF_RECORD).orderBy("timestamp", *_AT).collect()
-            self._definitions[rule] = definitions([record_of(row) for row in rows], self.registered)
+            self._definitions[rule] = definitions(definition_records(stored), self.registered)
         return self._definitions[rule]
 
     def _revised(self, rule_name: str) -> list[MadeTable]:
@@ -188,11 +191,12 @@ class Making:
             if made.rule != rule_name or not made.is_made or made.known_by != "topic of schema changes":
                 continue
             change = by_definition(made, Sample(rule, (), made.known_by, defined.get(made.table)))
-            is_accepted = not change.refused or made.name in self.tables.accepted
+            is_accepted = not change.unreadable and (not change.refused or made.name in self.tables.accepted)
             new = change.accepted if is_accepted else change.table
-            why = "" if is_accepted else "; ".join(change.refused)
+            why = "" if is_accepted else "; ".join(change.unreadable or change.refused)
             if (new.columns, why) != (made.columns, made.why):
-                written.append(new.model_copy(update={"why": why, "version": made.version + 1}))
+                update = {"why": why, "may_be_accepted": not change.unreadable, "version": made.version + 1}
+                written.append(new.model_copy(update=update))
         return written
 
     def change(
@@ -207,7 +211,6 @@ class Making:
         return changed(made, Sample(rule, events, made.known_by, definition), marks=marked.keys(), gone=gone)
 
 
-_AT = ("partition", "offset")
 _OF_RECORD = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -216,6 +219,20 @@ def record_of(row: Row) -> Record:
     headers = [(one["key"], None if one["value"] is None else bytes(one["value"])) for one in row["headers"] or ()]
     key, value = (None if row[name] is None else bytes(row[name]) for name in ("key", "value"))
     return Record(str(row["topic"]), key, value, headers)
+
+
+def definition_records(stored: DataFrame) -> list[Record]:
+    """Bronze rows of topics of schema changes in the order in which they were written: few.
+
+    In a topic-partition that is the order of offsets: a worker's clock may go back.
+    """
+    rows = stored.select("_topic_id", *_OF_RECORD).collect()
+    places = [(row["topic"], row["_topic_id"], row["partition"]) for row in rows]
+    begins: dict[tuple[str, str | None, int], datetime] = {}
+    for place, row in zip(places, rows, strict=True):
+        begins[place] = min(row["timestamp"], begins.get(place, row["timestamp"]))
+    ordered = sorted(zip(places, rows, strict=True), key=lambda one: (begins[one[0]], one[1]["offset"]))
+    return [record_of(row) for _place, row in ordered]
 
 
 def sample_of(records: DataFrame, ranges: Ranges, *, also: Collection[Place] = ()) -> dict[str, list[Record]]:
@@ -277,6 +294,8 @@ def _comment(feed: Feed) -> str:
 
 def suspension(made: MadeTable, why: str) -> Suspension:
     """That a table waits for a person, or for what says what it is."""
+    if not made.may_be_accepted:
+        return Suspension(ENCODING, "All values of a column are written in one way.", why)
     if made.is_made:
         return Suspension(COLUMNS, "The table's columns are those of its events.", why)
     return Suspension(NOT_MADE, "The events say what the table is.", why)

@@ -66,14 +66,17 @@ class State:
     """What the silver of one checkpoint knows of a source.
 
     `segments`: by feed, topic-partition, run and snapshot, as flat rows. `epochs`: by feed, run and topic, that which
-    starts with the run. `cutoffs`: with their feed. `pending`: the ranges of suspended tables. `causes`: by feed, why
-    it was suspended last. `resumed`: up to which batch a feed has taken its own. `last_batch`: of the stream.
-    `sequence`: of the last write.
+    starts with the run. `cutoffs`: with their feed. `sent`: by feed, topic (of a sharded feed, else empty) and column,
+    the lowest position of a record with its field. `unreadable`: by feed why nothing says how its values are written.
+    `pending`: the ranges of suspended tables. `causes`: by feed, why it was suspended last. `resumed`: up to which
+    batch a feed has taken its own. `last_batch`: of the stream. `sequence`: of the last write.
     """
 
     segments: Mapping[tuple[Any, ...], Stored] = field(default_factory=dict)
     epochs: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     cutoffs: Sequence[tuple[str, Cutoff]] = ()
+    sent: Mapping[tuple[str, str, str], tuple[int, ...]] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
     pending: Sequence[PendingRange] = ()
     causes: Mapping[str, SuspensionCause] = field(default_factory=dict)
     resumed: Mapping[str, int] = field(default_factory=dict)
@@ -96,6 +99,10 @@ class State:
     def cutoffs_of(self, feed: str) -> list[Cutoff]:
         """The cutoffs of a feed."""
         return [cutoff for of_feed, cutoff in self.cutoffs if of_feed == feed]
+
+    def first_sent(self, feed: str) -> dict[tuple[str, str], tuple[int, ...]]:
+        """By topic of a sharded feed, else an empty text, and by column: the lowest position of its field."""
+        return {(topic, column): at for (of_feed, topic, column), at in self.sent.items() if of_feed == feed}
 
     def ranges(self, feed: str) -> list[PendingRange]:
         """The pending ranges of a suspended table, as its batches had them; none of any other."""
@@ -122,8 +129,9 @@ class State:
 
     def after(self, rows: Iterable[Stored]) -> State:
         """The state with what these rows of `ops.batches` add to it."""
-        segments, epochs, cutoffs = dict(self.segments), dict(self.epochs), [*self.cutoffs]
+        segments, epochs, cutoffs, sent = dict(self.segments), dict(self.epochs), [*self.cutoffs], dict(self.sent)
         pending, causes, resumed = [*self.pending], dict(self.causes), dict(self.resumed)
+        unreadable = dict(self.unreadable)
         last_batch, sequence = self.last_batch, self.sequence
         for row in rows:
             feed, sequence = row["feed"], max(sequence, row["sequence"])
@@ -134,6 +142,11 @@ class State:
                 segments[_identity(segment)] = segment
             epochs |= {(feed, one["run_id"], one["topic"]): one["epoch"] for one in row.get("epochs") or ()}
             cutoffs += [(feed, Cutoff(**one)) for one in row.get("cutoffs") or ()]
+            for one in row.get("first_sent") or ():
+                at, position = (feed, one["topic"], one["column"]), tuple(one["position"])
+                sent[at] = min(position, sent.get(at, position))
+            if row.get("unreadable") is not None:
+                unreadable[feed] = row["unreadable"]
             if row.get("suspended"):
                 part = row["suspended"]
                 if part["first_offset"] is not None:
@@ -144,7 +157,8 @@ class State:
             if row.get("resumed"):
                 resumed[feed] = row["batch"]
         pending = [one for one in pending if one.batch > resumed.get(one.feed, -1)]
-        return State(segments, epochs, cutoffs, pending, causes, resumed, last_batch, sequence)
+        unreadable = {feed: why for feed, why in unreadable.items() if why}
+        return State(segments, epochs, cutoffs, sent, unreadable, pending, causes, resumed, last_batch, sequence)
 
 
 def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]]:
@@ -165,13 +179,26 @@ def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]
 
 
 def feed_row(
-    feed: str, *, epochs: Sequence[Stored] = (), cutoffs: Sequence[Cutoff] = (), resumed: bool = False
+    feed: str,
+    *,
+    epochs: Sequence[Stored] = (),
+    cutoffs: Sequence[Cutoff] = (),
+    first_sent: Mapping[tuple[str, str], Sequence[int]] | None = None,
+    unreadable: str | None = None,
+    resumed: bool = False,
 ) -> dict[str, Any]:
-    """What a batch says of a feed: epochs (`silver.order.history.epoch_rows`) and cutoffs, and that it goes on."""
+    """What a batch says of a feed: epochs (`silver.order.history.epoch_rows`) and cutoffs, and that it goes on.
+
+    `first_sent`: by topic of a sharded feed, else an empty text, and column. `unreadable`: why nothing says how its
+    values are written; empty: that is over.
+    """
+    sent = [{"topic": topic, "column": column, "position": [*at]} for (topic, column), at in (first_sent or {}).items()]
     return {
         "feed": feed,
         "epochs": [*epochs] or None,
         "cutoffs": [vars(cutoff) for cutoff in cutoffs] or None,
+        "first_sent": sent or None,
+        "unreadable": unreadable,
         "resumed": resumed or None,
     }
 

@@ -14,9 +14,11 @@ from silver.order.state import SuspensionCause
 from silver.suspended import (
     BUDGET,
     FIELDS,
+    FIELDS_GONE,
     KEYS,
     PARSE_ERRORS,
     Suspension,
+    fields_gone,
     in_words,
     suspended_error,
     suspension_of,
@@ -147,3 +149,16 @@ def test_some_keys_that_cannot_be_read_go_to_quarantine() -> None:
     assert suspension_of(feed(), RULES, [counted(**{**bad, "keyed": 1, "unread_keys": 1})]) is None
     # Records without a key do not count.
     assert suspension_of(feed(), RULES, [counted(keyed=0)]) is None
+
+
+def test_a_field_that_is_gone_is_named_with_the_one_that_is_new() -> None:
+    found = fields_gone(["name"], ["full_name"], judged=3)
+    assert found.rule == FIELDS_GONE
+    assert found.why == "the field name is in none of 3 changes, and earlier ones had it; new: full_name (renamed?)"
+    both = fields_gone(["a", "b"], [], judged=1)
+    assert both.why == (
+        "the fields a, b are in none of 1 changes, and earlier ones had them; none is new (dropped, or left out while "
+        "it is unchanged?)"
+    )
+    error = suspended_error({"things": SuspensionCause(FIELDS_GONE, found.why)})
+    assert "`optional: true`" in str(error) and "--accept-rejects things" in str(error)

@@ -298,8 +298,7 @@ def test_columns_stand_in_the_order_of_the_database() -> None:
     record = event({"name": "Tom", "new": 1, "id": 1}, key={"id": 1})
     table = made(record, by=[defined({"id": "BIGINT", "name": "VARCHAR(50)", "none": "INT"})])
     assert list(table.columns) == ["id", "name", "none", "new"]
-    # What no event has may stay away; what the database does not define is known by its values.
-    assert table.columns["none"].declared.optional
+    # What the database does not define is known by its values.
     assert (types(table)["new"], table.columns["new"].came_as) == ("BIGINT", ())
 
 
@@ -338,16 +337,14 @@ def test_the_values_of_a_key_may_stand_in_the_key_alone() -> None:
 # Columns that not all events have.
 
 
-def test_a_column_that_only_later_events_have_is_optional() -> None:
+def test_a_column_that_only_some_events_have_is_a_column() -> None:
+    """Which events may lack it follows from their positions, in silver."""
     table = made(event(ROW, key={"id": 1}), event({**ROW, "age": 3}, key={"id": 1}))
-    assert {name: column.declared.optional for name, column in table.columns.items()} == {
-        "id": False,
-        "name": False,
-        "age": True,
-    }
-    # So is one that only earlier ones have; the newest events say the order.
+    assert list(table.columns) == ["id", "name", "age"]
+    # The newest events say the order.
     before = made(event({"old": 1, **ROW}), event(ROW))
-    assert (list(before.columns), before.columns["old"].declared.optional) == (["id", "name", "old"], True)
+    assert list(before.columns) == ["id", "name", "old"]
+    assert not any(column.declared.optional for one in (table, before) for column in one.columns.values())
 
 
 def test_fields_whose_names_are_one_are_two_columns() -> None:

@@ -172,6 +172,20 @@ def test_epochs_and_cutoffs_of_a_feed_are_kept() -> None:
     assert (state.cutoffs_of("orders"), state.cutoffs_of("customers")) == ([FLOOR], [])
 
 
+def test_the_lowest_position_of_a_field_is_kept() -> None:
+    state = written(State(), feed_row("orders", first_sent={("", "note"): (0, 9), ("", "status"): (0, 5)}), batch=1)
+    state = written(state, feed_row("orders", first_sent={("", "note"): (0, 7), ("", "status"): (0, 6)}), batch=2)
+    assert state.first_sent("orders") == {("", "note"): (0, 7), ("", "status"): (0, 5)}
+    assert state.first_sent("customers") == {}
+
+
+def test_values_that_cannot_be_read_are_known_until_that_is_over() -> None:
+    state = written(State(), feed_row("orders", unreadable="DECIMAL(10,4)"), feed_row("others"), batch=1)
+    assert state.unreadable == {"orders": "DECIMAL(10,4)"}
+    assert written(state, feed_row("orders", resumed=True), batch=2).unreadable == state.unreadable
+    assert written(state, feed_row("orders", unreadable=""), batch=2).unreadable == {}
+
+
 def test_only_the_streams_own_batches_are_its_last_one() -> None:
     state = written(State(), *segment_rows(State(), [counted(0, 9)]), batch=3)
     state = written(state, feed_row("orders", resumed=True), batch=9, writer=f"{STREAM}/resumed orders")

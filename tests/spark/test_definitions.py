@@ -1,0 +1,103 @@
+"""What the database defines otherwise than a contract reads it: no value is read in a way that was not meant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lakehouse.contracts.models import Contracts
+from silver.apply import ensure_tables
+from silver.audit import read_state
+from silver.order.state import State
+from silver.suspended import ENCODING
+from tests.support.events import Record, base64_decimal, change, mysql_image, mysql_source, order, record
+from tests.support.silver import Told
+
+if TYPE_CHECKING:
+    from lakehouse.spark.tables import Warehouse
+
+pytestmark = pytest.mark.spark
+
+FEED, TOPIC, DDL_TOPIC = "mysql_orders", "mysql_prod_tables.ecommerce.orders", "mysql_prod_tables"
+RUN = [("__debezium.context.runId", "run")]
+
+
+def defined(offset: int, amount: tuple[int, int]) -> Record:
+    """ALTER TABLE: the record of the topic of schema changes."""
+    columns = [
+        {"name": "order_id", "typeName": "BIGINT", "length": None, "scale": None, "position": 1},
+        {"name": "total_amount", "typeName": "DECIMAL", "length": amount[0], "scale": amount[1], "position": 2},
+    ]
+    table = {"primaryKeyColumnNames": ["order_id"], "columns": columns}
+    body: Mapping[str, Any] = {
+        "source": mysql_source(50),
+        "ts_ms": 1_767_225_600_000,
+        "databaseName": "ecommerce",
+        "ddl": "ALTER TABLE",
+        "tableChanges": [{"type": "ALTER", "id": '"ecommerce"."orders"', "table": table}],
+    }
+    return record(DDL_TOPIC, offset, key={"databaseName": "ecommerce"}, value=json.dumps(body, separators=(",", ":")))
+
+
+def created(number: int, amount: str, *, scale: int = 2, with_schema: bool = False) -> Record:
+    image = {**mysql_image(order(number)), "total_amount": base64_decimal(amount, scale=scale)}
+    value = change("c", mysql_source(100 + number), image)
+    if with_schema:
+        decimal = {
+            "type": "bytes",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": str(scale), "connect.decimal.precision": "10"},
+            "field": "total_amount",
+        }
+        of_row = [decimal if name == "total_amount" else {"field": name} for name in image]
+        fields = [{"type": "struct", "field": "after", "fields": of_row}]
+        value = json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": json.loads(value)})
+    return record(TOPIC, number, key={"order_id": number}, value=value, headers=RUN)
+
+
+@pytest.fixture
+def told(warehouse: Warehouse, contracts: Contracts, tmp_path: Path) -> Told:
+    mysql = contracts.topics.sources["mysql"]
+    named = mysql.model_copy(update={"ignored_topics": (*mysql.ignored_topics, DDL_TOPIC)})
+    topics = contracts.topics.model_copy(update={"sources": {**contracts.topics.sources, "mysql": named}})
+    own = contracts.model_copy(update={"topics": topics})
+    ensure_tables(warehouse, own)
+    return Told(warehouse, own, "mysql", tmp_path)
+
+
+def test_a_declared_table_whose_scale_changes_is_suspended_unless_its_messages_say_it(
+    told: Told,
+) -> None:
+    def state() -> State:
+        return read_state(told.warehouse, "mysql", checkpoint="")
+
+    told.tell(defined(0, (10, 2)), created(1, "10.00"))
+    assert (told.rows(FEED, "total_amount"), state().unreadable) == ({1: Decimal("10.00")}, {})
+    # The definition comes first, and alone.
+    told.tell(defined(1, (10, 4)))
+    assert (state().suspended, list(state().unreadable)) == ({}, [FEED])
+    # A message with a schema is read by it.
+    told.tell(created(2, "20.0000", scale=4, with_schema=True))
+    assert told.rows(FEED, "total_amount") == {1: Decimal("10.00"), 2: Decimal("20.00")}
+    told.tell(created(3, "30.0000", scale=4))
+    assert {feed: cause.rule for feed, cause in state().suspended.items()} == {FEED: ENCODING}
+    why = (
+        "the column total_amount was DECIMAL(10,2) and DECIMAL(10,4) in turn in the database, and the contract reads "
+        "its values, which have no schema, as DECIMAL(10,2) from an unscaled number of scale 2"
+    )
+    assert (told.suspended(), told.resume(FEED)) == ({FEED: why}, why)
+    assert told.rows(FEED, "total_amount") == {1: Decimal("10.00"), 2: Decimal("20.00")}
+    # The contract says that decimals are text: what is no text of a number does not fit.
+    source = told.contracts.topics.sources["mysql"]
+    as_text = source.feeds[FEED].model_copy(update={"decimal_handling_mode": "string"})
+    of_text = source.model_copy(update={"feeds": {**source.feeds, FEED: as_text}})
+    topics = told.contracts.topics.model_copy(update={"sources": {**told.contracts.topics.sources, "mysql": of_text}})
+    told.contracts = told.contracts.model_copy(update={"topics": topics})
+    assert told.resume(FEED) is None
+    assert (state().unreadable, state().suspended, list(told.entries(FEED))) == ({}, {}, [3])
+    assert told.counted() == {"read": 5, "applied": 2, "ignored": 2, "quarantined": 1}
