@@ -144,6 +144,7 @@ def _silver(work: Work) -> Results:
             accepted=work.accepted,
             accepted_columns=work.accepted_columns,
             progress=note.now,
+            say=note.say,
             memories=work.memories,
             retry_policy=RetryPolicy("silver", note.say),
         )

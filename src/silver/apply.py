@@ -56,6 +56,7 @@ def run(
     accepted: Collection[str] = (),
     accepted_columns: Collection[str] = (),
     progress: Note | None = None,
+    say: Note | None = None,
     memories: dict[str, Memory] | None = None,
     retry_policy: RetryPolicy | None = None,
 ) -> None:
@@ -64,6 +65,7 @@ def run(
     A source that fails does not keep the others from being applied; its error is raised at the end. A schema registry
     that does not answer is waited for as `retry_policy` says. `accepted`: tables whose rejects go to quarantine,
     however many they are. `accepted_columns`: tables by rule that go on with the columns that their events have now.
+    `say`: is told what a person must know of a table.
     `memories`: of each source, for a process that runs again under the same lease. Raises TableError when a source has
     no bronze table yet, ContractError when a rule cannot be compiled, FeedSuspendedError when tables are suspended,
     RegistryError when a schema that is needed is not to be had.
@@ -101,7 +103,11 @@ def run(
         )
     finally:
         _store_rule_results(warehouse, contracts, run_id)
-    _raise_if_stopped(warehouse, contracts.with_made(made.known.values()), known)
+    contracts = contracts.with_made(made.known.values())
+    if say is not None:
+        for feed in _nameless(warehouse, contracts, known):
+            say(f"silver.{feed}: {NAMELESS_RUN}")
+    _raise_if_stopped(warehouse, contracts, known)
 
 
 def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:
@@ -135,6 +141,19 @@ def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts, memories: Mapp
         rules |= state.suspended_by
     if reasons:
         raise suspended.suspended_error(reasons, rules)
+
+
+def _nameless(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> list[str]:
+    """The tables whose order needs the connector's runs, and whose newest records do not name theirs."""
+    found = []
+    for source in contracts.topics.sources:
+        state = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source))
+        found += [
+            name
+            for name, feed in contracts.of_source(source).items()
+            if feed.sequence_by == "source_position" and not feed.append_only and state.names_no_run(name)
+        ]
+    return found
 
 
 def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:
@@ -177,4 +196,8 @@ def _apply(batch: DataFrame, batch_id: int, *, job: SilverJob, materialized_rows
     let_java_forget()
 
 
+NAMELESS_RUN = (
+    "its newest records do not name their connector run, so a failover or a later full snapshot cannot be seen:"
+    " Debezium 3.2 or later names it, unless extended.headers.enabled=false"
+)
 _RUN_AGAIN = "Nothing was skipped: run the job again after the cause is fixed, and it resumes with the same batch."

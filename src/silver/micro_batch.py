@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from lakehouse.spark.tables import Warehouse
 from silver import quarantine
 from silver.audit import append, read_state
 from silver.batch.apply_feed import apply_feed
-from silver.batch.earlier_records import in_ranges
+from silver.batch.earlier_records import in_ranges, nameless_falls
 from silver.batch.events import offset_gaps
 from silver.batch.outcome import (
     BatchOutcome,
@@ -35,11 +35,12 @@ from silver.by_rule.tables import suspension
 from silver.gate import require_fields
 from silver.job import SilverJob
 from silver.judged import Arrived, JudgedBatch, ensure_made_tables, judged_batch
+from silver.order.history import history
 from silver.order.runs import TopicPartition
 from silver.order.state import Extent, OfFeed, State, audit_rows, extents, feed_row, segment_rows, writer_of
 from silver.quarantine import QuarantineState
 from silver.schemas import Schemas, ids_in
-from silver.suspended import Reach, Suspension, pending_records
+from silver.suspended import Reach, Suspension, pending_records, regressed
 
 _OF_REACH = (
     *("min(offset) AS first", "max(offset) AS last", "count(1) AS records"),
@@ -95,6 +96,7 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = _quarantine_state(warehouse, job, ranges)
         judged = judged_batch(arrived, going_on, quarantine_state, stack)
+        judged = _without_regressed(arrived, judged, state)
         new = {**waiting, **judged.newly_suspended}
         left = [feed for name, feed in {**feeds, **not_made}.items() if name in {*suspended, *new}]
         _store_suspensions(warehouse, new, job)
@@ -123,13 +125,36 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = quarantine.quarantine_state(warehouse, job.source, ranges)
         judged = judged_batch(arrived, [feed], quarantine_state, stack)
+        state = read_state(warehouse, job.source, checkpoint=checkpoint, writer=number.writer, batch=number.batch_id)
+        judged = _without_regressed(arrived, judged, state)
         if judged.newly_suspended:
             _store_suspensions(warehouse, judged.newly_suspended, job)
             return judged.newly_suspended[feed.name].why
-        state = read_state(warehouse, job.source, checkpoint=checkpoint, writer=number.writer, batch=number.batch_id)
         _apply(arrived, judged, number, sizes, state=state, others=[feed_row(feed.name, resumed=True)])
     job.memory.forget()
     return None
+
+
+def _without_regressed(arrived: Arrived, judged: JudgedBatch, state: State) -> JudgedBatch:
+    """The batch without the tables whose log seems to have begun again, and nothing says so: they are suspended."""
+    found: dict[str, Suspension] = {}
+    for name, records in judged.records.items():
+        feed = arrived.job.feeds[name]
+        rows = [row.asDict() for row in judged.rows if row["feed"] == name]
+        is_in_order = feed.append_only or feed.sequence_by != "source_position" or all(row["run_id"] for row in rows)
+        if is_in_order or name in arrived.job.accepted:
+            continue
+        past = history(feed, rows, state)
+        if suspension := regressed(nameless_falls(arrived.warehouse, records, past)):
+            found[name] = suspension
+    if not found:
+        return judged
+    return replace(
+        judged,
+        records={name: records for name, records in judged.records.items() if name not in found},
+        rows=[row for row in judged.rows if row["feed"] not in found],
+        newly_suspended={**judged.newly_suspended, **found},
+    )
 
 
 def _waiting(feeds: Iterable[Feed], *, but: Collection[str]) -> dict[str, Suspension]:

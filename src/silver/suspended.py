@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.errors import FeedSuspendedError
+from silver.decode.explain import RUN_ID
 from silver.order.runs import TopicPartition
 from silver.order.state import suspended_row
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 BUDGET = "max_reject_ratio"
 PARSE_ERRORS = "parse_errors"
+# Coordinates fall where records do not name their connector run.
+COORDINATES = "coordinates"
 # Of a table by rule: its events have other columns, or do not say what the table is.
 COLUMNS, NOT_MADE = "columns", "table"
 
@@ -79,6 +82,23 @@ def suspension_of(feed: Feed, rules: Sequence[Expectation], rows: Iterable[Row])
     return Suspension(BUDGET, "Not too many records of a batch are rejected.", why, rejected, read)
 
 
+def regressed(places: Mapping[TopicPartition, tuple[int, int]]) -> Suspension | None:
+    """What suspends a table whose log seems to have begun again: records without a run fall behind, and repeat nothing.
+
+    `places`: by topic-partition the first offset of such records, and how many there are.
+    """
+    if not places:
+        return None
+    (topic, _topic_id, partition), (first, _records) = min(places.items())
+    records = sum(many for _first, many in places.values())
+    why = (
+        f"from offset {first:,} of {topic}, partition {partition}, {records:,} records are behind the source positions"
+        f" before them and repeat no record. They do not name their connector run (header {RUN_ID}), so a log that"
+        " has begun again (a failover, RESET MASTER, a restored backup) cannot be distinguished from old changes"
+    )
+    return Suspension(COORDINATES, "Without the name of its run, no record falls behind those before it.", why, records)
+
+
 def pending_records(
     reaches: Iterable[Reach], feeds: Collection[Feed], new: Mapping[str, Suspension]
 ) -> list[dict[str, Any]]:
@@ -114,7 +134,7 @@ def suspended_error(reasons: Mapping[str, str], rules: Mapping[str, str] | None 
 
 
 def _kind(rule: str | None) -> str:
-    return rule if rule in (COLUMNS, NOT_MADE) else ""
+    return rule if rule in (COLUMNS, NOT_MADE, COORDINATES) else ""
 
 
 # What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is one of a table by rule.
@@ -127,6 +147,11 @@ _REMEDIES = {
         "Declare the table in bronze/topics.yaml and silver/tables.yaml, or go on with the columns that its events have"
         " now (one that is gone stays, NULL in rows that change from now on): ",
         "--accept-columns",
+    ),
+    COORDINATES: (
+        "Have the connector name its runs (Debezium 3.2 or later, extended.headers.enabled=true) and take a full"
+        " snapshot, which then begins the new log; and let what is behind be superseded: ",
+        "--accept-rejects",
     ),
     NOT_MADE: (
         "Leave the topic out of the rule (`exclude` in bronze/topics.yaml), give it a feed of its own there, or run"

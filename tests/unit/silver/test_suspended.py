@@ -7,7 +7,7 @@ from typing import Any
 from lakehouse.contracts.models import Expectation
 from lakehouse.contracts.tables import MaxRejectRatio
 from silver.batch.events import COUNTS, column_names
-from silver.suspended import BUDGET, PARSE_ERRORS, Suspension, suspension_of
+from silver.suspended import BUDGET, COORDINATES, PARSE_ERRORS, Suspension, regressed, suspended_error, suspension_of
 from tests.support.feeds import feed
 
 NOT_NEGATIVE = Expectation(
@@ -52,3 +52,19 @@ def test_a_rule_that_must_hold_is_said_first_and_the_budget_last() -> None:
     of = {True: feed(parse_errors="fail", **budgeted), False: feed(**budgeted)}
     found = [suspension_of(of[is_strict], rules, rows) for is_strict, rules in ((True, RULES), (True, []), (False, []))]
     assert [one and one.rule for one in found] == ["must_hold", PARSE_ERRORS, BUDGET]
+
+
+def test_records_without_a_run_that_fall_behind_suspend_and_the_way_on_is_said() -> None:
+    assert regressed({}) is None
+    suspension = regressed({("shop.things", "id", 1): (70, 2), ("shop.things", "id", 0): (1_000, 3)})
+    assert suspension is not None
+    assert (suspension.rule, suspension.failed) == (COORDINATES, 5)
+    assert suspension.why.startswith("from offset 1,000 of shop.things, partition 0, 5 records are behind")
+    error = suspended_error({"things": suspension.why, "others": "so"}, {"things": suspension.rule})
+    assert "__debezium.context.runId" in error.what
+    assert "extended.headers.enabled=true" in error.remedy
+    assert error.remedy.endswith("be superseded: lakehouse silver --accept-rejects things.")
+    assert (
+        "run silver again, or let such records go to quarantine: lakehouse silver --accept-rejects others."
+        in error.remedy
+    )
