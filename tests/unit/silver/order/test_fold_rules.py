@@ -93,6 +93,8 @@ def test_a_lone_tombstone_deletes_behind_the_highest_place_and_not_behind_the_re
 
 def test_a_tombstone_behind_its_delete_or_behind_nothing_deletes_nothing() -> None:
     assert outcomes(of_things([placed(0, 10, "d"), placed(1, None, None)])) == ["applied", "tombstone"]
+    without_row = placed(1, None, None, row_key=None)
+    assert not of_things([placed(0, 10, "c"), without_row]).rows[1,].last.is_delete, "its key cannot be read"
     alone = of_things([placed(1, None, None)])
     assert not alone.rows
     assert outcomes(alone) == ["tombstone"]

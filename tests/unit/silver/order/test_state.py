@@ -58,6 +58,7 @@ def test_a_feed_names_no_run_where_the_newest_record_of_a_partition_does_not() -
     assert not names_no_run(named)
     assert names_no_run(named, bare)
     assert not names_no_run(bare, counted(10, 11)), "it names them again"
+    assert not names_no_run(counted(10, 11), bare)
     assert names_no_run(bare, counted(10, 11, partition=1)), "in another partition it does not"
     assert not names_no_run(named, {**bare, "lowest": None, "highest": None}), "a record without coordinates"
     assert names_no_run(named, {**bare, "lowest": None, "highest": None, "snapshot_at": [9]})
