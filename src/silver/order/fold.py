@@ -204,22 +204,24 @@ def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -
     for of_key in _with_tombstones(sound):
         runs: dict[str, _OfRun] = {}
         last: PlacedEvent | None = None
-        sent_at: dict[int | None, int] = {}
+        sent_at: dict[tuple[str, int | None], int] = {}
         for number, one in of_key:
             if one.kind in _STATED:
                 runs.setdefault(one.run_id, _OfRun(one.run_from if one.run_id else None)).add(one)
                 last = one
             elif one.kind == "tombstone" and one.row_key is not None:
                 follows_delete = last is not None and last.is_delete
+                # One with the run and the timestamp of an earlier tombstone of its key is that one.
+                is_repeat = sent_at.setdefault((one.run_id, one.timestamp_ms), one.offset) < one.offset
                 if feed.sequence_by == "kafka_offset":
                     position = None if follows_delete else one.position
+                elif is_repeat:
+                    position = None
                 elif one.run_id:
                     position = _position_of_tombstone(one, runs)
                 else:
-                    # Nothing orders records without a run but their offsets. One with the timestamp of an earlier
-                    # tombstone of its key is that one, sent again.
-                    is_repeat = sent_at.setdefault(one.timestamp_ms, one.offset) < one.offset
-                    position = None if follows_delete or is_repeat else _behind(one, runs.values())
+                    # Nothing orders records without a run but their offsets.
+                    position = None if follows_delete else _behind(one, runs.values())
                 if position is not None:
                     found[number] = position
     return found
