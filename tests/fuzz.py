@@ -21,11 +21,13 @@ from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.topics import SourceKind
 from tests.support.histories import FEEDS, KINDS, differing, told
-from tests.support.model.batches import WAYS
+from tests.support.model.batches import WAYS, sent_again
 from tests.support.model.stories import random_history
 
 # Of each kind, between two lines of progress; and so many in one process at a time.
 IN_A_ROUND, AT_A_TIME = 200, 100
+# So many of the histories come from a producer that sends every record twice.
+SENT_AGAIN = 0.4
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -78,6 +80,8 @@ def failure(contracts: Contracts, kind: SourceKind, number: int) -> str | None:
     random = Random(f"{kind} {number}")  # noqa: S311
     try:
         history = random_history(kind, random, topic=contracts.feeds[FEEDS[kind]].topics[0], features=None)
+        if random.random() < SENT_AGAIN:
+            history = sent_again(history, random)
         silver = told(contracts, history, WAYS[number % len(WAYS)](history, random))
         return "differs" if differing(silver, history) else None
     except Exception as error:  # the fold must not raise: that is a finding too, and others are still to come

@@ -146,6 +146,7 @@ def _silver(work: Work) -> Results:
             accepted_columns=work.accepted_columns,
             resumed=work.resumed,
             progress=note.now,
+            say=note.say,
             memories=work.memories,
             retry_policy=RetryPolicy("silver", note.say),
         )

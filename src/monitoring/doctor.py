@@ -17,7 +17,7 @@ from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.errors import LakehouseError
 from monitoring.readings.databases import Database
 from monitoring.readings.running import Running, heartbeats_of
-from monitoring.readings.topics import HEARTBEATS, MOST_RECORDS, SourceTopics
+from monitoring.readings.topics import HEARTBEATS, MOST_RECORDS, RUN_ID, SourceTopics
 from monitoring.units import duration
 
 DAY_SECONDS = 86_400
@@ -227,6 +227,20 @@ def _topics_there(scene: Scene) -> Iterator[Result]:
         yield Result("record-keys", source, not bare, seen)
 
 
+def _run_headers(scene: Scene) -> Iterator[Result]:
+    """Of the feeds that go by source positions: others have no order that a run could begin again."""
+    for source, topics in scene.topics.items():
+        there = {place.topic for place in topics.last}
+        for name, feed in scene.contracts.of_source(source).items():
+            own = sorted(topic for topic in there if feed.has_topic(topic))
+            if own and feed.sequence_by == "source_position":
+                bare = [topic for topic in own if topic in topics.nameless]
+                seen = (
+                    f"without the header {RUN_ID}: {', '.join(bare)}" if bare else "the newest records name their run"
+                )
+                yield Result("run-header", name, not bare, seen)
+
+
 def _topic_policy(scene: Scene) -> Iterator[Result]:
     if scene.topic_findings is None:
         return
@@ -281,6 +295,15 @@ def _outbox_schemas(scene: Scene) -> Iterator[Result]:
 
 CHECKS: tuple[Check, ...] = (
     *(_connect_answers, _connectors_running, _shared_things, _database_answers, _wal_level, _slots, _binlogs),
-    *(_replica_identity, _topics_there, _topic_policy, _registry, _heartbeat, _undecodable, _unified_topic),
+    *(
+        _replica_identity,
+        _topics_there,
+        _run_headers,
+        _topic_policy,
+        _registry,
+        _heartbeat,
+        _undecodable,
+        _unified_topic,
+    ),
     _outbox_schemas,
 )

@@ -240,9 +240,10 @@ def _placed(
 ) -> PlacedEvent:
     of_place = known.get((record["topic"], record["topic_id"], record["partition"]), KnownRuns())
     key = _key_of(event, feed)
+    millis = round(record["timestamp"].timestamp() * 1000)
+    run = of_place.runs.get(event.run_id)
     if feed.sequence_by == "kafka_offset":
         # Within a partition the offset decides; a key is in one.
-        millis = int(record["timestamp"].timestamp() * 1000)
         position: Position | None = (millis, record["topic"], record["partition"], record["offset"])
     else:
         position = source_position(
@@ -272,6 +273,8 @@ def _placed(
         event_id=event.event_id,
         old_key=event.old_key,
         passed_over=event.left_out if feed.payload == "full" else event.absent,
+        run_from=None if run is None else run.from_offset,
+        timestamp_ms=millis,
     )
 
 

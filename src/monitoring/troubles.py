@@ -161,6 +161,14 @@ _ALL = (
         "Give the table a primary key, or the connector message.key.columns.",
     ),
     Trouble(
+        "run-header",
+        "Records name the run of their connector.",
+        "A failover, or a later full snapshot, cannot be seen: rows that are gone stay, and a table whose source begins"
+        " its log again is suspended.",
+        "Debezium 3.2 or later names it, unless extended.headers.enabled=false: docs/ordering.md, without the names of"
+        " runs.",
+    ),
+    Trouble(
         "records-kept",
         "Kafka still has every record that was not read.",
         "Bronze names a gap of offsets.",

@@ -61,6 +61,7 @@ def run(
     accepted_columns: Collection[str] = (),
     resumed: Collection[str] = (),
     progress: Note | None = None,
+    say: Note | None = None,
     memories: dict[str, Memory] | None = None,
     retry_policy: RetryPolicy | None = None,
 ) -> None:
@@ -70,9 +71,10 @@ def run(
     that does not answer is waited for as `retry_policy` says. `accepted`: tables whose rejects go to quarantine,
     however many they are. `accepted_columns`: tables by rule that go on with the columns that their events have now.
     `resumed`: suspended tables that are tried again; so are those whose contract has changed or that are accepted now,
-    and no others. `memories`: of each source, for a process that runs again under the same lease. Raises TableError
-    when a source has no bronze table yet, ContractError when a rule cannot be compiled, FeedSuspendedError when tables
-    are suspended, RegistryError when a schema that is needed is not to be had.
+    and no others. `say`: is told what a person must know of a table. `memories`: of each source, for a process that
+    runs again under the same lease. Raises TableError when a source has no bronze table yet, ContractError when a rule
+    cannot be compiled, FeedSuspendedError when tables are suspended, RegistryError when a schema that is needed is not
+    to be had.
     """
     warehouse = settings.address.opened(spark)
     known = {source: Memory() for source in contracts.topics.sources} if memories is None else memories
@@ -117,7 +119,11 @@ def run(
         _store_rule_results(warehouse, contracts, run_id)
     if failures:
         raise failures[0]
-    _raise_if_stopped(warehouse, contracts.with_made(made.known.values()), known)
+    contracts = contracts.with_made(made.known.values())
+    if say is not None:
+        for feed in _nameless(warehouse, contracts, known):
+            say(f"silver.{feed}: {NAMELESS_RUN}")
+    _raise_if_stopped(warehouse, contracts, known)
 
 
 def _own_schemas(warehouse: Warehouse, settings: Settings, memories: Mapping[str, Memory]) -> dict[str, Schemas]:
@@ -192,6 +198,19 @@ def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts, memories: Mapp
         raise suspended.suspended_error(causes)
 
 
+def _nameless(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> list[str]:
+    """The tables whose order needs the connector's runs, and whose newest records do not name theirs."""
+    found = []
+    for source in contracts.topics.sources:
+        state = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source))
+        found += [
+            name
+            for name, feed in contracts.of_source(source).items()
+            if feed.sequence_by == "source_position" and not feed.append_only and state.names_no_run(name)
+        ]
+    return found
+
+
 def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:
     """How the row rules came out in this run, into `quality.results`; nothing when the run read nothing."""
     rules = {rule.name: rule for rule in contracts.silver_gate.expectations}
@@ -232,4 +251,8 @@ def _apply(batch: DataFrame, batch_id: int, *, job: SilverJob, materialized_rows
     let_java_forget()
 
 
+NAMELESS_RUN = (
+    "its newest records do not name their connector run, so a failover or a later full snapshot cannot be seen:"
+    " Debezium 3.2 or later names it, unless extended.headers.enabled=false"
+)
 _RUN_AGAIN = "Nothing was skipped: run the job again after the cause is fixed, and it resumes with the same batch."

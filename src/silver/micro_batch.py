@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -23,7 +23,7 @@ from lakehouse.spark.tables import Warehouse
 from silver import quarantine
 from silver.audit import append, read_state
 from silver.batch.apply_feed import apply_feed
-from silver.batch.earlier_records import in_parts
+from silver.batch.earlier_records import in_parts, nameless_falls
 from silver.batch.events import offset_gaps, offset_ranges
 from silver.batch.outcome import (
     BatchOutcome,
@@ -52,7 +52,7 @@ from silver.order.state import (
 from silver.quarantine import QuarantineState
 from silver.schema_changes import is_definition, unreadable_feeds, unreadable_rows, unreadable_suspensions
 from silver.schemas import ids_in
-from silver.suspended import Reach, Suspension, pending_records
+from silver.suspended import Reach, Suspension, pending_records, regressed
 
 _OF_REACH = (
     *("min(offset) AS first", "max(offset) AS last", "count(1) AS records"),
@@ -117,6 +117,7 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = _quarantine_state(warehouse, job, ranges)
         judged = judged_batch(arrived, going_on, quarantine_state, stack, state=state)
+        judged = _without_regressed(arrived, judged, state)
         new = {**waiting, **judged.newly_suspended}
         left = [job.feeds.get(name, feed) for name, feed in {**feeds, **not_made}.items() if name in {*suspended, *new}]
         _store_suspensions(warehouse, new, job)
@@ -168,6 +169,7 @@ def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = quarantine.quarantine_state(warehouse, job.source, ranges)
         judged = judged_batch(arrived, [feed], quarantine_state, stack, state=before)
+        judged = _without_regressed(arrived, judged, before)
         if judged.newly_suspended:
             return judged.newly_suspended[feed.name]
         others = [feed_row(feed.name, resumed=True), *unreadable_rows(unreadable, before)]
@@ -201,6 +203,28 @@ def _pending(arrived: Arrived, left: Sequence[Feed]) -> list[Reach]:
         *(one for one in found if one.place not in with_gaps),
         *(Reach(place, row["first"], row["last"], row["records"]) for place, row in places if place in with_gaps),
     ]
+
+
+def _without_regressed(arrived: Arrived, judged: JudgedBatch, state: State) -> JudgedBatch:
+    """The batch without the tables whose log seems to have begun again, and nothing says so: they are suspended."""
+    found: dict[str, Suspension] = {}
+    for name, records in judged.records.items():
+        feed = arrived.job.feeds[name]
+        rows = [row.asDict() for row in judged.rows if row["feed"] == name]
+        is_in_order = feed.append_only or feed.sequence_by != "source_position" or all(row["run_id"] for row in rows)
+        if is_in_order or name in arrived.job.accepted:
+            continue
+        past = history(feed, rows, state)
+        if suspension := regressed(nameless_falls(arrived.warehouse, records, past)):
+            found[name] = suspension
+    if not found:
+        return judged
+    return replace(
+        judged,
+        records={name: records for name, records in judged.records.items() if name not in found},
+        rows=[row for row in judged.rows if row["feed"] not in found],
+        newly_suspended={**judged.newly_suspended, **found},
+    )
 
 
 def _waiting(feeds: Iterable[Feed], *, but: Collection[str]) -> dict[str, Suspension]:

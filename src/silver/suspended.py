@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.errors import FeedSuspendedError
+from silver.decode.explain import RUN_ID
 from silver.order.runs import TopicPartition
 from silver.order.state import SuspensionCause, suspended_row
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 BUDGET = "max_reject_ratio"
 PARSE_ERRORS = "parse_errors"
 KEYS = "readable_keys"
+# Coordinates fall where records do not name their connector run.
+COORDINATES = "coordinates"
 # Of a table by rule: its events have other columns, or do not say what the table is.
 COLUMNS, NOT_MADE = "columns", "table"
 # A column of the contract that no event has a field for, and one whose field the events of a declared table had. Of any
@@ -126,6 +129,23 @@ def fields_gone(gone: Sequence[str], new: Sequence[str], *, judged: int) -> Susp
     return Suspension(FIELDS_GONE, "A field that events had is not gone.", f"{what}; {came}", judged, judged)
 
 
+def regressed(places: Mapping[TopicPartition, tuple[int, int]]) -> Suspension | None:
+    """What suspends a table whose log seems to have begun again: records without a run fall behind, and repeat nothing.
+
+    `places`: by topic-partition the first offset of such records, and how many there are.
+    """
+    if not places:
+        return None
+    (topic, _topic_id, partition), (first, _records) = min(places.items())
+    records = sum(many for _first, many in places.values())
+    why = (
+        f"from offset {first:,} of {topic}, partition {partition}, {records:,} records are behind the source positions"
+        f" before them and repeat no record. They do not name their connector run (header {RUN_ID}), so a log that"
+        " has begun again (a failover, RESET MASTER, a restored backup) cannot be distinguished from old changes"
+    )
+    return Suspension(COORDINATES, "Without the name of its run, no record falls behind those before it.", why, records)
+
+
 def pending_records(
     ranges: Iterable[Reach], feeds: Collection[Feed], new: Mapping[str, SuspensionCause]
 ) -> list[dict[str, Any]]:
@@ -193,6 +213,11 @@ _REMEDIES = {
         "Declare the table in bronze/topics.yaml and silver/tables.yaml, or go on with the columns that its events have"
         " now (one that is gone stays, NULL in rows that change from now on): ",
         "--accept-columns",
+    ),
+    COORDINATES: (
+        "Have the connector name its runs (Debezium 3.2 or later, extended.headers.enabled=true) and take a full"
+        " snapshot, which then begins the new log; and let what is behind be superseded: ",
+        "--accept-rejects",
     ),
     NOT_MADE: (
         "Leave the topic out of the rule (`exclude` in bronze/topics.yaml), give it a feed of its own there, or run"

@@ -31,6 +31,7 @@ from silver.batch.changelog import (
     keys_across_partitions,
     latest_per_key,
     list_of_changes,
+    lone_tombstones,
     outcomes,
     with_event_ids,
     with_repeated_events,
@@ -71,7 +72,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         seen = small_table(spark, [], PLACES)
         placed = with_position(read, feed, places=seen)
         table = small_table(spark, [], silver_table(feed).columns)
-        deletes = deleting_tombstones(placed, table, feed, ends=small_table(spark, [], ENDS))
+        deletes = deleting_tombstones(placed, feed, ends=small_table(spark, [], ENDS))
         told = with_tombstones(placed, deletes)
         known = small_table(spark, [], OUTBOX_EVENTS.columns)
         events = with_repeated_events(told.withColumn("is_below_cutoff", F.lit(False)), feed, known=known)
@@ -89,6 +90,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             not_sent_before(events_of(batch, feed), fallen_behind(spark, []), feed),
             in_ranges(batch, {("topic", "", 0): (0, 1)}),
             keys_of(batch, feed),
+            lone_tombstones(placed, table, feed),
         ]
     return written
 

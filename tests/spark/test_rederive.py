@@ -1,4 +1,7 @@
-"""Where the search of a key's changes ends at its limit, no row loses what it has."""
+"""Keys that are derived again: where the search of a key's changes ends at its limit, no row loses what it has.
+
+And what a tombstone alone deletes, over several batches.
+"""
 
 from __future__ import annotations
 
@@ -53,3 +56,28 @@ def test_a_row_whose_previous_keys_are_too_many_keeps_its_value(
     keys = source.warehouse.read("bronze.postgres_events").where("CAST(key AS STRING) LIKE '%5%'")
     derive_anew(source.warehouse, source.contracts, "postgres", of=keys)
     assert source.rows(FEED, *columns) == {5: ("a large note", None)}
+
+
+def test_what_a_tombstone_has_deleted_stays_deleted_in_a_later_batch(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
+) -> None:
+    """Compaction has removed the delete. And a tombstone that is sent again deletes nothing that came behind it."""
+    source = Told(empty_silver(), with_gate(contracts), "postgres", tmp_path)
+
+    def of_run(run: str, offset: int, key: int, ms: int, lsn: int | None = None, note: str = "a note") -> Record:
+        at = postgres_source(lsn or 0, last_commit=lsn)
+        value = None if lsn is None else change("c", at, postgres_image(order(key, note=note)), ts_ms=ms)
+        headers = run_headers(run, source=at)
+        return record(TOPIC, offset, key={"order_id": key}, value=value, timestamp=ms, headers=headers)
+
+    first, second = of_run("a", 0, 1, 2_000, 100), of_run("a", 1, 2, 3_000, 110)
+    tombstone = of_run("b", 5, 1, 1_000)
+    source.tell(first, second)
+    source.tell(tombstone)
+    assert source.rows(FEED, "note") == {2: "a note"}
+    source.tell({**first, "offset": 6}, {**tombstone, "offset": 7}, {**second, "offset": 8})
+    assert source.rows(FEED, "note") == {2: "a note"}
+    source.tell(of_run("b", 9, 1, 1_500, 200, note="made again"))
+    source.tell({**tombstone, "offset": 10}, {**first, "offset": 11})
+    assert source.rows(FEED, "note") == {1: "made again", 2: "a note"}
+    assert source.counted() == {"read": 9, "applied": 4, "duplicate": 3, "tombstone": 2}

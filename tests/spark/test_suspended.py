@@ -22,7 +22,7 @@ from lakehouse.spark.materialized import materialized
 from silver import apply, judged, suspended
 from silver.audit import read_state
 from silver.gate import require_rules
-from tests.spark.test_decisions import AMOUNT, FEED, OUTBOX, RUN, TOPIC, event, outbox_event
+from tests.spark.test_decisions import AMOUNT, FEED, OUTBOX, RUN, TOPIC, amounts, event, outbox_event
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, mysql_image, mysql_source, order, record
 from tests.support.recordings import write
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakehouse.spark.tables import Warehouse
+    from tests.support.events import Record
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -171,7 +172,7 @@ def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
     budgeted = with_budget(with_gate(contracts, AMOUNT), MaxRejectRatio(share=0.5, records=2))
     for source in contracts.topics.sources:
         warehouse.ensure(events_table(source))
-    bad = [event("c", key, 100 * key, key, "-1.00") for key in (0, 1, 2)]
+    bad = [bare(event("c", key, 100 * key, key, "-1.00")) for key in (0, 1, 2)]
     file = write(tmp_path / "events.jsonl.gz", [*bad, outbox_event(0, 10, 1.0)])
     topics = {topic: topic for topic in (TOPIC, OUTBOX)}
     warehouse.append("bronze.mysql_events", bronze_rows(warehouse.spark, file, topics=topics))
@@ -187,8 +188,10 @@ def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
     assert sorted(told.rows(OUTBOX_FEED, "total_amount")) == [1]
     (result,) = warehouse.read(RESULTS.name).where("rule = 'max_reject_ratio'").collect()
     assert (result["feed"], result["evaluated"], result["failed"], result["passed"]) == (FEED, 3, 3, False)
-    apply.run(warehouse.spark, chosen, budgeted, run_id="second", accepted=[FEED])
+    notes: list[str] = []
+    apply.run(warehouse.spark, chosen, budgeted, run_id="second", accepted=[FEED], say=notes.append)
     assert len(told.entries(FEED)) == 3
+    assert notes == [f"silver.{FEED}: {apply.NAMELESS_RUN}"]
     told.ask("released", 1)
     apply.run(warehouse.spark, chosen, budgeted, run_id="third")
     assert sorted(told.rows(FEED, "total_amount")) == [1]
@@ -324,3 +327,34 @@ def test_what_says_nothing_of_values_is_blamed_on_no_rule(
     with pytest.raises(OSError, match="No space left"):
         told.tell(outbox_event(2, 30, 3.0, key=3))
     assert told.suspended() == {}
+
+
+def bare(one: Record) -> Record:
+    """The record as a connector sends it that does not name its run."""
+    return {**one, "headers": []}
+
+
+def test_coordinates_that_fall_without_the_name_of_a_run_stop_the_table(
+    empty_silver: Callable[[], Warehouse], contracts: Contracts, tmp_path: Path
+) -> None:
+    """But not where they repeat what was read. The way on is a snapshot of a run that has a name."""
+    told = Told(empty_silver(), with_gate(contracts, AMOUNT), "mysql", tmp_path)
+    made, paid = event("c", 1, 100, 0, "1.00"), event("u", 1, 200, 1, "2.00")
+    told.tell(*map(bare, (made, paid, {**made, "offset": 2}, {**paid, "offset": 3})))
+    told.tell(*map(bare, ({**made, "offset": 4}, {**paid, "offset": 5})))
+    assert amounts(told) == {1: "2.00"}
+    told.tell(bare(event("u", 1, 50, 6, "3.00")), outbox_event(0, 10, 1.0))
+    (why,) = told.suspended().values()
+    assert why.startswith(f"from offset 6 of {TOPIC}, partition 0, 1 records are behind the source positions")
+    assert (amounts(told), list(told.rows(OUTBOX_FEED, "total_amount"))) == ({1: "2.00"}, [1])
+    assert told.resume(FEED) == why
+    assert told.resume(FEED, accepted=[FEED]) is None
+    assert amounts(told) == {1: "2.00"}
+    told.tell(bare(event("c", 2, 300, 7)), bare(event("u", 2, 250, 8, "9.00")))
+    assert told.resume(FEED, accepted=[FEED]) is None
+    assert amounts(told) == {1: "2.00", 2: "1.00"}
+    source = mysql_source(60, snapshot="last")
+    value = change("r", source, mysql_image(order(1, total_amount="4.00")))
+    told.tell(record(TOPIC, 9, key={"order_id": 1}, value=value, headers=RUN), event("u", 1, 70, 10, "5.00"))
+    assert amounts(told) == {1: "5.00"}, "the snapshot has no order 2"
+    assert told.counted()["read"] == 12

@@ -28,6 +28,7 @@ def told(
     silver = PureSilver(contracts.feeds[FEEDS[history.kind]], waiting=waiting)
     for batch in batches:
         silver.tell(batch)
+    assert not silver.is_suspended
     return silver
 
 

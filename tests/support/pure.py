@@ -57,6 +57,7 @@ class PureSilver:
     read: list[Read] = field(default_factory=list)
     past: History | None = None
     waiting: Collection[tuple[int, int]] = ()
+    is_suspended: bool = False
 
     @cached_property
     def _explaining(self) -> Explaining:
@@ -68,12 +69,14 @@ class PureSilver:
         if not batch:
             return
         facts = list(_facts(batch, self.feed))
+        before = history(self.feed, facts, self.state)
+        self.is_suspended |= self._falls_without_run(before, batch)
+        if self.is_suspended:
+            return
         known_before = [*self.read]
         self.read += batch
-        past, begun = with_new_epochs(
-            history(self.feed, facts, self.state), lambda found: self._telling_news(found, known_before, batch)
-        )
-        again = {place: span for one in begun for place, span in past.read_again(one).items()}
+        past, begun = with_new_epochs(before, lambda found: self._telling_news(found, known_before, batch))
+        again = past.read_again(begun)
         of_epoch = [one for one in known_before if one.place in again and _within(one.offset, again[one.place])]
         new = [*past.snapshot_cutoffs(), *self._truncates(past, [*batch, *of_epoch])]
         self.past = past.with_cutoffs(new)
@@ -170,6 +173,8 @@ class PureSilver:
             old_key=event.old_key,
             passed_over=event.left_out,
             image=hash(repr(event.row)),
+            run_from=of_place.runs[event.run_id].from_offset,
+            timestamp_ms=record["timestamp"],
         )
 
     def _truncates(self, past: History, records: Sequence[Read]) -> list[Cutoff]:
@@ -182,6 +187,33 @@ class PureSilver:
                 found.append(Cutoff("truncate", _json(position), None, one.place[0], one.place[2], one.offset))
         return found
 
+    def _falls_without_run(self, past: History, batch: Sequence[Read]) -> bool:
+        """Whether coordinates fall in records that name no run, and that repeat none."""
+        known = {_place_of(row): row for row in past.nameless()}
+        if not known:
+            return False
+        said = {
+            (one.place, _said(one)): one.offset for one in sorted([*self.read, *batch], key=lambda one: -one.offset)
+        }
+        streamed = {place: row["highest_streamed"] for place, row in known.items()}
+        highest = {place: row["highest"] for place, row in known.items()}
+        for one in sorted(batch, key=lambda one: one.offset):
+            at, place = coordinates(one.event.source, self.feed.kind), one.place
+            is_of_log = one.event.kind in ("change", "truncate", "quarantined") and at is not None
+            is_full = one.event.source is not None and one.event.source.snapshot in FULL_SNAPSHOT
+            if one.event.run_id or not is_of_log or not (is_full or is_streamed(one.event.source)):
+                continue
+            below = streamed[place] if is_streamed(one.event.source) else highest[place]
+            if below is None and self.feed.kind != "postgresql":
+                below = highest[place]
+            is_new = one.offset > known[place]["read_to"]
+            if is_new and below is not None and at < below and said[place, _said(one)] >= one.offset:
+                return True
+            highest[place] = at if highest[place] is None else max(at, highest[place])
+            if is_streamed(one.event.source):
+                streamed[place] = at if streamed[place] is None else max(at, streamed[place])
+        return False
+
     def _telling_news(
         self, found: Sequence[Regression], before: Sequence[Read], batch: Sequence[Read]
     ) -> Collection[Regression]:
@@ -190,13 +222,31 @@ class PureSilver:
         for regression in found:
             of_place = [one for one in (*before, *batch) if one.place == regression.place]
             said = {_said(one): one.offset for one in sorted(of_place, key=lambda one: -one.offset)}
+            firsts = [one for one in of_place if said[_said(one)] == one.offset < regression.from_offset]
+            below = min(regression.below, self._highest(firsts, besides=regression.run_id) or regression.below)
             for one in of_place:
                 at = coordinates(one.event.source, self.feed.kind)
-                is_behind = is_streamed(one.event.source) and at is not None and at[:2] < regression.below[:2]
+                is_behind = is_streamed(one.event.source) and at is not None and at[:2] < below[:2]
                 if one.event.run_id == regression.run_id and is_behind and said[_said(one)] >= regression.from_offset:
                     news.append(regression)
                     break
         return news
+
+    def _highest(self, records: Sequence[Read], *, besides: str) -> Coordinates | None:
+        """The highest coordinates of other runs, without those that a later record of their run contradicts."""
+        lowest_later: dict[str, Coordinates] = {}
+        highest: list[Coordinates] = []
+        for one in sorted(records, key=lambda one: -one.offset):
+            at, source, run_id = coordinates(one.event.source, self.feed.kind), one.event.source, one.event.run_id
+            if at is None or source is None or run_id == besides:
+                continue
+            # The rows of one position of a binlog may be counted anew: that is no contradiction.
+            is_sound = at[:2] <= lowest_later.get(run_id, at)[:2]
+            if source.snapshot in FULL_SNAPSHOT or (is_streamed(source) and is_sound):
+                highest.append(at)
+            if is_streamed(source):
+                lowest_later[run_id] = min(at, lowest_later.get(run_id, at))
+        return max(highest, default=None)
 
 
 def _said(one: Read) -> tuple[Any, ...]:

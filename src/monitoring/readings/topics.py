@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Over so long the rate of arrival is taken.
 WINDOW = timedelta(minutes=10)
+# The header that names the run of the connector, since Debezium 3.2.
+RUN_ID = "__debezium.context.runId"
 # How the topics of Debezium's heartbeats begin, by default.
 HEARTBEATS = "__debezium-heartbeat"
 # Kafka has no offsets for markers of transactions and what compaction removed: so many before the end are looked at.
@@ -36,11 +38,15 @@ CLOCKS = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Sent:
-    """A record as far as times go. `source_ms`: when its change was committed, by its source block; None without."""
+    """A record as far as times go. `source_ms`: when its change was committed, by its source block; None without.
+
+    `names_run`: whether a header names the run of the connector.
+    """
 
     timestamp_ms: int
     source_ms: int | None = None
     has_key: bool = True
+    names_run: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class SourceTopics:
     `absent`: topics that the contract names and the broker has not. `unread`: of each partition with records behind
     `next_offsets` the first of these, and `unread_from` its offset. `last`: the newest records, of data and of
     heartbeats. `rate`: records a second. `lost`: partitions whose next record is gone. `keyless`: topics of rows whose
-    newest record has no key. `kept_ms`: by topic its retention, where it has one.
+    newest record has no key; `nameless`: name no connector run. `kept_ms`: by topic its retention, where it has one.
     """
 
     absent: Sequence[str] = ()
@@ -62,6 +68,7 @@ class SourceTopics:
     rate: float | None = None
     lost: Sequence[Partition] = ()
     keyless: Collection[str] = ()
+    nameless: Collection[str] = ()
     kept_ms: Mapping[str, int] = field(default_factory=dict)
 
     def lost_in_seconds(self, *, now_ms: int) -> float | None:
@@ -123,6 +130,11 @@ def topics_of(
                 place.topic
                 for place in places
                 if place in newest and not newest[place].has_key and place.topic not in source.ignored_topics
+            },
+            nameless={
+                place.topic
+                for place in places
+                if place in newest and not newest[place].names_run and place.topic not in source.ignored_topics
             },
             kept_ms={topic: kept for topic in settings if (kept := _retention(settings[topic])) is not None},
         )
@@ -297,7 +309,8 @@ def _is_of(key: bytes, prefix: str) -> bool:
 
 def _sent(message: Message) -> Sent:
     _kind, timestamp_ms = message.timestamp()
-    return Sent(timestamp_ms, source_ms(message.value()), has_key=message.key() is not None)
+    names_run = any(header[0] == RUN_ID for header in message.headers() or ())
+    return Sent(timestamp_ms, source_ms(message.value()), has_key=message.key() is not None, names_run=names_run)
 
 
 def source_ms(value: bytes | str | None) -> int | None:

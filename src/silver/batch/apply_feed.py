@@ -30,6 +30,7 @@ from silver.batch.changelog import (
     keys_across_partitions,
     latest_per_key,
     list_of_changes,
+    lone_tombstones,
     outcomes,
     with_cutoffs,
     with_event_ids,
@@ -62,12 +63,16 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
     with ExitStack() as stack:
         placed = _positioned(batch, records, past).drop("value", "headers")
         placed = _known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))
-        deleting = 0
+        deleting, lone = 0, None
         if batch.total("lone_tombstones") and not feed.append_only:
-            deletes = stack.enter_context(materialized(_deletes(batch, placed, past)))
-            if deleting := deletes.count():
-                placed = with_tombstones(placed, broadcast(deletes, deleting))
-        misplaced = _placed_before_their_epoch(past, epoch_starts)
+            if feed.sequence_by == "source_position":
+                # Before the MERGE: it asks for the rows that they may delete.
+                lone = stack.enter_context(materialized(_keys_of_lone_tombstones(batch, placed)))
+            else:
+                deletes = stack.enter_context(materialized(_deletes(batch, placed, past)))
+                if deleting := deletes.count():
+                    placed = with_tombstones(placed, broadcast(deletes, deleting))
+        misplaced = past.read_again(epoch_starts)
         past, cutoffs = _with_new_cutoffs(batch, placed, past, misplaced)
         placed = with_cutoffs(placed, highest_cutoff(past.cutoff_by_shard(), feed))
         if feed.envelope == "outbox":
@@ -84,7 +89,7 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
         _merge(batch, live, past, cutoffs, sent=number if is_light else None)
         if feed.envelope == "outbox":
             _remember_events(batch, live)
-        outcome = _outcome_of(batch, placed, past, misplaced=misplaced, stack=stack)
+        outcome = _outcome_of(batch, placed, past, misplaced=misplaced, lone=lone, stack=stack)
         outcome.epochs, outcome.cutoffs, outcome.past = epoch_rows(past, epoch_starts), cutoffs, past
         return outcome
 
@@ -113,9 +118,13 @@ def _outcome_of(
     past: History,
     *,
     misplaced: Mapping[TopicPartition, tuple[int, int]],
+    lone: DataFrame | None,
     stack: ExitStack,
 ) -> BatchOutcome:
-    """What became of the batch's changes and tombstones, when the keys that ask for it have been derived again."""
+    """What became of the batch's changes and tombstones, when the keys that ask for it have been derived again.
+
+    `misplaced`: offsets of records that are of another epoch. `lone`: keys of tombstones that may delete.
+    """
     feed = batch.feed
     is_unusual = is_unusual_where(feed, has_unchanged=past.has_unchanged)
     ended = outcomes(placed, batch.rows_of(placed), feed)
@@ -133,6 +142,8 @@ def _outcome_of(
         keys.append(keys_of(ended.where(is_unusual), feed))
     if misplaced:
         keys.append(keys_of(in_ranges(batch.bronze(), misplaced), feed))
+    if lone is not None and not lone.isEmpty():
+        keys.append(lone)
     if not keys:
         return _as_outcome(rows)
     wanted = stack.enter_context(materialized(reduce(DataFrame.unionByName, keys).distinct()))
@@ -171,17 +182,6 @@ def _telling_news(batch: FeedBatch, past: History, found: Sequence[Regression]) 
     return [found[row["number"]] for row in numbers]
 
 
-def _placed_before_their_epoch(
-    past: History, epoch_starts: Sequence[EpochStart]
-) -> dict[TopicPartition, tuple[int, int]]:
-    """The offsets of earlier batches' records that are of an epoch that was not known when they were placed."""
-    ranges: dict[TopicPartition, tuple[int, int]] = {}
-    for one in epoch_starts:
-        for place, (first, last) in past.read_again(one).items():
-            ranges[place] = (min(first, ranges.get(place, (first, last))[0]), last)
-    return ranges
-
-
 def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     """The placed records; those that were found damaged before are `damaged`."""
     if batch.feed.name not in batch.quarantine_state.damaged:
@@ -197,8 +197,12 @@ def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
 def _deletes(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:
     """The tombstones that delete: none where each follows a delete."""
     ends = small_table(batch.warehouse.spark, past.ends(), ENDS)
+    return deleting_tombstones(placed, batch.feed, ends=ends)
+
+
+def _keys_of_lone_tombstones(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     table = batch.rows_of(placed.where(F.col("kind") == "tombstone"))
-    return deleting_tombstones(placed, table, batch.feed, ends=ends)
+    return keys_of(lone_tombstones(placed, table, batch.feed), batch.feed)
 
 
 def _with_new_cutoffs(

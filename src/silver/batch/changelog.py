@@ -16,7 +16,7 @@ from lakehouse.quality.arguments import columns_asked, reason
 from lakehouse.quality.row_rules import fails
 from silver.batch.column_versions import version_folds, version_values
 from silver.batch.merge import cutoff_type
-from silver.batch.position import at_offset, log_event_of, place_of, position_type, same_place
+from silver.batch.position import log_event_of, place_of, position_type, same_place
 from silver.order.fold import versioned_columns
 from silver.order.runs import Cutoff
 from silver.quarantine import DISCARDED, OF_RECORD, WAITS
@@ -122,12 +122,10 @@ def _text(said: str) -> str:
 _NONE = f"CAST(array() AS {_TEXTS})"
 
 
-def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends: DataFrame) -> DataFrame:
-    """topic, topic_id, partition, offset and position (`deletes_at`) of tombstones that no delete precedes.
+def deleting_tombstones(placed: DataFrame, feed: Feed, *, ends: DataFrame) -> DataFrame:
+    """topic, topic_id, partition, offset and position (`deletes_at`) of tombstones that no delete precedes: of a feed
+    that goes by Kafka's offsets, where each is a delete at its own position.
 
-    Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. Such a
-    delete is right behind the highest position that an earlier record of the key has, in the batch or in the silver
-    `table`: the record just before it may be a replayed one.
     `ends`: topic, topic_id, partition, last_key (xxhash64) and last_is_delete of the record before the batch.
     """
     of_key = (
@@ -135,50 +133,72 @@ def deleting_tombstones(placed: DataFrame, table: DataFrame, feed: Feed, *, ends
         .orderBy("offset")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    is_tombstone = F.col("kind") == "tombstone"
-    is_said = F.col("kind").isin("change", "quarantined")
-    keys = list(feed.keys)
-    with_key = reduce(operator.and_, [F.col(f"_key_{key}").isNotNull() for key in keys])
-    of_record = ("topic", "topic_id", "partition", "offset")
-    # All records of these keys are sorted: without what is not asked for.
-    of_row = [F.col(f"row.{key}").alias(f"_key_{key}") for key in keys]
-    narrow = placed.select(*of_record, "key", "kind", "is_delete", "position", *of_row)
-    tombstones = narrow.where(is_tombstone & with_key).select("topic", "topic_id", "partition", "key").distinct()
+    follows_delete = F.last(F.when(F.expr(_IS_STATED), F.col("is_delete")), ignorenulls=True).over(of_key)
     before = (
-        narrow.join(tombstones, on=["topic", "topic_id", "partition", "key"], how="left_semi")
-        .withColumns(
-            {
-                "follows_delete": F.last(F.when(is_said, F.col("is_delete")), ignorenulls=True).over(of_key),
-                "highest_before": F.max(F.when(is_said, F.col("position"))).over(of_key),
-            }
-        )
-        .where(is_tombstone & with_key & ~F.coalesce("follows_delete", F.lit(False)))
+        _of_tombstones(placed, feed)
+        .withColumn("follows_delete", follows_delete)
+        .where((F.col("kind") == "tombstone") & ~F.coalesce("follows_delete", F.lit(False)))
         .join(F.broadcast(ends), on=["topic", "topic_id", "partition"], how="left")
     )
     is_own = F.col("follows_delete").isNull() & (F.col("last_key") == F.xxhash64("key")) & F.col("last_is_delete")
-    rows = table.select(
-        *[F.col(key).alias(f"_row_{key}") for key in keys],
+    # A batch may have a record twice.
+    return (
+        before.where(~F.coalesce(is_own, F.lit(False)))
+        .groupBy("topic", "topic_id", "partition", "offset")
+        .agg(F.max("position").alias("deletes_at"))
+    )
+
+
+def lone_tombstones(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
+    """topic, partition, offset and key of the tombstones that may delete their key: they are not just behind a delete
+    that is the last word of their run, and the key is live, in the batch before them or in the silver `table`.
+
+    What they come to the fold says (silver.order.fold), from all records of the key.
+    """
+    of_record = Window.partitionBy("topic", "topic_id", "partition", "key").orderBy("offset")
+    before = of_record.rowsBetween(Window.unboundedPreceding, -1)
+    of_run = Window.partitionBy("topic", "topic_id", "partition", "key", "run_id").orderBy("offset")
+    of_run = of_run.rowsBetween(Window.unboundedPreceding, -1)
+    last = F.struct("position", "offset", "is_delete")
+    found = (
+        _of_tombstones(placed, feed)
+        .withColumns(
+            {
+                "of_run": F.max(F.when(F.expr(f"{_IS_STATED} AND position IS NOT NULL"), last)).over(of_run),
+                "is_stated": F.max(F.expr(f"{_IS_STATED} AND NOT is_delete")).over(before),
+            }
+        )
+        .where("kind = 'tombstone' AND NOT coalesce(of_run.is_delete AND of_run.offset = offset - 1, false)")
+    )
+    rows = table.where(~F.col("_is_deleted")).select(
+        *[F.col(key).alias(f"_row_{key}") for key in feed.keys],
         F.col("_topic").alias("_table_topic"),
         F.col("_partition").alias("_table_partition"),
         F.col("_offset").alias("_table_offset"),
-        F.col("_position").alias("_table_position"),
-        F.col("_is_deleted").alias("_table_is_deleted"),
     )
-    same_row = reduce(operator.and_, [F.col(f"_key_{key}") == F.col(f"_row_{key}") for key in keys])
+    same_row = reduce(operator.and_, [F.col(f"_key_{key}") == F.col(f"_row_{key}") for key in feed.keys])
     is_earlier = (
         (F.col("_table_topic") == F.col("topic"))
         & (F.col("_table_partition") == F.col("partition"))
         & (F.col("_table_offset") < F.col("offset"))
-        & ~F.col("_table_is_deleted")
     )
-    found = before.where(~F.coalesce(is_own, F.lit(False))).join(rows, on=same_row & is_earlier, how="left")
-    if feed.sequence_by == "kafka_offset":
-        position = F.col("position")
-    else:
-        position = F.expr(at_offset("greatest(highest_before, _table_position)", "offset", feed))
-    # A batch may have a record twice.
-    deletes = found.groupBy(*of_record).agg(F.max(position).alias("deletes_at"))
-    return deletes.where(F.col("deletes_at").isNotNull())
+    with_rows = found.join(rows, on=same_row & is_earlier, how="left")
+    is_known = F.coalesce("is_stated", F.lit(False)) | F.col("_table_offset").isNotNull()
+    return with_rows.where(is_known).select("topic", "partition", "offset", "key")
+
+
+def _of_tombstones(placed: DataFrame, feed: Feed) -> DataFrame:
+    """All records of the keys of tombstones, without what is not asked for: they are sorted."""
+    of_key = ["topic", "topic_id", "partition", "key"]
+    keys = {f"_key_{key}": F.col(f"row.{key}") for key in feed.keys}
+    of_record = (*of_key, "offset", "run_id", "kind", "is_delete", "position")
+    narrow = placed.select(*of_record, *[value.alias(name) for name, value in keys.items()])
+    with_key = reduce(operator.and_, [F.col(name).isNotNull() for name in keys])
+    tombstones = narrow.where((F.col("kind") == "tombstone") & with_key).select(*of_key).distinct()
+    return narrow.join(tombstones, on=of_key, how="left_semi")
+
+
+_IS_STATED = "kind IN ('change', 'quarantined')"
 
 
 def with_tombstones(placed: DataFrame, deletes: DataFrame) -> DataFrame:
@@ -371,7 +391,7 @@ def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
     above it. A tombstone is one unless it has deleted the row itself. quarantined: it is known to be damaged.
     """
     versioned = versioned_columns(feed)
-    of_row = ["_position", "_topic", "_partition", "_offset"]
+    of_row = ["_position", "_is_deleted", "_topic", "_partition", "_offset"]
     of_row += ["_column_versions", "_deleted_position"] if versioned else []
     now = f"struct({', '.join(of_row)}) AS now"
     if feed.append_only:

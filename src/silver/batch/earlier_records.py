@@ -11,12 +11,17 @@ from pyspark.sql import functions as F
 from lakehouse.batches import COORDINATES
 from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
+from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import small_table
-from silver.batch.position import STREAMED, coordinates, log_place
+from silver.batch.events import events
+from silver.batch.position import IS_FULL_SNAPSHOT, STREAMED, coordinates, log_place
 from silver.order.runs import Regression, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lakehouse.spark.tables import Warehouse
+    from silver.order.history import History
 
 
 def in_ranges(bronze: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame:
@@ -60,30 +65,137 @@ def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame
 def not_sent_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame:
     """`number` of the regressions with a record behind `below` that repeats no earlier one of its topic-partition.
 
-    Equal are the log coordinates (without the commit before them, which a run without stored offsets does not know),
-    the operation, the key and the row, but not its metadata. `told`: events (silver.batch.events). `fallen`:
-    `fallen_behind`.
+    `told`: events (silver.batch.events). `fallen`: `fallen_behind`.
     """
-    stated = [name for name, column in feed.columns.items() if column.metadata is None]
-    said = F.struct(
-        *TOPIC_PARTITION,
-        F.expr(log_place(feed)).alias("at"),
-        F.coalesce("op", F.lit("")).alias("op"),
-        F.hex("key").alias("key"),
-        F.xxhash64(F.to_json(F.struct(*[f"row.{name}" for name in stated]))).alias("row"),
-    ).alias("said")
+    said = _said(feed)
     # The rows of one position of a binlog may be counted anew: that is no regression.
-    at, below = coordinates(feed), "below"
+    at, below, highest = coordinates(feed), "below", "highest"
     if feed.kind != "postgresql":
-        at, below = f"slice({at}, 1, 2)", f"slice({below}, 1, 2)"
-    is_behind = f"{STREAMED} = 1 AND {at} < {below}"
-    new = told.join(F.broadcast(fallen), on=[*TOPIC_PARTITION, "run_id"], how="inner").where(is_behind)
+        at, below, highest = f"slice({at}, 1, 2)", f"slice({below}, 1, 2)", f"slice({highest}, 1, 2)"
+    is_behind = f"{STREAMED} = 1 AND {at} < least({below}, coalesce({highest}, {below}))"
+    known = fallen.join(_sound_highs(told, fallen, feed), on="number", how="left")
+    new = told.join(F.broadcast(known), on=[*TOPIC_PARTITION, "run_id"], how="inner").where(is_behind)
     # Of each run by itself: a batch may have two regressions, and the later one's past is the earlier one.
     first = told.groupBy(said).agg(F.min("offset").alias("first_told"))
     is_first = F.col("first_told") >= F.col("from_offset")
     return (
         new.select("number", "from_offset", said).join(first, on="said", how="inner").where(is_first).select("number")
     )
+
+
+def _sound_highs(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame:
+    """Of the regressions (`number`) the `highest` coordinates that earlier runs have in their topic-partition.
+
+    Without a position far ahead that a later record of its run contradicts: all that follows is behind that one.
+    """
+    of_record = {
+        "at": F.expr(f"CAST({coordinates(feed)} AS {COORDINATES})"),
+        "is_streamed": F.expr(f"{STREAMED} = 1"),
+    }
+    of_log = told.withColumns(of_record).where(
+        F.col("at").isNotNull() & (F.col("is_streamed") | F.expr(IS_FULL_SNAPSHOT))
+    )
+    record = F.struct(*TOPIC_PARTITION, "offset", "run_id", "at", "is_streamed")
+    firsts = of_log.groupBy(_said(feed)).agg(F.min_by(record, F.col("offset")).alias("first")).select("first.*")
+    later = Window.partitionBy(*TOPIC_PARTITION, "run_id").orderBy(F.desc("offset"))
+    lowest_later = F.min(F.when(F.col("is_streamed"), F.col("at"))).over(
+        later.rowsBetween(Window.unboundedPreceding, -1)
+    )
+    # The rows of one position of a binlog may be counted anew: that is no contradiction.
+    at, lowest = (
+        ("at", "lowest_later") if feed.kind == "postgresql" else ("slice(at, 1, 2)", "slice(lowest_later, 1, 2)")
+    )
+    is_sound = f"NOT is_streamed OR {at} <= coalesce({lowest}, {at})"
+    sound = firsts.withColumn("lowest_later", lowest_later).where(is_sound)
+    regressed = fallen.select(*TOPIC_PARTITION, F.col("run_id").alias("regressed"), "from_offset", "number")
+    return (
+        sound.join(F.broadcast(regressed), on=list(TOPIC_PARTITION), how="inner")
+        .where("run_id <> regressed AND offset < from_offset")
+        .groupBy("number")
+        .agg(F.max("at").alias("highest"))
+    )
+
+
+def _said(feed: Feed) -> Column:
+    """What is equal in a record and in one that repeats it.
+
+    The log coordinates (without the commit before them, which a run without stored offsets does not know), the
+    operation, the key and the row, but not its metadata.
+    """
+    stated = [name for name, column in feed.columns.items() if column.metadata is None]
+    return F.struct(
+        *TOPIC_PARTITION,
+        F.expr(log_place(feed)).alias("at"),
+        F.coalesce("op", F.lit("")).alias("op"),
+        F.hex("key").alias("key"),
+        F.xxhash64(F.to_json(F.struct(*[f"row.{name}" for name in stated]))).alias("row"),
+    ).alias("said")
+
+
+# What is known of the topic-partitions of records without a run (silver.order.history.History.nameless).
+NAMELESS = f"""
+    topic STRING, topic_id STRING, partition INT, read_to BIGINT, highest_streamed {COORDINATES}, highest {COORDINATES}
+"""
+
+
+def nameless_regressions(judged: DataFrame, known: DataFrame, feed: Feed) -> DataFrame:
+    """topic, topic_id, partition, offset and `said` of the records without a run whose coordinates fall.
+
+    A streamed change behind one at a lower offset: a transaction may be older than the snapshot during which it was
+    open. Behind a snapshot where that came first, but for PostgreSQL, where such transactions are. And a row of a full
+    snapshot behind any. `known` (NAMELESS): the highest of earlier batches.
+    """
+    before = Window.partitionBy(*TOPIC_PARTITION).orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    is_new = F.col("offset") > F.col("read_to")
+    of_log = judged.where(
+        (F.col("run_id") == "") & F.col("kind").isin("change", "truncate", "quarantined")
+    ).withColumns(
+        {"at": F.expr(f"CAST({coordinates(feed)} AS {COORDINATES})"), "is_streamed": F.expr(f"{STREAMED} = 1")}
+    )
+    of_log = of_log.where(F.col("at").isNotNull() & (F.col("is_streamed") | F.expr(IS_FULL_SNAPSHOT)))
+    highs = {
+        "streamed_before": F.max(F.when(F.col("is_streamed"), F.col("at"))).over(before),
+        "any_before": F.max("at").over(before),
+    }
+    of_streamed, of_any = "greatest(streamed_before, highest_streamed)", "greatest(any_before, highest)"
+    if feed.kind != "postgresql":
+        of_streamed = f"coalesce({of_streamed}, {of_any})"
+    return (
+        of_log.join(F.broadcast(known), on=[*TOPIC_PARTITION], how="inner")
+        .where(is_new)
+        .withColumns(highs)
+        .where(F.expr(f"coalesce(at < IF(is_streamed, {of_streamed}, {of_any}), false)"))
+        .select(*TOPIC_PARTITION, "offset", _said(feed))
+    )
+
+
+def nameless_falls(warehouse: Warehouse, judged: DataFrame, past: History) -> dict[TopicPartition, tuple[int, int]]:
+    """Of every topic-partition in which coordinates fall in records without a run, and the records repeat none: the
+    first offset of these, and how many there are. `past`: the history with the batch.
+    """
+    rows, feed = past.nameless(), past.feed
+    if not rows:
+        return {}
+    known = small_table(warehouse.spark, rows, NAMELESS)
+    with materialized(nameless_regressions(judged, known, feed)) as fallen:
+        last = fallen.groupBy(*TOPIC_PARTITION).agg(F.max("offset").alias("last")).collect()
+        if not last:
+            return {}
+        ranges = {(row["topic"], row["topic_id"], row["partition"]): (0, row["last"]) for row in last}
+        told = events(in_ranges(warehouse.read(f"bronze.{feed.source}_events"), ranges), feed)
+        counted = (
+            repeats_nothing(told, fallen, feed)
+            .groupBy(*TOPIC_PARTITION)
+            .agg(F.min("offset").alias("first"), F.count(F.lit(1)).alias("records"))
+            .collect()
+        )
+    return {(row["topic"], row["topic_id"], row["partition"]): (row["first"], row["records"]) for row in counted}
+
+
+def repeats_nothing(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame:
+    """Of `nameless_regressions` those that repeat no earlier record of their topic-partition. `told`: events."""
+    first = told.groupBy(_said(feed)).agg(F.min("offset").alias("first_told"))
+    return fallen.join(first, on="said", how="inner").where(F.col("first_told") >= F.col("offset"))
 
 
 def highest_timestamps(bronze: DataFrame, records: DataFrame) -> DataFrame:

@@ -114,7 +114,10 @@ def merge_latest(
     if feed.sequence_by == "source_position":
         # What is deleted is not deleted again by a cutoff.
         by_cutoff = "target._is_deleted AND latest._is_deleted AND latest._op IN ('t', 'r')"
-        condition = f"({condition}) AND NOT ({by_cutoff})"
+        # What a tombstone has deleted may be sent again at its position: that key is derived again.
+        is_there = same_place("latest._position", "target._position", feed)
+        is_gone = f"target._is_deleted AND NOT latest._is_deleted AND {is_there}"
+        condition = f"({condition}) AND NOT ({by_cutoff}) AND NOT ({is_gone})"
     merge = (
         table.alias("target")
         .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)

@@ -156,7 +156,9 @@ def _source_position(feed: Feed) -> str:
     was_read_later = "coalesce(read_ms >= one.read_from_ms, true)"
     is_of_run = "(one.run_id = run_id AND one.from_offset < offset)"
     is_of_earlier_run = f"({_sequence(0)} IS NULL AND one.epoch = {epoch} AND one.from_offset < {run_begins})"
-    before = f"filter(snapshots, one -> ({is_of_run} AND ({opens_run} OR {was_read_later})) OR {is_of_earlier_run})"
+    # Without the names of runs only the clock tells a record that is sent again behind the snapshot.
+    is_earlier = f"{is_of_earlier_run} AND (run_id <> '' OR {was_read_later})"
+    before = f"filter(snapshots, one -> ({is_of_run} AND ({opens_run} OR {was_read_later})) OR ({is_earlier}))"
     lsn = f"IF(size(snapshots) > 0, array_max(transform({before}, one -> one.lsn)), NULL)"
     return postgres_position(epoch=epoch, snapshot_lsn=lsn)
 

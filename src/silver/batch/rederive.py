@@ -29,7 +29,7 @@ from silver.batch.earlier_records import highest_timestamps, in_ranges
 from silver.batch.events import is_confluent
 from silver.batch.merge import merge_latest, replace_rows, row_type
 from silver.batch.outcome import FeedBatch, entries, from_bronze, read_ranges
-from silver.batch.position import PLACES, STREAMED, with_position
+from silver.batch.position import PLACES, STREAMED, same_place, with_position
 from silver.decode.arrow import key_texts
 from silver.decode.explain import large_columns
 from silver.order.fold import PlacedEvent, Row, RowKey, fold, versioned_columns
@@ -111,7 +111,8 @@ def _of_avro(schemas: Mapping[int, RegisteredSchema]) -> Column:
 def is_unusual_where(feed: Feed, *, has_unchanged: bool) -> str:
     """SQL of a record with its outcome (changelog.outcomes): whether its key's row must be derived again.
 
-    Its position is behind that of an earlier record of its run, or it has a lower row of the same position; or a large
+    Its position is behind that of an earlier record of its run, or it has a lower row of the same position; it repeats
+    what a tombstone has deleted; or a large
     value may be known, or not be known, now: its key was changed, or it comes behind the end of its key.
     """
     if feed.sequence_by == "kafka_offset" or feed.append_only:
@@ -121,9 +122,12 @@ def is_unusual_where(feed: Feed, *, has_unchanged: bool) -> str:
         now._topic = topic AND now._partition = partition AND now._offset < offset AND now._offset >= run_from
         AND now._position.streamed = 1 AND now._position.epoch = position.epoch
     """
-    shows_damage = f"{is_behind} AND position.streamed = 1 AND {is_same_run}"
+    contradicts = f"{is_behind} AND position.streamed = 1 AND {is_same_run}"
+    is_there = same_place("position", "now._position", feed)
+    is_gone = f"kind = 'change' AND NOT is_delete AND now._is_deleted AND {is_there}"
+    shows_damage = f"(({contradicts}) OR ({is_gone}))"
     if feed.kind != "postgresql":
-        shows_damage = f"(({shows_damage}) OR ({_IS_COUNTED_ANEW}))"
+        shows_damage = f"({shows_damage} OR ({_IS_COUNTED_ANEW}))"
     if not (has_unchanged and large_columns(feed)):
         return f"coalesce({shows_damage}, false)"
     leaves_out = "old_key IS NOT NULL AND size(left_out) > 0"
@@ -201,7 +205,12 @@ def _grouped(records: DataFrame, of_keys: Mapping[Key, str]) -> DataFrame:
 def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     feed = batch.feed
     passed_over = "absent" if feed.payload == "partial" else "left_out"
-    added = {"is_streamed": F.expr(f"{STREAMED} = 1"), "passed_over": F.col(passed_over), "image": _image(feed)}
+    added = {
+        "is_streamed": F.expr(f"{STREAMED} = 1"),
+        "passed_over": F.col(passed_over),
+        "image": _image(feed),
+        "timestamp_ms": F.unix_millis("timestamp"),
+    }
     events = records.withColumns(added).select("shard", "group", *EVENT, "row")
     cutoffs = past.cutoff_by_shard()
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
@@ -259,7 +268,8 @@ _OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
 # The columns of an event, as `fold_table` takes them, beside its `row`.
 EVENT = (
     *("topic", "topic_id", "partition", "offset", "key", "key_text", "run_id", "kind", "op", "is_delete"),
-    *("is_streamed", "is_replay", "position", "event_id", "old_key", "passed_over", "image", "source_ts"),
+    *("is_streamed", "is_replay", "position", "event_id", "old_key", "passed_over", "image", "run_from"),
+    *("timestamp_ms", "source_ts"),
 )
 _AS_THEY_ARE = tuple(name for name in EVENT if name not in {"position", "source_ts"})
 

@@ -5,7 +5,7 @@ records that its values are of, by their number, and no value itself: who has th
 
     0. Where the log counts the rows at one position anew, they count on.
     1. A record whose position a later one of its key and run contradicts is damaged, and excluded.
-    2. A tombstone that no delete precedes deletes its key.
+    2. A tombstone that no delete of its run precedes deletes what its run, and earlier ones, have stated of its key.
     3. What is below a cutoff is gone with it.
     4. Of events with one id (outbox) the first counts.
     5. The last change of a key is its row. A column that events may pass over has its own last word.
@@ -35,7 +35,8 @@ class PlacedEvent(NamedTuple):
 
     `key_text`: the Kafka key as the headers of changed keys have it. `passed_over`: the columns that the event does
     not state, and that may be so (`versioned_columns`). `row_key`: the key columns of its row, or None where unknown.
-    `image`: a hash of its row, where equal log coordinates do not mean that two records are the same.
+    `image`: a hash of its row, where equal log coordinates do not mean that two records are the same. `run_from`: the
+    first offset of the record's run in its topic-partition. `timestamp_ms`: of Kafka.
     """
 
     topic: str
@@ -56,6 +57,8 @@ class PlacedEvent(NamedTuple):
     old_key: str | None = None
     passed_over: Collection[str] = ()
     image: int | None = None
+    run_from: int | None = None
+    timestamp_ms: int | None = None
 
     @property
     def place(self) -> tuple[str, str, int]:
@@ -183,8 +186,9 @@ def _changes(
 ) -> Iterable[Change]:
     """The changes, and the tombstones that delete; those below their cutoff as a delete by it."""
     deletes = _deleting_tombstones(sound, feed)
+    moved = {**_sent_again(sound, deletes, feed), **deletes}
     for number, one in sound:
-        position = deletes.get(number, one.position)
+        position = moved.get(number, one.position)
         if position is None or (one.kind != "change" and number not in deletes):
             continue
         is_delete = one.is_delete or number in deletes
@@ -198,31 +202,124 @@ def _changes(
             yield Change(number, one, position, "d" if number in deletes else one.op, is_delete, place)
 
 
+@dataclass
+class _OfRun:
+    """What a run has stated of a key so far: the record with its highest position, its latest timestamp, and the last
+    offset of what has no position. `begins`: the run's first offset in the topic-partition; None of a run without name.
+    """
+
+    begins: int | None
+    highest: PlacedEvent | None = None
+    latest_ms: int = 0
+    without_position: int = -1
+
+    def add(self, one: PlacedEvent) -> None:
+        self.latest_ms = max(self.latest_ms, one.timestamp_ms or 0)
+        if one.position is None:
+            self.without_position = one.offset
+        elif self.highest is None or self.highest.position is None or one.position > self.highest.position:
+            self.highest = one
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its last word is a delete. What is in quarantine without a position is read: it ends a delete."""
+        return self.highest is not None and self.highest.is_delete and self.highest.offset > self.without_position
+
+
 def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -> dict[int, Position]:
-    """The tombstones that no delete precedes, and their position: right behind the highest of their key so far.
+    """The tombstones that no delete of their run precedes, and their position.
 
     Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. The record
-    just before it may be a replayed one.
+    just before it may be a replayed one, and the tombstone may be one that is sent again.
     """
+    found = {}
+    for of_key in _with_tombstones(sound):
+        runs: dict[str, _OfRun] = {}
+        last: PlacedEvent | None = None
+        sent_at: dict[tuple[str, int | None], int] = {}
+        for number, one in of_key:
+            if one.kind in _STATED:
+                runs.setdefault(one.run_id, _OfRun(one.run_from if one.run_id else None)).add(one)
+                last = one
+            elif one.kind == "tombstone" and one.row_key is not None:
+                follows_delete = last is not None and last.is_delete
+                # One with the run and the timestamp of an earlier tombstone of its key is that one.
+                is_repeat = sent_at.setdefault((one.run_id, one.timestamp_ms), one.offset) < one.offset
+                if feed.sequence_by == "kafka_offset":
+                    position = None if follows_delete else one.position
+                elif is_repeat:
+                    position = None
+                elif one.run_id:
+                    position = _position_of_tombstone(one, runs)
+                else:
+                    # Nothing orders records without a run but their offsets.
+                    position = None if follows_delete else _behind(one, runs.values())
+                if position is not None:
+                    found[number] = position
+    return found
+
+
+def _with_tombstones(sound: Sequence[tuple[int, PlacedEvent]]) -> Iterable[list[tuple[int, PlacedEvent]]]:
+    """By topic-partition and key, where there are tombstones: the records in the order of their offsets."""
     by_key: dict[tuple[Any, ...], list[tuple[int, PlacedEvent]]] = defaultdict(list)
     for number, one in sound:
         by_key[one.place, one.key].append((number, one))
-    found = {}
     for of_key in by_key.values():
-        if not any(one.kind == "tombstone" for _number, one in of_key):
-            continue
-        highest: Position | None = None
-        follows_delete = False
-        for number, one in sorted(of_key, key=lambda item: item[1].offset):
-            if one.kind in _STATED:
-                follows_delete = one.is_delete
-                if one.position is not None:
-                    highest = one.position if highest is None else max(highest, one.position)
-            elif one.kind == "tombstone" and not follows_delete and one.row_key is not None:
-                by_offset = feed.sequence_by == "kafka_offset"
-                position = one.position if by_offset else highest and at_offset(highest, one.offset)
-                if position is not None:
-                    found[number] = position
+        if any(one.kind == "tombstone" for _number, one in of_key):
+            yield sorted(of_key, key=lambda item: item[1].offset)
+
+
+def _position_of_tombstone(tombstone: PlacedEvent, runs: Mapping[str, _OfRun]) -> Position | None:
+    """Right behind what its run and earlier ones have stated of the key, never behind a later run's.
+
+    None where it deletes nothing: its run has a delete last, or a record of the key that is younger than the tombstone.
+    One worker has one clock, so that tombstone is sent again. A delete that only replays one before an earlier run's
+    last word is the tombstone's where it is just before it: else compaction has removed the tombstone's own.
+    """
+    own = runs.get(tombstone.run_id)
+    if own is not None and own.latest_ms > (tombstone.timestamp_ms or 0):
+        return None
+    position = _behind(
+        tombstone, [one for one in runs.values() if one is own or (one.begins or 0) <= _begins(tombstone)]
+    )
+    if own is not None and own.highest is not None and own.is_deleted:
+        is_next = own.highest.offset == tombstone.offset - 1
+        is_last = (
+            position is not None and own.highest.position is not None and position[:-1] == own.highest.position[:-1]
+        )
+        return None if is_next or is_last else position
+    return position
+
+
+def _behind(tombstone: PlacedEvent, runs: Iterable[_OfRun]) -> Position | None:
+    positions = [one.highest.position for one in runs if one.highest is not None and one.highest.position is not None]
+    return at_offset(max(positions), tombstone.offset) if positions else None
+
+
+def _begins(one: PlacedEvent) -> int:
+    return one.run_from or 0
+
+
+def _sent_again(
+    sound: Sequence[tuple[int, PlacedEvent]], deletes: Mapping[int, Position], feed: Feed
+) -> dict[int, Position]:
+    """The changes that are sent again behind a tombstone that has deleted them: they stand just before it.
+
+    They are at the same coordinates, and of an earlier run, or of the tombstone's and older.
+    """
+    found: dict[int, Position] = {}
+    if feed.sequence_by == "kafka_offset" or not deletes:
+        return found
+    for of_key in _with_tombstones(sound):
+        by_coordinates: dict[Position, list[PlacedEvent]] = defaultdict(list)
+        for number, one in of_key:
+            if number in deletes:
+                by_coordinates[deletes[number][:-1]].append(one)
+            elif one.kind == "change" and one.position is not None and one.run_id:
+                for tombstone in by_coordinates.get(one.position[:-1], ()):
+                    is_older = (one.timestamp_ms or 0) < (tombstone.timestamp_ms or 0)
+                    if is_older if one.run_id == tombstone.run_id else _begins(one) < _begins(tombstone):
+                        found.setdefault(number, at_offset(one.position, tombstone.offset - 1))
     return found
 
 

@@ -59,7 +59,8 @@ class History:
     `has_unchanged`: whether any change has ever left a large value unchanged. `read_to`: of every topic-partition the
     highest offset of earlier batches. `own`: the batch's run segments alone. `judged`: the regressions that earlier
     batches brought about. `reads_back`: whether the batch has records before others that were read. `read_before`: the
-    run segments of earlier batches.
+    run segments of earlier batches. `positioned`: the same, each with the epoch that its records were positioned in; of
+    those without a run that of the first.
     """
 
     feed: Feed
@@ -73,6 +74,7 @@ class History:
     judged: Sequence[Regression] = ()
     reads_back: bool = False
     read_before: Sequence[RunSegment] = ()
+    positioned: Sequence[tuple[RunSegment, int]] = ()
 
     def runs_read_from_here(self) -> set[str]:
         """The runs of the batch of which an earlier one has streamed changes that are not before its own in the log."""
@@ -129,12 +131,66 @@ class History:
             )
         return found
 
-    def read_again(self, new: EpochStart) -> dict[TopicPartition, tuple[int, int]]:
-        """The offsets of records that were placed before it was known that this epoch has begun."""
-        found: dict[TopicPartition, tuple[int, int]] = {}
+    def read_again(self, begun: Iterable[EpochStart]) -> dict[TopicPartition, tuple[int, int]]:
+        """The offsets of earlier batches' records that are of another epoch than they were positioned in.
+
+        These epochs were found after their records; or a later record shows the order of runs that only timestamps
+        could tell. Where that takes an epoch away from a run, all of its shard: cutoffs in it count no more.
+        """
+        ranges: list[tuple[TopicPartition, tuple[int, int]]] = []
+        epochs_now = self._epochs_of_runs()
         for shard in self.shards():
-            if shard.topic == new.shard:
-                found |= read_again(shard.known, new, before=self.read_to)
+            for one in begun:
+                if one.shard == shard.topic:
+                    ranges += read_again(shard.known, one, before=self.read_to).items()
+        for segment, epoch in self.positioned:
+            now = epochs_now.get((segment.place, segment.run_id), epoch)
+            if now != epoch:
+                ranges.append((segment.place, (segment.first_offset, segment.last_offset)))
+            if now < epoch:
+                topic = segment.topic if self.feed.is_sharded else None
+                ranges += [(place, (0, last)) for place, last in self.read_to.items() if topic in (None, place[0])]
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for place, (first, last) in ranges:
+            so_far = found.get(place, (first, last))
+            found[place] = (min(so_far[0], first), max(so_far[1], last))
+        return found
+
+    def nameless(self) -> list[dict[str, Any]]:
+        """Of every topic-partition that has new coordinates without a run: the highest of earlier batches in the epoch
+        (silver.batch.earlier_records.NAMELESS): of streamed changes, and of all. `read_to`: the last offset.
+        """
+        begins = self.epochs()
+        firsts: dict[TopicPartition, int] = {}
+        for one in self.own:
+            if not one.run_id and one.low is not None:
+                firsts[one.place] = min(one.first_offset, firsts.get(one.place, one.first_offset))
+        rows = []
+        for place, first in sorted(firsts.items()):
+            topic, topic_id, partition = place
+            epoch = epoch_at(begins, place, first)
+            earlier = [
+                one
+                for one, in_epoch in self.positioned
+                if (one.topic, one.partition) == (topic, partition) and in_epoch == epoch
+            ]
+            here = [one.last_offset for one in earlier if one.place == place]
+            rows.append(
+                {
+                    **{"topic": topic, "topic_id": topic_id, "partition": partition},
+                    "read_to": max(here, default=-1),
+                    "highest_streamed": max((one.highest for one in earlier if one.highest is not None), default=None),
+                    "highest": max((one.high for one in earlier if one.high is not None), default=None),
+                }
+            )
+        return rows
+
+    def _epochs_of_runs(self) -> dict[tuple[TopicPartition, str], int]:
+        """Of every run that has a name, in every topic-partition, its epoch."""
+        found: dict[tuple[TopicPartition, str], int] = {}
+        for shard in self.shards():
+            by_run = epochs_of_runs(shard.known, shard.epoch_starts)
+            found |= {(one.place, one.run_id): by_run[one.run_id] for one in shard.known if one.run_id}
         return found
 
     def with_epoch_starts(self, epoch_starts: Iterable[EpochStart]) -> History:
@@ -158,13 +214,29 @@ class History:
         return [one for one in found if (one.reason, one.topic, one.position) not in written]
 
     def highest_cutoffs(self, *reasons: str) -> dict[str | None, Cutoff]:
-        """Of every shard (None: of the whole feed) its highest cutoff for one of these reasons."""
+        """Of every shard (None: of the whole feed) its highest cutoff for one of these reasons.
+
+        Not one in an epoch that its record is not of any more.
+        """
         highest: dict[str | None, Cutoff] = {}
+        epochs_now = self._epochs_of_runs()
         for cutoff in self.cutoffs:
             other = highest.get(cutoff.topic)
-            if cutoff.reason in reasons and (other is None or cutoff.as_position() > other.as_position()):
+            is_higher = other is None or cutoff.as_position() > other.as_position()
+            if cutoff.reason in reasons and is_higher and self._is_in_its_epoch(cutoff, epochs_now):
                 highest[cutoff.topic] = cutoff
         return highest
+
+    def _is_in_its_epoch(self, cutoff: Cutoff, epochs_now: Mapping[tuple[TopicPartition, str], int]) -> bool:
+        """Whether a run that has the cutoff's offset is of the cutoff's epoch, as far as its runs have names."""
+        of_offset = [
+            one
+            for one in self.known
+            if (one.topic, one.partition) == (cutoff.at_topic, cutoff.at_partition)
+            and one.first_offset <= cutoff.at_offset <= one.last_offset
+        ]
+        named = [epochs_now[one.place, one.run_id] for one in of_offset if one.run_id]
+        return len(named) < len(of_offset) or not named or cutoff.as_position()[0] in named
 
     def places(self, *, runs: Collection[str] | None = None) -> list[dict[str, Any]]:
         """Of every topic-partition what the positions of records depend on (silver.batch.position.PLACES).
@@ -173,11 +245,9 @@ class History:
         """
         begins = self.epochs()
         repeats: dict[tuple[TopicPartition, str], Coordinates] = {}
-        of_runs: dict[tuple[TopicPartition, str], int] = {}
+        of_runs = self._epochs_of_runs()
         for shard in self.shards():
             repeats |= replays_below(shard.known, shard.epoch_starts)
-            by_run = epochs_of_runs(shard.known, shard.epoch_starts)
-            of_runs |= {(one.place, one.run_id): by_run[one.run_id] for one in shard.known if one.run_id}
         rows: dict[TopicPartition, dict[str, Any]] = {}
         for one in self.known:
             topic, topic_id, partition = one.place
@@ -269,7 +339,12 @@ def history(feed: Feed, rows: Sequence[Stored], state: State) -> History:
         reads_back=any(read_to.get(place, -1) >= start for place, start in starts.items()),
         has_unchanged=any(row["leaving_out"] for row in (*stored, *rows)),
     )
-    return replace(past, known=together([*past.known, *own]), judged=past.regressions())
+    epochs_before, begins = past._epochs_of_runs(), past.epochs()
+    positioned = [
+        (one, epochs_before.get((one.place, one.run_id), epoch_at(begins, one.place, one.first_offset)))
+        for one in past.known
+    ]
+    return replace(past, known=together([*past.known, *own]), judged=past.regressions(), positioned=positioned)
 
 
 def _read_to(stored: Sequence[Stored]) -> dict[TopicPartition, int]:

@@ -115,7 +115,8 @@ def source_position(
             is_of_earlier_run = (
                 last_commit is None and one.epoch == epoch and run_begins is not None and one.from_offset < run_begins
             )
-            if is_of_run or is_of_earlier_run:
+            # Without the names of runs only the clock tells a record that is sent again behind the snapshot.
+            if is_of_run or (is_of_earlier_run and (run_id != "" or was_read_later)):
                 ordered = max(ordered, one.lsn)
     return epoch, ordered, streamed, commit, lsn, offset
 

@@ -8,9 +8,10 @@ snapshots write. Rules: docs/ordering.md. Imports without pyspark.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import Any
 
@@ -71,7 +72,7 @@ class RunSegment:
 class EpochStart:
     """A run with which a new epoch begins: the source's coordinates have started again.
 
-    `epoch` is made of the run's first Kafka timestamp, so an epoch that is found late is between others too.
+    `epoch` grows with the order of the runs, and leaves room, so an epoch that is found late is between others too.
     `shard`: of a sharded feed, the topic for which it begins.
     """
 
@@ -181,17 +182,48 @@ def _most(one: Any, other: Any) -> Any:
     return max(present) if present else None
 
 
-Order = tuple[int, int, str]
+def run_order(known: Sequence[RunSegment]) -> dict[str, int]:
+    """The numbers of the runs that have a name, one after the other.
 
-
-def run_order(known: Iterable[RunSegment]) -> dict[str, Order]:
-    """The runs that have a name, one after the other: by the Kafka timestamp of their first record, then its offset."""
-    first: dict[str, Order] = {}
+    In a topic-partition the run with the first offset is the earlier one, whatever the clocks of the workers say. Kafka
+    timestamps decide between runs that no topic-partition orders, neither by itself nor by runs in between.
+    """
+    first: dict[str, tuple[int, int, str]] = {}
     for one in known:
         if one.run_id:
             begin = (one.first_ms or 0, one.first_offset, one.run_id)
             first[one.run_id] = min(begin, first.get(one.run_id, begin))
-    return first
+    lanes = [deque(run_id for run_id, _parts in _runs_of(lane) if run_id) for lane in _lanes(known)]
+    lanes_of = {run_id: [lane for lane in lanes if run_id in lane] for run_id in first}
+    waits = {run_id: sum(lane[0] != run_id for lane in lanes_of[run_id]) for run_id in first}
+    ready = [begin for run_id, begin in first.items() if not waits[run_id]]
+    heapify(ready)
+    order: dict[str, int] = {}
+    while len(order) < len(first):
+        *_begin, run_id = heappop(ready) if ready else min(first[one] for one in _cycle(lanes, lanes_of, first))
+        order[run_id] = len(order)
+        for lane in lanes_of[run_id]:
+            if lane[0] != run_id:  # of a cycle
+                continue
+            while lane and lane[0] in order:
+                lane.popleft()
+            if lane:
+                waits[lane[0]] -= 1
+                if not waits[lane[0]]:
+                    heappush(ready, first[lane[0]])
+    return order
+
+
+def _cycle(
+    lanes: Sequence[deque[str]], lanes_of: Mapping[str, Sequence[deque[str]]], first: Mapping[str, tuple[int, int, str]]
+) -> Sequence[str]:
+    """The runs, next in their partitions, that wait for one another: an old worker has gone on beside the new one."""
+    path: list[str] = []
+    run_id = min((lane[0] for lane in lanes if lane), key=lambda one: first[one])
+    while run_id not in path:
+        path.append(run_id)
+        run_id = min((lane[0] for lane in lanes_of[run_id] if lane[0] != run_id), key=lambda one: first[one])
+    return path[path.index(run_id) :]
 
 
 def regressions(
@@ -269,11 +301,17 @@ def _lanes(known: Sequence[RunSegment]) -> list[list[RunSegment]]:
 
 
 def _runs_of(lane: Sequence[RunSegment]) -> list[tuple[str, list[RunSegment]]]:
-    """The runs of one partition in their order; records without a run are where the first of them is."""
-    runs: dict[str, list[RunSegment]] = defaultdict(list)
+    """The runs of one partition in the order of their offsets; records without a run are where the first of them is.
+
+    Offsets begin again in a topic that was made again: the one with the earlier records comes first.
+    """
+    made: dict[str, int] = {}
     for one in lane:
+        made[one.topic_id] = min(one.first_ms or 0, made.get(one.topic_id, one.first_ms or 0))
+    runs: dict[str, list[RunSegment]] = defaultdict(list)
+    for one in sorted(lane, key=lambda one: (made[one.topic_id], one.topic_id, one.first_offset)):
         runs[one.run_id].append(one)
-    return sorted(runs.items(), key=lambda item: min((one.first_ms or 0, one.first_offset) for one in item[1]))
+    return list(runs.items())
 
 
 def _by_place(one: RunSegment) -> TopicPartition:
@@ -287,10 +325,17 @@ def epoch_start(
     *,
     shard: str | None = None,
 ) -> EpochStart:
-    """The epoch that begins with the run of this regression."""
-    first_ms = run_order(known)[regression.run_id][0]
-    same_time = sum(one.epoch // EPOCHS_A_MILLISECOND == first_ms for one in epoch_starts)
-    return EpochStart(regression.run_id, first_ms * EPOCHS_A_MILLISECOND + same_time, shard)
+    """The epoch that begins with the run of this regression: between those of the runs before it and after it."""
+    order = run_order(known)
+    number = order[regression.run_id]
+    begun = [(order[one.run_id], one.epoch) for one in epoch_starts if one.run_id in order]
+    before = max((epoch for begin, epoch in begun if begin < number), default=0)
+    after = min((epoch for begin, epoch in begun if begin > number and epoch > before), default=None)
+    first_ms = min(part.first_ms or 0 for part in known if part.run_id == regression.run_id)
+    epoch = max(first_ms, before // EPOCHS_A_MILLISECOND + 1) * EPOCHS_A_MILLISECOND
+    if after is not None and epoch >= after:
+        epoch = (before + after) // 2
+    return EpochStart(regression.run_id, epoch, shard)
 
 
 def epochs(

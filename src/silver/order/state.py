@@ -104,6 +104,17 @@ class State:
         """By topic of a sharded feed, else an empty text, and by column: the lowest position of its field."""
         return {(topic, column): at for (of_feed, topic, column), at in self.sent.items() if of_feed == feed}
 
+    def names_no_run(self, feed: str) -> bool:
+        """Whether the newest records with coordinates of a topic-partition of the feed do not name a connector run."""
+        newest: dict[TopicPartition, Stored] = {}
+        for row in self.of_feed(feed):
+            place = (row["topic"], row["topic_id"], row["partition"])
+            if row["lowest"] is None and row["snapshot_at"] is None:
+                continue
+            if place not in newest or row["last_offset"] > newest[place]["last_offset"]:
+                newest[place] = row
+        return any(not row["run_id"] for row in newest.values())
+
     def ranges(self, feed: str) -> list[PendingRange]:
         """The pending ranges of a suspended table, as its batches had them; none of any other."""
         return [one for one in self.pending if one.feed == feed]

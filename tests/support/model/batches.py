@@ -70,28 +70,43 @@ def doubled(batches: Batches, random: Random) -> Batches:
     return again
 
 
-def sent_again(history: History, random: Random) -> History:
-    """The same history from a producer that sends every record twice: each at once, or a partition's records so far
-    again after any of them. Copies have offsets of their own and the same headers; a key's order stays.
+def without_run_headers(history: History) -> History:
+    """The same history from a connector that does not name its runs."""
+    records = [
+        {**one, "headers": [header for header in one["headers"] if not header[0].startswith("__debezium.context.")]}
+        for one in history.records
+    ]
+    return replace(history, records=records)
 
-    Not of compacted topics: a tombstone alone that comes again behind a later change of its key is another delete.
+
+def sent_again(history: History, random: Random) -> History:
+    """The same history from a producer that sends every record twice: each at once, a partition's records so far again
+    after any of them, or each alone at any later offset. Copies have offsets of their own, and the same headers and
+    timestamps.
     """
-    if "compacted" in history.features:
-        return history
-    at_once = random.random() < 0.4
+    order = random.choice((each_at_once, stretches, each_alone, each_alone))
     records, is_bad = [], set()
     for partition in sorted({record["partition"] for record in history.records}):
         told = sorted((one for one in history.records if one["partition"] == partition), key=lambda one: one["offset"])
-        if at_once:
-            order = [record for record in told for _ in range(2)]
-        else:
-            cut = random.randint(0, len(told))
-            order = [*told[:cut], *told[:cut], *told[cut:], *told[cut:]]
-        for offset, record in enumerate(order):
+        for offset, record in enumerate(order(told, random)):
             records.append({**record, "offset": offset})
             if (partition, record["offset"]) in history.bad_offsets:
                 is_bad.add((partition, offset))
     return replace(history, records=records, bad_offsets=frozenset(is_bad), shufflable=False)
+
+
+def each_at_once(told: Sequence[Record], _random: Random) -> Sequence[Record]:
+    return [record for record in told for _ in range(2)]
+
+
+def stretches(told: Sequence[Record], random: Random) -> Sequence[Record]:
+    cut = random.randint(0, len(told))
+    return [*told[:cut], *told[:cut], *told[cut:], *told[cut:]]
+
+
+def each_alone(told: Sequence[Record], random: Random) -> Sequence[Record]:
+    again = [(random.uniform(number, len(told)), number) for number in range(len(told))]
+    return [told[number] for _at, number in sorted([*((float(number), number) for number in range(len(told))), *again])]
 
 
 def _collected(records: Sequence[Record], number: Callable[[Record], int], count: int) -> Batches:

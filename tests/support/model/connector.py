@@ -53,6 +53,7 @@ class Connector:
     events: int = 0
     note_told_in: dict[int, int] = field(default_factory=dict)  # the number of the event, by key
     keeps_all: bool = False  # whether compaction must not remove what is told now
+    names_run: bool = True  # whether headers say which run of which connector told a record
 
     def start(self, *, stored_offsets: bool) -> None:
         """A new run; without stored offsets the last commit is not known."""
@@ -214,7 +215,9 @@ class Connector:
             self.broker.append(
                 event.key,
                 each,
-                headers=run_headers(self.run, source=event.source, links=event.links),
+                headers=run_headers(self.run, source=event.source, links=event.links)
+                if self.names_run
+                else event.links,
                 timestamp=self.clock.ms,
                 notes=notes,
             )

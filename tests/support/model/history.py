@@ -40,6 +40,7 @@ EVERYWHERE = frozenset(
         "compacted",  # compaction left only the tombstone of some delete
         "quarantine",  # rows with an amount that is negative or no number
         "forged",  # a record with a position far ahead of everything
+        "no_run_header",  # a connector before Debezium 3.2, or without its extended headers
     }
 )
 # What the written rules do not decide yet, or only by comparing partitions: contained only when asked for by name.
@@ -70,10 +71,20 @@ IMPLIED: Mapping[str, frozenset[str]] = {
 }
 # PostgreSQL only: these runs have no stored offsets.
 WITHOUT_STORED_OFFSETS = frozenset({"first_snapshot", "full_snapshot", "epoch"})
-# A compacted topic takes no record without a key, and a truncate has none.
-NEVER_TOGETHER = frozenset({"compacted", "truncate"})
+NEVER_TOGETHER = (
+    # A compacted topic takes no record without a key, and a truncate has none.
+    frozenset({"compacted", "truncate"}),
+    # Without the name of its run nothing distinguishes a later snapshot, or a log that starts again: the feed is
+    # suspended, or its rows that are gone stay. And a replay of what compaction has removed is none.
+    *(
+        frozenset({"no_run_header", name})
+        for name in ("epoch", "forged", "full_snapshot", "broken_snapshot", "compacted", "epoch_overlap")
+    ),
+    frozenset({"no_run_header", "blocking_opens_partition"}),
+    frozenset({"no_run_header", "open_transaction_next_run"}),
+)
 # What the order of the offsets decides: a batch with later offsets of a partition must not come first.
-NOT_SHUFFLABLE = frozenset({"epoch", "compacted", "forged"})
+NOT_SHUFFLABLE = frozenset({"epoch", "compacted", "forged", "no_run_header"})
 
 
 @dataclass(frozen=True)
@@ -100,14 +111,16 @@ def chosen_features(kind: SourceKind, random: Random, asked: Collection[str] | N
     """What was asked for, or a random choice, and what that implies."""
     if asked is None:
         asked = {name for name in sorted(features_of(kind)) if random.random() < 0.3}
-        if asked >= NEVER_TOGETHER:
-            asked.remove(random.choice(sorted(NEVER_TOGETHER)))
+        for pair in NEVER_TOGETHER:
+            if asked >= pair:
+                asked.remove(random.choice(sorted(pair)))
     unknown = set(asked) - features_of(kind, extremes=True)
     if unknown:
         raise ValueError(f"not a feature of a {kind} history: {', '.join(sorted(unknown))}")
     chosen = frozenset(asked).union(*(IMPLIED.get(name, ()) for name in asked))
-    if chosen >= NEVER_TOGETHER:
-        raise ValueError(f"never together: {', '.join(sorted(NEVER_TOGETHER))}")
+    for pair in NEVER_TOGETHER:
+        if chosen >= pair:
+            raise ValueError(f"never together: {', '.join(sorted(pair))}")
     if "open_transaction" in chosen and not chosen & {"first_snapshot", "full_snapshot"}:
         chosen |= {"first_snapshot"}
     if kind == "postgresql" and chosen & WITHOUT_STORED_OFFSETS:

@@ -40,7 +40,7 @@ class Told:
 
     @property
     def run(self) -> str:
-        return self.headers["__debezium.context.runId"]
+        return self.headers.get("__debezium.context.runId", "")
 
     @property
     def old_key(self) -> int | None:
@@ -201,20 +201,41 @@ def _floors(
 
 
 def _lone_tombstones(told: Sequence[Told]) -> Sequence[Told]:
-    """Those whose `d` is not there."""
-    deletes = {change.at: change.key for change in told if change.value is not None and change.op == "d"}
+    """Those whose `d` is not there, and that are not sent again behind a younger record of their key and run.
+
+    The connector tells a `d` and its tombstone at one time.
+    """
+    deletes = {_told_at(change) for change in told if change.value is not None and change.op == "d"}
     return [
         tombstone
         for tombstone in told
-        if tombstone.value is None and deletes.get((tombstone.at[0], tombstone.at[1] - 1)) != tombstone.key
+        if tombstone.value is None
+        and _told_at(tombstone) not in deletes
+        and not any(
+            (change.key, change.run) == (tombstone.key, tombstone.run)
+            and change.value is not None
+            and _is_behind(tombstone, change)
+            and change.record["timestamp"] > tombstone.record["timestamp"]
+            for change in told
+        )
     ]
+
+
+def _told_at(change: Told) -> tuple[int | None, str, int]:
+    return change.key, change.run, change.record["timestamp"]
 
 
 def _position_of_tombstone(
     tombstone: Told, changes: Sequence[Told], positions: Mapping[tuple[int, int], Position]
 ) -> Position:
-    """Right behind the key's highest position at lower offsets; the latest offset may be an old change's replay."""
-    lower = [change for change in changes if change.key == tombstone.key and _is_behind(tombstone, change)]
+    """Right behind the key's highest position at lower offsets, in its run or an earlier one; the latest offset may be
+    an old change's replay.
+    """
+    lower = [
+        change
+        for change in changes
+        if change.key == tombstone.key and change.run <= tombstone.run and _is_behind(tombstone, change)
+    ]
     highest = max((positions[change.at] for change in lower), default=BEFORE_ALL)
     return *highest[:-1], tombstone.at[1]
 

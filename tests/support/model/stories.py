@@ -9,6 +9,7 @@ from random import Random
 
 from lakehouse.contracts.topics import SourceKind
 from tests.support.model.broker import Broker
+from tests.support.model.clocks import with_clocks
 from tests.support.model.connector import Connector
 from tests.support.model.history import NOT_SHUFFLABLE, History, chosen_features
 from tests.support.model.log import Clock, Entry, Log, Transaction
@@ -36,10 +37,10 @@ def random_history(
         table=Table(random, keys_for(broker, first_key), chosen),
         log=_log(kind, random, clock, chosen),
         broker=broker,
-        connector=Connector(kind, random, clock, broker),
+        connector=Connector(kind, random, clock, broker, names_run="no_run_header" not in chosen),
     )
     story.tell()
-    messages = broker.messages
+    messages = with_clocks(broker.messages, random)
     keys = {json.loads(message.key)["order_id"] for message in messages if message.key is not None}
     return History(
         kind=kind,

@@ -292,6 +292,12 @@ TROUBLED: list[tuple[str, Scene, str, str]] = [
         "without a key: a.topic, z.topic",
     ),
     (
+        "run-header",
+        with_topics(nameless={ORDERS.topic, "another.topic"}),
+        "postgres_orders",
+        f"without the header __debezium.context.runId: {ORDERS.topic}",
+    ),
+    (
         "records-kept",
         with_topics(lost=[ORDERS, OUTBOX]),
         "postgres",

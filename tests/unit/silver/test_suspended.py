@@ -13,6 +13,7 @@ from silver.batch.events import COUNTS, column_names
 from silver.order.state import SuspensionCause
 from silver.suspended import (
     BUDGET,
+    COORDINATES,
     FIELDS,
     FIELDS_GONE,
     KEYS,
@@ -20,6 +21,7 @@ from silver.suspended import (
     Suspension,
     fields_gone,
     in_words,
+    regressed,
     suspended_error,
     suspension_of,
 )
@@ -162,3 +164,21 @@ def test_a_field_that_is_gone_is_named_with_the_one_that_is_new() -> None:
     )
     error = suspended_error({"things": SuspensionCause(FIELDS_GONE, found.why)})
     assert "`optional: true`" in str(error) and "--accept-rejects things" in str(error)
+
+
+def test_records_without_a_run_that_fall_behind_suspend_and_the_way_on_is_said() -> None:
+    assert regressed({}) is None
+    suspension = regressed({("shop.things", "id", 1): (70, 2), ("shop.things", "id", 0): (1_000, 3)})
+    assert suspension is not None
+    assert (suspension.rule, suspension.failed) == (COORDINATES, 5)
+    assert suspension.why.startswith("from offset 1,000 of shop.things, partition 0, 5 records are behind")
+    error = suspended_error(
+        {"things": SuspensionCause(suspension.rule, suspension.why), "others": SuspensionCause(None, "so")}
+    )
+    assert "__debezium.context.runId" in error.what
+    assert "extended.headers.enabled=true" in error.remedy
+    assert error.remedy.endswith("be superseded: lakehouse silver --accept-rejects things.")
+    assert (
+        "run silver again, or let such records go to quarantine: lakehouse silver --accept-rejects others."
+        in error.remedy
+    )

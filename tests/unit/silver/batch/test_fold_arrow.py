@@ -23,6 +23,7 @@ from tests.support.pure import PureSilver, Read
 HISTORIES = 40
 _TEXT = ("topic", "topic_id", "key_text", "run_id", "kind", "op", "event_id", "old_key")
 _FLAGS = ("is_delete", "is_streamed", "is_replay")
+_NUMBERS = ("offset", "run_from", "timestamp_ms")
 
 
 def table_of(read: Sequence[Read], placed: Sequence[PlacedEvent], feed: Feed) -> pa.Table:
@@ -40,7 +41,7 @@ def table_of(read: Sequence[Read], placed: Sequence[PlacedEvent], feed: Feed) ->
         **{name: pa.array([getattr(one, name) for one in placed], pa.string()) for name in _TEXT},
         **{name: pa.array([getattr(one, name) for one in placed], pa.bool_()) for name in _FLAGS},
         "partition": pa.array([one.partition for one in placed], pa.int32()),
-        "offset": pa.array([one.offset for one in placed], pa.int64()),
+        **{name: pa.array([getattr(one, name) for one in placed], pa.int64()) for name in _NUMBERS},
         "key": pa.array([one.key for one in placed], pa.binary()),
         "position": pa.array(positions, pa.struct([(name, pa.int64()) for name in names])),
         "image": pa.array([one.image for one in placed], pa.int64()),

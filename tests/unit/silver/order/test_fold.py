@@ -16,11 +16,19 @@ from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.topics import SourceKind
 from silver.order.fold import Folded
 from tests.support.histories import FEEDS, KINDS, differing, told
-from tests.support.model.batches import WAYS, Way, batches_with_lagging_partitions, in_one, sent_again
+from tests.support.model.batches import (
+    WAYS,
+    Way,
+    batches_with_lagging_partitions,
+    in_one,
+    sent_again,
+    without_run_headers,
+)
 from tests.support.model.history import History
 from tests.support.model.stories import random_history
+from tests.support.pure import PureSilver
 
-# Of each kind. Of 3,400 "mysql 1620" differs, of a compacted topic (docs/ordering.md, "What cannot be distinguished").
+# Of each kind.
 HISTORIES = int(os.environ.get("HISTORIES", "250"))
 
 
@@ -45,6 +53,23 @@ def test_what_a_producer_sends_again_changes_nothing(contracts: Contracts, kind:
         again = sent_again(history, random)
         silver = told(contracts, again, batches_with_lagging_partitions(again, random))
         assert differing(silver, again) == {}, (seed, sorted(history.features))
+
+
+@pytest.mark.parametrize("feature", ["epoch", "forged"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_that_falls_back_without_the_names_of_runs_is_read_no_further(
+    contracts: Contracts, kind: SourceKind, feature: str
+) -> None:
+    for number in range(max(HISTORIES // 25, 4)):
+        random = Random(f"{kind} {number}")  # noqa: S311
+        topic = contracts.feeds[FEEDS[kind]].topics[0]
+        history = without_run_headers(random_history(kind, random, topic=topic, features=[feature]))
+        silver = PureSilver(contracts.feeds[FEEDS[kind]])
+        batches = batches_with_lagging_partitions(history, random)
+        for batch in [*batches, history.records]:
+            silver.tell(batch)
+        assert silver.is_suspended, number
+        assert all(one.event.run_id == "" for one in silver.read)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -130,6 +130,8 @@ def test_a_lone_tombstone_deletes_behind_the_highest_place_and_not_behind_the_re
 
 def test_a_tombstone_behind_its_delete_or_behind_nothing_deletes_nothing() -> None:
     assert outcomes(of_things([placed(0, 10, "d"), placed(1, None, None)])) == ["applied", "tombstone"]
+    without_row = placed(1, None, None, row_key=None)
+    assert not of_things([placed(0, 10, "c"), without_row]).rows[1,].last.is_delete, "its key cannot be read"
     alone = of_things([placed(1, None, None)])
     assert not alone.rows
     assert outcomes(alone) == ["tombstone"]
@@ -143,6 +145,91 @@ def test_a_record_without_a_position_ends_a_delete_and_moves_no_tombstone() -> N
     assert folded.rows[1,].last.position == (0, 10, 1, 10, 10, 2)
     assert folded.outcomes == {0: "duplicate", 2: "applied"}
     assert not of_things([unreadable, placed(2, None, None)]).rows, "nothing before it has a position"
+
+
+def tombstone(offset: int, run: str, ms: int, *, begins: int = 0) -> PlacedEvent:
+    return placed(offset, None, None, run_id=run, timestamp_ms=ms, run_from=begins)
+
+
+def of_run(offset: int, at: int | None, op: str, run: str, ms: int, *, begins: int = 0, **more: Any) -> PlacedEvent:
+    return placed(offset, at, op, run_id=run, timestamp_ms=ms, run_from=begins, **more)
+
+
+def test_a_tombstone_that_is_sent_again_deletes_nothing_of_a_later_run() -> None:
+    """Delete and tombstone of one run, the row again in the snapshot of the next, whose clock is behind."""
+    records = [
+        of_run(0, 10, "c", "a", 5_000),
+        of_run(1, 20, "d", "a", 6_000),
+        tombstone(2, "a", 6_000),
+        of_run(3, 30, "r", "b", 4_000, begins=3, is_streamed=False),
+        tombstone(4, "a", 6_000),
+    ]
+    folded = of_things(records)
+    assert folded.rows[1,].last.number == 3
+    assert outcomes(folded) == ["superseded", "superseded", "tombstone", "applied", "tombstone"]
+
+
+def test_a_tombstone_that_is_older_than_an_earlier_record_of_its_run_is_sent_again() -> None:
+    story = [of_run(0, 10, "c", "a", 1), of_run(1, 20, "d", "a", 2), tombstone(2, "a", 2), of_run(3, 30, "c", "a", 4)]
+    assert not of_things([*story, tombstone(4, "a", 2)]).rows[1,].last.is_delete
+    assert of_things([*story, tombstone(4, "a", 4)]).rows[1,].last.number == 4, "one of the same time may delete"
+    at_once = [of_run(0, 10, "d", "a", 2), tombstone(1, "a", 2), of_run(2, 20, "c", "a", 2), tombstone(3, "a", 2)]
+    assert of_things(at_once).rows[1,].last.number == 2, "but not the same one"
+    waits = of_run(3, None, "c", "a", 4, kind="quarantined")
+    assert outcomes(of_things([*story[:3], waits, tombstone(4, "a", 2)])) == [
+        "superseded",
+        "applied",
+        "tombstone",
+        "tombstone",
+    ]
+
+
+def test_a_tombstone_alone_deletes_what_earlier_runs_have_stated_and_not_what_later_ones_have() -> None:
+    """Compaction has removed its delete."""
+    story = [of_run(0, 10, "c", "a", 9), of_run(1, 20, "u", "a", 9), tombstone(5, "b", 1, begins=4)]
+    folded = of_things(story)
+    assert (folded.rows[1,].last.number, folded.rows[1,].last.position) == (2, (0, 20, 1, 20, 20, 5))
+    replayed = [*story[:2], of_run(4, 10, "c", "b", 1, begins=4), tombstone(5, "b", 2, begins=4)]
+    assert of_things(replayed).rows[1,].last.position == (0, 20, 1, 20, 20, 5)
+    again = [*story, of_run(6, 30, "c", "c", 0, begins=6), tombstone(7, "b", 1, begins=4)]
+    assert of_things(again).rows[1,].last.number == 3
+    later = of_things([of_run(6, 30, "c", "c", 0, begins=6), tombstone(7, "b", 1, begins=4)])
+    assert later.rows[1,].last.number == 0
+    assert outcomes(later) == ["applied", "tombstone"]
+
+
+def test_a_delete_that_is_sent_again_before_a_tombstone_is_not_its_delete() -> None:
+    story = [of_run(0, 10, "d", "a", 1), of_run(1, 20, "c", "a", 2), of_run(2, 10, "d", "a", 1), tombstone(3, "a", 3)]
+    assert of_things(story).rows[1,].last.number == 3
+
+
+def test_a_delete_that_a_run_replays_is_the_tombstones_where_it_is_just_before_it() -> None:
+    """Further on compaction has removed what the run has told in between, and the tombstone's own delete."""
+    story = [of_run(0, 10, "d", "a", 1), of_run(1, 20, "c", "a", 2), of_run(5, 10, "d", "b", 3, begins=5)]
+    assert of_things([*story, tombstone(6, "b", 3, begins=5)]).rows[1,].last.number == 1
+    folded = of_things([*story, tombstone(9, "b", 4, begins=5)])
+    assert (folded.rows[1,].last.number, folded.rows[1,].last.position) == (3, (0, 20, 1, 20, 20, 9))
+    again = [story[0], of_run(5, 10, "d", "b", 3, begins=5), tombstone(9, "b", 4, begins=5)]
+    assert outcomes(of_things(again))[2] == "tombstone"
+
+
+def test_what_a_tombstone_has_deleted_stays_deleted_when_it_is_sent_again() -> None:
+    of_a = [of_run(0, 10, "c", "a", 9), tombstone(1, "a", 10)]
+    folded = of_things([*of_a, of_run(2, 10, "c", "a", 9)])
+    assert folded.rows[1,].last.number == 1
+    assert outcomes(folded) == ["duplicate", "applied", "duplicate"]
+    assert of_things([*of_a, of_run(2, 10, "c", "a", 10)]).rows[1,].last.number == 2, "as young: made again"
+    assert of_things([*of_a, of_run(2, 30, "c", "a", 11)]).rows[1,].last.number == 2
+    of_b = [of_run(0, 10, "c", "a", 9), tombstone(2, "b", 1, begins=2)]
+    assert of_things([*of_b, of_run(3, 10, "c", "a", 9)]).rows[1,].last.number == 1
+    assert of_things([*of_b, of_run(3, 10, "c", "c", 1, begins=3)]).rows[1,].last.number == 2, "a later run's replay"
+
+
+def test_a_tombstone_without_a_run_goes_by_its_offset_and_once_by_its_timestamp() -> None:
+    first = [of_run(0, 10, "c", "", 1), of_run(1, 20, "d", "", 2), tombstone(2, "", 2), of_run(3, 30, "c", "", 3)]
+    assert not of_things([*first, tombstone(4, "", 2)]).rows[1,].last.is_delete
+    assert of_things([*first, tombstone(4, "", 1)]).rows[1,].last.number == 4
+    assert of_things([*first, of_run(4, 20, "d", "", 9), tombstone(5, "", 9)]).rows[1,].last.number == 3, "a replay"
 
 
 def test_a_tombstone_of_a_feed_by_offsets_stands_at_its_own() -> None:

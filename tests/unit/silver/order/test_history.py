@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from silver.order.history import Before, History, with_new_epochs
-from silver.order.runs import EpochStart, Regression, RunSegment
+from silver.order.runs import Cutoff, EpochStart, Regression, RunSegment
 from tests.support.feeds import feed
 
 RUN = RunSegment("shop.things", "id", 0, "first", None, 0, 9, lowest=(100, 100), highest=(200, 200), first_ms=1)
@@ -70,7 +70,7 @@ def test_an_epoch_of_a_shard_is_none_of_the_others() -> None:
     assert [list(shard.epoch_starts) for shard in past.with_epoch_starts([begun]).shards()] == [[begun], []]
     assert past.with_epoch_starts([begun]).regressions() == []
     # Of the same run in the other shard nothing is read again.
-    assert past.read_again(begun) == {ONE: (10, 14)}
+    assert past.read_again([begun]) == {ONE: (10, 14)}
 
 
 def test_coordinates_are_compared_across_the_topics_of_a_feed_without_shards() -> None:
@@ -78,7 +78,50 @@ def test_coordinates_are_compared_across_the_topics_of_a_feed_without_shards() -
     (shard,) = past.shards()
     assert (shard.topic, shard.known) == (None, past.known)
     begun = past.epoch_start(past.regressions()[0])
-    assert past.read_again(begun) == {ONE: (10, 14), TWO: (10, 14)}
+    assert past.read_again([begun]) == {ONE: (10, 14), TWO: (10, 14)}
+
+
+def test_records_are_read_again_where_later_ones_show_the_order_of_runs() -> None:
+    """Timestamps put `other` behind the run with which the log begins again; then a partition that both share does."""
+    one, two = ("shop.things", "id", 0), ("shop.things", "id", 1)
+    second = replace(RUN, run_id="second", first_offset=10, last_offset=19, lowest=(50, 50), highest=(60, 60))
+    other = replace(RUN, partition=1, run_id="other", first_ms=9, highest=(900, 900))
+    before = [RUN, replace(second, first_ms=5), other]
+    starts = [EpochStart("second", 7)]
+    truncate = Cutoff("truncate", json.dumps({"epoch": 7, "lsn": 900}), None, "shop.things", 1, 4)
+    positioned = [(RUN, 0), (before[1], 7), (other, 7)]
+    read_to = {one: 19, two: 9}
+    past = History(feed(), before, {}, [], starts, [truncate], positioned=positioned, read_to=read_to)
+    assert past.read_again([]) == {}
+    assert past.highest_cutoffs("truncate") == {None: truncate}
+    shown = replace(past, known=[*before, replace(other, partition=0, first_offset=9, last_offset=9)])
+    assert shown.read_again([]) == {one: (0, 19), two: (0, 9)}, "an epoch was taken away: of all keys"
+    assert shown.highest_cutoffs("truncate") == {}, "its record is of no such epoch"
+    in_epoch = replace(shown, positioned=[(RUN, 0), (before[1], 7), (other, 0)])
+    assert in_epoch.read_again([]) == {}
+    later = replace(past, positioned=[(RUN, 0), (before[1], 7), (other, 0)])
+    assert later.read_again([]) == {two: (0, 9)}, "an epoch that is later: of the run's own records"
+
+
+def test_what_is_known_of_partitions_whose_new_records_name_no_run() -> None:
+    """The highest coordinates before the batch, in the epoch that its first record is of."""
+    bare = replace(RUN, run_id="", first_offset=0, last_offset=9)
+    snapshot = replace(SNAPSHOT, run_id="", first_offset=10, last_offset=14)
+    own = [replace(bare, first_offset=20, last_offset=29), replace(bare, partition=1, lowest=None, highest=None)]
+    past = History(feed(), [*own], {}, own, [], [], positioned=[(bare, 0), (snapshot, 0)])
+    place = {"topic": "shop.things", "topic_id": "id", "partition": 0}
+    assert past.nameless() == [{**place, "read_to": 14, "highest_streamed": (200, 200), "highest": (500, 500)}]
+    of_old_topic = replace(past, positioned=[(replace(bare, topic_id="old"), 0)])
+    assert of_old_topic.nameless() == [{**place, "read_to": -1, "highest_streamed": (200, 200), "highest": (200, 200)}]
+    begun = replace(RUN, run_id="begun", first_offset=15, last_offset=15)
+    in_epoch = replace(past, known=[begun, *own], epoch_starts=[EpochStart("begun", 7)])
+    assert in_epoch.nameless() == [{**place, "read_to": -1, "highest_streamed": None, "highest": None}]
+    assert replace(past, own=[replace(own[0], run_id="named")]).nameless() == []
+
+
+def test_a_shard_whose_runs_are_in_another_order_is_read_again_alone() -> None:
+    past = of_shards(positioned=[(one, 7) for one in segments("one.things", second=50)[1:]])
+    assert past.read_again([]) == {ONE: (0, 19)}
 
 
 def all_of_them(found: Sequence[Regression]) -> Collection[Regression]:

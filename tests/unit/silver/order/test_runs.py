@@ -128,7 +128,7 @@ def test_an_epoch_begins_in_every_partition_with_its_run_or_the_next_one() -> No
 
 def test_records_without_a_run_are_of_no_run_that_has_an_order_or_an_epoch() -> None:
     known = [run_segment("", 0, 9, 100, 200, ms=1), run_segment("b", 10, 19, 50, 60, ms=5)]
-    assert run_order(known) == {"b": (5, 10, "b")}
+    assert run_order(known) == {"b": 0}
     assert epochs_of_runs(known, [EpochStart("b", 7)]) == {"b": 7}
     assert epochs(known, [EpochStart("b", 7)]) == {TOPIC_PARTITION: [(10, 7)]}
 
@@ -167,6 +167,72 @@ def test_a_replay_repeats_what_earlier_runs_of_its_epoch_have_told() -> None:
     known = [run_segment("a", 0, 9, 100, 200), run_segment("b", 10, 19, 150, 300)]
     assert replays_below(known, []) == {(TOPIC_PARTITION, "b"): (200,)}
     assert replays_below(known, [EpochStart("b", 1)]) == {}
+
+
+def in_order(*known: RunSegment) -> list[str]:
+    order = run_order(known)
+    return sorted(order, key=lambda run: order[run])
+
+
+def test_runs_of_one_partition_are_in_the_order_of_their_offsets_whatever_the_clocks_say() -> None:
+    """The worker of the second run has a clock that is behind, and its coordinates go on rising."""
+    known = [run_segment("a", 0, 1, 100, 110, ms=10_000), run_segment("b", 2, 3, 120, 130, ms=9_000)]
+    assert in_order(*known) == in_order(*known[::-1]) == ["a", "b"]
+    assert regressions(known, [], new={TOPIC_PARTITION}) == []
+    assert replays_below(known, []) == {(TOPIC_PARTITION, "b"): (110,)}
+
+
+def test_runs_that_other_partitions_order_are_in_that_order_and_others_by_timestamps() -> None:
+    through_b = [
+        run_segment("a", 0, 1, 1, 2, ms=900),
+        run_segment("b", 2, 3, 3, 4, ms=500),
+        run_segment("b", 0, 1, 3, 4, partition=1, ms=500),
+        run_segment("c", 2, 3, 5, 6, partition=1, ms=100),
+    ]
+    alone = run_segment("d", 0, 1, 1, 2, partition=2, ms=600)
+    assert in_order(*through_b) == ["a", "b", "c"]
+    assert in_order(*through_b, alone) == ["d", "a", "b", "c"]
+    assert in_order(*through_b, replace(alone, first_ms=1_000)) == ["a", "b", "c", "d"]
+    assert in_order(replace(alone, first_ms=None), run_segment("a", 0, 1, 1, 2, ms=5)) == ["d", "a"]
+
+
+def test_where_partitions_contradict_each_other_timestamps_decide() -> None:
+    """A worker that lives on beside the new one."""
+    known = [
+        run_segment("a", 0, 9, 1, 2, ms=5),
+        run_segment("b", 4, 9, 1, 2, ms=7),
+        run_segment("b", 0, 9, 1, 2, partition=1, ms=7),
+        run_segment("a", 4, 9, 1, 2, partition=1, ms=6),
+        run_segment("c", 10, 12, 1, 2, partition=1, ms=1),
+    ]
+    assert in_order(*known) == ["a", "b", "c"]
+
+
+def test_offsets_of_a_topic_that_was_made_again_are_behind_those_of_the_old_one() -> None:
+    known = [
+        replace(run_segment("b", 0, 9, 300, 400, ms=50), topic_id="new"),
+        run_segment("a", 5, 9, 100, 200, ms=10),
+        run_segment("b", 10, 12, 210, 220, ms=20),
+        replace(run_segment("c", 10, 12, 410, 420, ms=15), topic_id="new"),
+    ]
+    assert in_order(*known) == ["a", "b", "c"]
+    assert regressions(known, [], new={TOPIC_PARTITION, ("t", "new", 0)}) == []
+
+
+def test_epochs_grow_with_the_runs_also_where_clocks_go_back() -> None:
+    known = [
+        run_segment("a", 0, 9, 100, 200, ms=3_600_000),
+        run_segment("b", 10, 19, 50, 60, ms=3_600_005),
+        run_segment("c", 20, 29, 10, 20, ms=9),
+        run_segment("d", 30, 39, 1, 2, ms=3_600_002),
+    ]
+    (first, second, third) = regressions(known, [], new={TOPIC_PARTITION})
+    begun: list[EpochStart] = []
+    for regression in (first, third, second):
+        begun.append(epoch_start(regression, known, begun))
+    (of_b, of_d, of_c) = [one.epoch for one in begun]
+    assert 0 < of_b < of_c < of_d
+    assert epochs_of_runs(known, begun) == {"a": 0, "b": of_b, "c": of_c, "d": of_d}
 
 
 def floors_of(*known: RunSegment) -> list[tuple[str, int, tuple[int, ...]]]:

@@ -53,6 +53,20 @@ def test_a_segment_is_the_same_however_the_batches_were_cut(cuts: list[int], ord
     assert {name: known[name] for name in whole["segment"]} == whole["segment"]
 
 
+def test_a_feed_names_no_run_where_the_newest_record_of_a_partition_does_not() -> None:
+    def names_no_run(*parts: Mapping[str, Any]) -> bool:
+        return written(State(), *segment_rows(State(), parts), batch=0).names_no_run("orders")
+
+    named, bare = counted(0, 4), counted(5, 9, run="")
+    assert not names_no_run(named)
+    assert names_no_run(named, bare)
+    assert not names_no_run(bare, counted(10, 11)), "it names them again"
+    assert not names_no_run(counted(10, 11), bare)
+    assert names_no_run(bare, counted(10, 11, partition=1)), "in another partition it does not"
+    assert not names_no_run(named, {**bare, "lowest": None, "highest": None}), "a record without coordinates"
+    assert names_no_run(named, {**bare, "lowest": None, "highest": None, "snapshot_at": [9]})
+
+
 def test_the_absent_columns_of_two_batches_are_counted_together() -> None:
     first, second = counted(0, 4, absent_columns={"note": 2}), counted(5, 9, absent_columns={"note": 1, "status": 4})
     state = written(State(), *segment_rows(State(), [first]), batch=0)
