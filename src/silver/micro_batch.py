@@ -261,10 +261,13 @@ def _reaches(batch: DataFrame, job: SilverJob) -> Sequence[Reach]:
     ids = [f"{ids_in(name)} AS schemas_of_{name}" for name in ("key", "value")] if uses_schemas else []
     defines = f"{is_definition(job.contracts.topics.sources[job.source])} AS defines"
     columns = ["octet_length(value) AS bytes", defines, *(("key", "value") if uses_schemas else ())]
+    # All at once: a struct of aggregates goes to Spark in one call.
+    facts = F.expr(f"struct({', '.join([*_OF_REACH, *ids])}) AS facts")
     rows = (
         batch.selectExpr("topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", *columns)
         .groupBy("topic", "topic_id", "partition")
-        .agg(*map(F.expr, [*_OF_REACH, *ids]))
+        .agg(facts)
+        .select("topic", "topic_id", "partition", "facts.*")
         .collect()
     )
     return [
