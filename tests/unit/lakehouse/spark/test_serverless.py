@@ -18,6 +18,7 @@ REFUSED = {
 # Only where it is not serverless (in `held`), or not Databricks; and (`conf`) settings that serverless takes.
 GUARDED = {
     "lakehouse/consumed.py": ["_jsparkSession", "_jvm"],
+    "lakehouse/spark/lease.py": ["sparkContext"],
     "lakehouse/spark/materialized.py": ["_jdf", "conf", "localCheckpoint", "rdd", "unpersist"],
     "lakehouse/spark/session.py": ["_gateway", "_jvm", "conf", "sparkContext"],
     "lakehouse/spark/sizing.py": ["conf", "conf", "conf"],

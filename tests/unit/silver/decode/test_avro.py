@@ -236,7 +236,7 @@ def _own_topic(of_table: Feed, topic: str) -> str:
     if of_table.has_topic(topic):
         return topic
     (pattern,) = of_table.topic_patterns
-    return f"case.{topic.split('.')[1]}.plain.{pattern.rpartition('.')[2]}"
+    return f"recorded.{topic.split('.')[1]}.plain.{pattern.rpartition('.')[2]}"
 
 
 def test_a_batch_has_records_of_an_older_and_of_a_newer_schema(contracts: Contracts) -> None:
