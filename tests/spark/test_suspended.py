@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,8 +134,9 @@ def test_what_waits_is_known_and_is_no_hole(story: Mapping[str, Seen]) -> None:
     assert [story[step].suspended for step in ("most is bad", "both are stopped", "mended")] == [5, 3, 0]
 
 
-def test_a_stopped_table_is_tried_again_and_stays_as_it_was(story: Mapping[str, Seen]) -> None:
-    assert story["tried again"] == story["most is bad"]
+def test_a_stopped_table_is_tried_again_and_stays_as_it_was_but_for_why(story: Mapping[str, Seen]) -> None:
+    why = "3 of 5 records may not pass, and the budget is 50% (amount_not_negative 3)"
+    assert story["tried again"] == replace(story["most is bad"], why={FEED: why})
 
 
 def test_a_person_may_accept_the_rejects(story: Mapping[str, Seen]) -> None:
