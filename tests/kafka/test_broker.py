@@ -80,6 +80,7 @@ def test_a_topic_nobody_created_does_not_appear(bootstrap_servers: str) -> None:
     assert "never-created" not in admin.list_topics(timeout=10).topics
 
 
+@pytest.mark.slow
 def test_it_stops_with_the_block_and_keeps_the_folder_it_was_given(tmp_path: Path) -> None:
     with embedded_broker(tmp_path / "home") as servers:
         assert servers.startswith("127.0.0.1:")
@@ -88,6 +89,7 @@ def test_it_stops_with_the_block_and_keeps_the_folder_it_was_given(tmp_path: Pat
     assert "Kafka Server started" in (tmp_path / "home" / "server.log").read_text()
 
 
+@pytest.mark.slow
 def test_it_stops_when_the_block_fails_and_removes_its_own_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -99,6 +101,7 @@ def test_it_stops_when_the_block_fails_and_removes_its_own_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_it_ends_with_its_parent(ending: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
@@ -114,6 +117,7 @@ def test_it_ends_with_its_parent(ending: signal.Signals, tmp_path: Path) -> None
     assert java_processes(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_it_takes_other_ports_when_something_was_quicker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -123,6 +127,7 @@ def test_it_takes_other_ports_when_something_was_quicker(tmp_path: Path, monkeyp
             assert not servers.endswith(f":{taken.getsockname()[1]}")
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker, "_format", lambda *_: None)
     with pytest.raises(KafkaError, match=r"(?s)does not answer.*meta\.properties"), embedded_broker(tmp_path):
@@ -130,6 +135,7 @@ def test_a_broker_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path, m
     assert java_processes(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_it_starts_again_at_the_same_address_with_the_same_data(end: str, tmp_path: Path) -> None:
     with restartable_broker(tmp_path) as running:
@@ -155,6 +161,7 @@ def test_it_starts_again_at_the_same_address_with_the_same_data(end: str, tmp_pa
     assert java_processes(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_stopped_may_stay_so(tmp_path: Path) -> None:
     with restartable_broker(tmp_path) as running:
         running.kill()
@@ -162,6 +169,7 @@ def test_a_broker_that_is_stopped_may_stay_so(tmp_path: Path) -> None:
     assert java_processes(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_one_that_was_started_again_ends_with_its_parent_too(tmp_path: Path) -> None:
     program = HOLDER.replace("embedded_broker", "restartable_broker").replace("])):", "])) as broker:")
     program = program.replace("    print(", "    broker.kill()\n    broker.start()\n    print(")
@@ -183,6 +191,7 @@ def _wait_until_known(admin: AdminClient, topic: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_secured_broker_asks_who_and_lets_do_what_was_granted(secured: SecuredBroker) -> None:
     admin = secured.admin()
     admin.create_topics([NewTopic("guarded", 1, 1)])["guarded"].result()

@@ -6,23 +6,42 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from demo.broker import embedded_broker
+from silver.quarantine import QUARANTINE
 from tests.support.command_line import run
 from tests.support.registry import registry_server
+
+if TYPE_CHECKING:
+    from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.kafka
 
 
+@pytest.fixture(scope="module")
+def empty() -> Iterator[str]:
+    """A broker without topics."""
+    with embedded_broker() as servers:
+        yield servers
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting comes from the environment. Where the jars are is none of the product."""
+    for name in os.environ:
+        if name.startswith("LAKEHOUSE_") and name != "LAKEHOUSE_CACHE":
+            monkeypatch.delenv(name)
+
+
 def lakehouse(*arguments: str) -> subprocess.CompletedProcess[str]:
-    # Where the jars are is no setting of the product.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEHOUSE_")}
-    environment = kept | {name: os.environ[name] for name in ("LAKEHOUSE_CACHE",) if name in os.environ}
+    """The command in a process of its own; where that shows nothing more, it is run in this one."""
     command = [sys.executable, "-c", "from cli.main import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_a_broker_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
@@ -33,17 +52,18 @@ def test_a_broker_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_missing_topics_are_one_sentence_that_names_them(tmp_path: Path) -> None:
-    with embedded_broker() as empty:
-        done = lakehouse("bronze", "--bootstrap-servers", empty, "--warehouse", str(tmp_path / "w"))
-    assert done.returncode == 4
-    assert f"The broker at {empty} does not have: topic " in done.stderr
-    assert "topic postgres_prod_tables.public.orders" in done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
+def test_missing_topics_are_one_sentence_that_names_them(
+    tmp_path: Path, empty: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "bronze", "--bootstrap-servers", empty, "--warehouse", str(tmp_path / "w"))
+    assert code == 4
+    assert f"The broker at {empty} does not have: topic " in err
+    assert "topic postgres_prod_tables.public.orders" in err
+    assert "Traceback" not in err + out
 
 
-def test_doctor_asks_the_schema_registry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with embedded_broker() as empty, registry_server() as registry:
+def test_doctor_asks_the_schema_registry(tmp_path: Path, empty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with registry_server() as registry:
         file = str(registry.kafka_config(tmp_path, empty))
         found = []
         for registry.is_on in (True, False):
@@ -57,27 +77,29 @@ def test_doctor_asks_the_schema_registry(tmp_path: Path, capsys: pytest.CaptureF
     assert "Start the registry" in found[1]["remedy"]
 
 
-def test_what_must_be_given_is_said() -> None:
+def test_what_must_be_given_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, sentence in (
         (["silver"], "No warehouse was given."),
         (["bronze", "--warehouse", "/nowhere"], "No Kafka broker was given."),
         (["silver", "--warehouse", "main"], "is a catalog, and checkpoints are files"),
         (["silver", "--warehouse", "./w", "--target", "production"], "no target 'production'"),
     ):
-        done = lakehouse(*arguments)
-        assert done.returncode == 2
-        assert sentence in done.stderr
-        assert "Traceback" not in done.stderr
+        code, _out, err = run(capsys, *arguments)
+        assert code == 2
+        assert sentence in err
+        assert "Traceback" not in err
 
 
-def test_silver_before_bronze_names_the_missing_table(tmp_path: Path) -> None:
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_silver_before_bronze_names_the_missing_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Logged as JSON, an event a line, with the run; and the metrics are written though the run failed."""
     metrics = tmp_path / "lakehouse.prom"
     logged = ("--log-format", "json", "--metrics-file", str(metrics))
-    done = lakehouse("silver", "--warehouse", str(tmp_path / "w"), *logged)
-    assert done.returncode == 5
-    assert "Traceback" not in done.stderr
-    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    code, _out, err = run(capsys, "silver", "--warehouse", str(tmp_path / "w"), *logged)
+    assert code == 5
+    assert "Traceback" not in err
+    events = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
     assert [(one["event"], one.get("step")) for one in events[:3]] == [
         ("started", "session"),
         ("ended", "session"),
@@ -97,28 +119,18 @@ def test_metrics_that_cannot_be_written_change_nothing_of_the_exit_code(tmp_path
     assert f"no metrics of this pass: The metrics cannot be written to {nowhere}: " in done.stdout + done.stderr
 
 
-def test_help_lists_every_job_with_an_example() -> None:
+def test_help_lists_every_job_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert lakehouse("--help").returncode == 0
     for job in ("bronze", "silver", "gold", "publish", "run", "jars"):
-        done = lakehouse(job, "--help")
-        assert done.returncode == 0
-        assert "Example: lakehouse" in done.stdout
+        code, out, _err = run(capsys, job, "--help")
+        assert code == 0
+        assert "Example: lakehouse" in out
 
 
-MAKE_A_TABLE = """
-import sys
-from lakehouse.spark.session import spark_session
-from lakehouse.spark.tables import Address
-from silver.quarantine import QUARANTINE
-
-Address(sys.argv[1], f"{sys.argv[1]}/_checkpoints").opened(spark_session()).ensure(QUARANTINE)
-"""
-
-
-def test_what_delta_prints_is_not_part_of_an_answer(tmp_path: Path) -> None:
-    warehouse = str(tmp_path / "warehouse")
-    subprocess.run([sys.executable, "-c", MAKE_A_TABLE, warehouse], check=True, timeout=300)
-    done = lakehouse("optimize", "--warehouse", warehouse, "--json")
+@pytest.mark.spark
+def test_what_delta_prints_is_not_part_of_an_answer(warehouse: Warehouse) -> None:
+    warehouse.ensure(QUARANTINE)
+    done = lakehouse("optimize", "--warehouse", warehouse.location, "--json")
     assert done.returncode == 0, done.stderr
     (table,) = json.loads(done.stdout)["tables"]
     assert table["table"] == "quality.quarantine"

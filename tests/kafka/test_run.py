@@ -1,26 +1,26 @@
-"""The whole flow on a real broker: what a first run leaves, that a second changes nothing, and that news arrive."""
+"""The whole flow on a real broker: what a first run leaves, that a second changes nothing, and that news arrive.
+
+The runs after the first are those of `lakehouse run`, which begin when something has come or changed.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import functions as F
 from rich.console import Console
 
 from bronze import ingest
 from bronze.events import events_table
 from bronze.ingest import append_batch
-from cli import settled
-from cli.jobs import JOBS, RunOutcome, Work, run_jobs
+from cli.jobs import JOBS, Work, run_jobs
 from cli.settled import run_unless_settled
 from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import compacted_view, read_topic, topic_differences
@@ -53,6 +53,14 @@ JOBS_WITHOUT_NEWS = 14
 FIRST = 250  # records a partition that are there for the first run; as many come later
 
 
+class EndedError(Exception):
+    """A run was ended before its first job."""
+
+
+def end_it() -> None:
+    raise EndedError
+
+
 @dataclass(frozen=True)
 class Flow:
     """The flow after its first run."""
@@ -62,12 +70,34 @@ class Flow:
     contracts: Contracts
     sent: Counter[str]
 
-    def run(self, run_id: str, *, dry_run: bool = False) -> RunOutcome:
+    def work(self, run_id: str, contracts: Contracts | None = None) -> Work:
         known = partitions(self.chosen.kafka())
-        work = Work(self.warehouse.spark, self.chosen, self.contracts, Steps(Console(quiet=True)), known, run_id)
-        outcome = run_jobs(tuple(JOBS), work, dry_run=dry_run)
+        own = contracts or self.contracts
+        return Work(self.warehouse.spark, self.chosen, own, Steps(Console(quiet=True)), known, run_id)
+
+    def dry_run(self, *names: str) -> Mapping[str, Any]:
+        """What the jobs of these names, or all, say that they would do."""
+        outcome = run_jobs(names or tuple(JOBS), self.work("dry"), dry_run=True)
         assert outcome.failures == []
-        return outcome
+        return outcome.results
+
+    def run(self, run_id: str, contracts: Contracts | None = None) -> Mapping[str, Any]:
+        """The results of a run that begins, because something has come or changed, and says how it leaves things."""
+        outcome = run_unless_settled(self.work(run_id, contracts), before_each=None)
+        assert outcome.failures == []
+        assert outcome.results["nothing_new"] is False
+        assert {*JOBS} < {*outcome.results}
+        return outcome.results
+
+    def begins(self, contracts: Contracts | None = None) -> bool:
+        """Whether a run would begin now; it is ended before its first job."""
+        try:
+            outcome = run_unless_settled(self.work("begins", contracts), before_each=end_it)
+        except EndedError:
+            return True
+        assert outcome.failures == []
+        assert outcome.results == {"nothing_new": True}
+        return False
 
     def versions(self) -> dict[str, int]:
         return {table: self.warehouse.version(table) for table in TABLES}
@@ -100,7 +130,7 @@ def flow(
     chosen = settings(warehouse=str(folder / "warehouse"), bootstrap_servers=bootstrap_servers)
     own = contracts_of_recordings(contracts)
     flow = Flow(Warehouse(spark, chosen.warehouse, chosen.checkpoints), chosen, own, sent)
-    flow.run("first")
+    assert run_jobs(tuple(JOBS), flow.work("first")).failures == []
     yield flow
     shutil.rmtree(folder)
 
@@ -187,29 +217,19 @@ def test_the_topic_is_gold(flow: Flow) -> None:
 
 
 def test_a_second_run_changes_no_table_and_publishes_nothing(flow: Flow) -> None:
+    """It begins, since no run has said yet how it left things; that is all that it writes."""
     versions, topic = flow.versions(), flow.topic()
     flow.run("second")
-    assert flow.versions() == versions
+    assert flow.versions() == {**versions, "ops.batches": versions["ops.batches"] + 1}
     assert flow.topic() == topic
 
 
-def test_a_dry_run_changes_nothing_and_says_what_waits(flow: Flow) -> None:
-    versions, topic = flow.versions(), flow.topic()
-    results = flow.run("dry", dry_run=True).results
+def test_a_run_without_news_begins_no_job(flow: Flow) -> None:
+    versions, jobs = flow.versions(), last_job(flow.warehouse.spark)
+    assert not flow.begins()
+    assert last_job(flow.warehouse.spark) - jobs <= JOBS_WITHOUT_NEWS
     assert flow.versions() == versions
-    assert flow.topic() == topic
-    assert set(results) == {"bronze", "silver", "gold", "publish"}
-    assert sum(results["bronze"]["pending_records"].values()) == 0
-    assert results["silver"]["pending_records"] == {"postgres": 0, "mysql": 0}
-    assert results["gold"]["pending_orders"] == {"postgres": 0, "mysql": 0}
-    assert results["publish"]["pending_records"] == 0
-
-
-def test_without_its_checkpoint_bronze_reads_nothing_twice(flow: Flow) -> None:
-    rows = flow.warehouse.read("bronze.postgres_events").count()
-    shutil.rmtree(f"{flow.chosen.checkpoints}/bronze/postgres")
-    flow.run("without checkpoint")
-    assert flow.warehouse.read("bronze.postgres_events").count() == rows
+    assert sum(flow.dry_run("bronze")["bronze"]["pending_records"].values()) == 0
 
 
 def test_a_repeated_batch_is_appended_once(flow: Flow, warehouse: Warehouse) -> None:
@@ -242,11 +262,24 @@ def test_a_missing_topic_stops_its_source_alone(flow: Flow, tmp_path: Path) -> N
     assert warehouse.read("bronze.mysql_events").count() == 0
 
 
-def test_news_reach_the_topic_once(flow: Flow, tmp_path: Path) -> None:
+def test_a_dry_run_changes_nothing_and_says_what_waits(flow: Flow, tmp_path: Path) -> None:
+    assert not flow.begins()
+    versions, topic = flow.versions(), flow.topic()
+    came = produce(flow.chosen.kafka().bootstrap_servers, tmp_path, first=False)
+    results = flow.dry_run()
+    assert flow.versions() == versions
+    assert flow.topic() == topic
+    assert set(results) == {"bronze", "silver", "gold", "publish"}
+    assert sum(results["bronze"]["pending_records"].values()) == came.total() > 0
+    assert results["silver"]["pending_records"] == {"postgres": 0, "mysql": 0}
+    assert results["gold"]["pending_orders"] == {"postgres": 0, "mysql": 0}
+    assert results["publish"]["pending_records"] == 0
+
+
+def test_news_reach_the_topic_once(flow: Flow) -> None:
     versions, before = flow.versions(), flow.topic()
-    produce(flow.chosen.kafka().bootstrap_servers, tmp_path, first=False)
-    waiting = flow.run("dry", dry_run=True).results["bronze"]["pending_records"]
-    new = flow.run("news").results["bronze"]["new_records"]
+    waiting = flow.dry_run("bronze")["bronze"]["pending_records"]
+    new = flow.run("news")["bronze"]["new_records"]
     assert sum(new.values()) == sum(waiting.values()) > 0
     news = Counter(flow.topic()) - Counter(before)
     keys = [key for key, _value in news.elements()]
@@ -254,54 +287,38 @@ def test_news_reach_the_topic_once(flow: Flow, tmp_path: Path) -> None:
     assert flow.versions()["gold.unified_orders"] > versions["gold.unified_orders"]
     topic = flow.contracts.gold.unified_topic.topic
     assert topic_differences(flow.warehouse, bootstrap_servers=flow.chosen.kafka().bootstrap_servers, topic=topic) == []
+    assert not flow.begins()
 
 
-def test_a_run_begins_no_job_until_something_has_come_or_changed(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = count(1)
+def other_contracts(flow: Flow) -> Contracts:
+    """The contracts with one rule of the publication only."""
+    gate = flow.contracts.gold_gate.model_copy(update={"publication": flow.contracts.gold_gate.publication[:1]})
+    return flow.contracts.model_copy(update={"gold_gate": gate})
 
-    def began(contracts: Contracts = flow.contracts) -> bool:
-        """Whether a run began its jobs."""
-        known, begun = partitions(flow.chosen.kafka()), list[str]()
-        work = Work(
-            flow.warehouse.spark, flow.chosen, contracts, Steps(Console(quiet=True)), known, f"whole {next(numbers)}"
-        )
-        outcome = run_unless_settled(work, before_each=lambda: begun.append("a job"))
-        assert outcome.failures == []
-        assert outcome.results["nothing_new"] is not bool(begun)
-        return bool(begun)
 
-    assert began(), "no run has said yet how it left things"
-    versions, jobs = flow.versions(), last_job(flow.warehouse.spark)
-    assert not began()
-    assert last_job(flow.warehouse.spark) - jobs <= JOBS_WITHOUT_NEWS
-    assert flow.versions() == versions
-    # A record; a commit by hand; other contracts; a checkpoint that is another one.
-    send_again(flow)
-    assert began()
-    assert not began()
+def test_a_run_begins_when_contracts_or_tables_have_changed(flow: Flow) -> None:
+    others = other_contracts(flow)
+    assert flow.begins(others)
+    assert not flow.begins()
     by_hand = flow.warehouse.sql_name("gold.orders_daily")
     flow.warehouse.spark.sql(f"ALTER TABLE {by_hand} SET TBLPROPERTIES ('a' = 'b')")
-    assert began()
-    assert not began()
-    gate = flow.contracts.gold_gate.model_copy(update={"publication": flow.contracts.gold_gate.publication[:1]})
-    assert began(flow.contracts.model_copy(update={"gold_gate": gate}))
-    assert began(), "the contracts are the former ones again"
-    assert not began()
-    monkeypatch.setattr(settled, "checkpoint_of", lambda _warehouse, source: f"another one of {source}")
-    assert began()
+    assert flow.begins(), "a commit by hand"
+    flow.run("other contracts", others)
+    assert not flow.begins(others)
+    assert flow.begins(), "the contracts are the former ones again"
     looks = seen.reads(DeltaFiles(flow.chosen.address)).looks
     assert looks == seen.reads(SparkTables(flow.warehouse)).looks
     assert {topic for topic, _partition in looks} >= set(flow.contracts.topics.sources["postgres"].topic_names)
 
 
-def send_again(flow: Flow) -> None:
-    """Send a copy of the last record of one of bronze's topics."""
-    servers = flow.chosen.kafka().bootstrap_servers
-    topic = flow.contracts.topics.sources["postgres"].topic_names[0]
-    key, value = list(read_topic(servers, topic))[-1]
-    producer = Producer({"bootstrap.servers": servers})
-    producer.produce(topic, key=key, value=value)
-    assert producer.flush(30) == 0
+def test_without_its_checkpoints_a_run_begins_and_reads_nothing_twice(flow: Flow) -> None:
+    assert not flow.begins(other_contracts(flow))
+    rows, topic = flow.warehouse.read("bronze.postgres_events").count(), flow.topic()
+    for layer in ("bronze", "silver"):
+        shutil.rmtree(f"{flow.chosen.checkpoints}/{layer}/postgres")
+    flow.run("without checkpoints", other_contracts(flow))
+    assert flow.warehouse.read("bronze.postgres_events").count() == rows
+    assert flow.topic() == topic
 
 
 def last_job(spark: SparkSession) -> int:

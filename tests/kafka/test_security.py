@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakehouse.spark.tables import Warehouse
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 TOPICS = sorted({target for topics in RECORDINGS.values() for target in topics.values()})
@@ -185,7 +185,6 @@ ingest.run(spark, chosen, load_contracts().topics, known=known)
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_bronze_reads_with_the_rights_it_names_and_no_less(
     file: Path, secured: SecuredBroker, spark: SparkSession, contracts: Contracts, warehouse: Warehouse
 ) -> None:

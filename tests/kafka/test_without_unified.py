@@ -17,6 +17,7 @@ from rich.console import Console
 from cli.jobs import JOBS, RunOutcome, Work, run_jobs
 from cli.main import main
 from cli.settled import run_unless_settled
+from lakehouse.batches import mark_format
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import NO_UNIFIED, Contracts, GoldTables
@@ -43,24 +44,24 @@ class Flow:
     contracts: Contracts
     folder: Path
 
-    def send(self, table: str, *rows: tuple[str, int, str | None]) -> None:
-        """The operation, the position, and the name of row 1; without a name the row is deleted."""
+    def send(self, table: str, *rows: tuple[str, int, int, str | None]) -> None:
+        """The operation, the position, the row and its name; without a name the row is deleted."""
         (topic,) = self.contracts.topics.sources["shop"].feeds[table].topics
         producer = Producer(client_config(self.chosen.kafka()))
-        for op, pos, name in rows:
+        for op, pos, key, name in rows:
             source = mysql_source(pos, table=table, db="shop")
-            row = {"id": 1, "name": name, **({"kind_id": 1} if table == "items" else {})}
+            row = {"id": key, "name": name, **({"kind_id": 1} if table == "items" else {})}
             value = change(op, source, None if name is None else row, before=row if name is None else None)
             headers: list[tuple[str, str | bytes | None]] = [*run_headers("first", source=source)]
-            producer.produce(topic, key=compact({"id": 1}), value=value, headers=headers)
+            producer.produce(topic, key=compact({"id": key}), value=value, headers=headers)
         assert producer.flush(30) == 0
 
     def work(self, run_id: str) -> Work:
         known = partitions(self.chosen.kafka())
         return Work(self.warehouse.spark, self.chosen, self.contracts, Steps(Console(quiet=True)), known, run_id)
 
-    def run(self, run_id: str, *, dry_run: bool = False) -> RunOutcome:
-        outcome = run_jobs(tuple(JOBS), self.work(run_id), dry_run=dry_run)
+    def run(self, run_id: str) -> RunOutcome:
+        outcome = run_unless_settled(self.work(run_id), before_each=None)
         assert outcome.failures == []
         return outcome
 
@@ -92,27 +93,33 @@ def flow(spark: SparkSession, bootstrap_servers: str, tmp_path_factory: pytest.T
     for topic in topics:
         create(chosen.kafka(), topic, 1)
     flow = Flow(Warehouse(spark, chosen.warehouse, chosen.checkpoints), chosen, contracts, folder / "contracts")
-    flow.send("items", ("c", 100, "a"), ("u", 200, "b"))
-    flow.send("kinds", ("c", 300, "k"))
+    flow.send("items", ("c", 100, 1, "a"), ("u", 200, 1, "b"), ("c", 250, 2, "deleted later"))
+    flow.send("kinds", ("c", 300, 1, "k"))
     yield flow
     known = partitions(chosen.kafka())
     delete(chosen.kafka(), *(topic for topic in known if topic.startswith(own)))
 
 
 def test_a_dry_run_before_the_first_run_says_what_it_would_do(flow: Flow) -> None:
-    results = flow.run("dry", dry_run=True).results
+    outcome = run_jobs(tuple(JOBS), flow.work("dry"), dry_run=True)
+    assert outcome.failures == []
+    results = outcome.results
     assert results["gold"] == {"pending_orders": {}, "pending_joins": {}}
     assert results["publish"] == {"topic": None, "pending_records": None, "pending_in_upsert_topics": {"items": 0}}
 
 
 def test_a_run_brings_what_is_there_to_the_upsert_topic(flow: Flow) -> None:
     before = {*partitions(flow.chosen.kafka())}
+    mark_format(flow.warehouse)  # as a command does when it has the lock
     outcome = flow.run("first")
-    assert outcome.results["silver"]["applied"] == 2
+    assert outcome.results["silver"]["applied"] == 3
     assert outcome.results["gold"]["changed_orders"] == 0
     assert outcome.results["publish"]["topic"] is None
-    assert outcome.results["publish"]["upsert_topics"]["items"]["sent"] == 1
-    assert flow.published() == {'{"id":1}': {"id": 1, "name": "b", "kind_id": 1}}
+    assert outcome.results["publish"]["upsert_topics"]["items"]["sent"] == 2
+    assert flow.published() == {
+        '{"id":1}': {"id": 1, "name": "b", "kind_id": 1},
+        '{"id":2}': {"id": 2, "name": "deleted later", "kind_id": 1},
+    }
     for table in ("gold.unified_orders", "gold.orders_daily"):
         assert not flow.warehouse.exists(table)
     (topic,) = flow.contracts.gold.upsert_topics.values()
@@ -121,14 +128,10 @@ def test_a_run_brings_what_is_there_to_the_upsert_topic(flow: Flow) -> None:
 
 
 def test_when_there_is_no_news_none_of_the_jobs_begins(flow: Flow) -> None:
-    left = run_unless_settled(flow.work("left"), before_each=None)
-    assert left.failures == []
-    assert left.results["publish"]["upsert_topics"]["items"]["sent"] == 0
-    outcome = run_unless_settled(flow.work("settled"), before_each=None)
-    assert outcome.results == {"nothing_new": True}
+    assert flow.run("settled").results == {"nothing_new": True}
 
 
-def test_gold_without_anything_to_make_begins_no_job(flow: Flow) -> None:
+def test_gold_without_anything_to_make_begins_no_job_and_publish_sends_nothing(flow: Flow) -> None:
     spark = flow.warehouse.spark
     spark.sparkContext.setJobGroup("gold alone", "counted")
     outcome = run_jobs(("gold",), flow.work("gold"))
@@ -136,30 +139,34 @@ def test_gold_without_anything_to_make_begins_no_job(flow: Flow) -> None:
     spark.sparkContext.setJobGroup("", "")
     assert outcome.failures == []
     assert list(jobs) == []
+    outcome = run_jobs(("publish",), flow.work("publish"))
+    assert outcome.failures == []
+    assert outcome.results["publish"]["upsert_topics"]["items"]["sent"] == 0
 
 
 def test_joins_need_no_unified_orders(flow: Flow) -> None:
     gold = GoldTables.model_validate({"joins": JOINED})
     joined = replace(flow, contracts=flow.contracts.model_copy(update={"gold": gold}))
     written_rows = [run_jobs(("gold",), joined.work(run)).results["gold"]["joins"]["written"] for run in ("a", "b")]
-    assert written_rows == [{"items_with_kind": 1}, {"items_with_kind": 0}]
-    (row,) = flow.warehouse.read("gold.items_with_kind").collect()
+    assert written_rows == [{"items_with_kind": 2}, {"items_with_kind": 0}]
+    (row,) = flow.warehouse.read("gold.items_with_kind").where("id = 1").collect()
     assert row.asDict() == {"id": 1, "name": "b", "kind": "k"}
     assert not flow.warehouse.exists("gold.unified_orders")
 
 
-def test_news_follow_and_a_delete_is_a_null(flow: Flow) -> None:
-    flow.send("items", ("u", 400, "c"))
-    assert flow.run("dry", dry_run=True).results["publish"]["pending_in_upsert_topics"] == {"items": 0}
-    assert flow.run("second").results["publish"]["upsert_topics"]["items"]["sent"] == 1
-    assert flow.published() == {'{"id":1}': {"id": 1, "name": "c", "kind_id": 1}}
-    flow.send("items", ("d", 500, None))
-    flow.run("third")
-    assert flow.published() == {'{"id":1}': None}
+def test_news_follow_and_a_delete_is_a_null(flow: Flow, capfd: pytest.CaptureFixture[str]) -> None:
+    flow.send("items", ("u", 400, 1, "c"), ("d", 500, 2, None))
+    main(["run", "--dry-run", "--json", *flow.options()])
+    shown = capfd.readouterr()
+    results = json.loads(shown.out)
+    assert results["publish"]["pending_in_upsert_topics"] == {"items": 0}
+    assert NO_UNIFIED in " ".join(shown.err.split())
+    outcome = flow.run("second")
+    assert outcome.results["publish"]["upsert_topics"]["items"]["sent"] == 2
+    assert flow.published() == {'{"id":1}': {"id": 1, "name": "c", "kind_id": 1}, '{"id":2}': None}
 
 
 SAID = {
-    "run --dry-run": NO_UNIFIED,
     "gold": NO_UNIFIED,
     "publish --republish": NO_UNIFIED,
     "verify": NO_UNIFIED,
@@ -174,19 +181,16 @@ SAID = {
 
 @pytest.mark.parametrize("command", SAID)
 def test_every_command_works(flow: Flow, command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    more = ["--output", str(tmp_path / "report.html")] if command == "report" else []
+    metrics = tmp_path / "lakehouse.prom"
+    more = {"report": ["--output", str(tmp_path / "report.html")], "gold": ["--metrics-file", str(metrics)]}
     with suppress(SystemExit):  # of doctor and status: there is no heartbeat
-        main([*command.split(), *flow.options(), *more])
+        main([*command.split(), *flow.options(), *more.get(command, [])])
     shown = capfd.readouterr()
     said = " ".join(f"{shown.out} {shown.err}".split())
     assert SAID[command] in said
     assert "Error" not in said
     assert "Traceback" not in said
-
-
-def test_the_metrics_have_no_stage_of_unified_orders(flow: Flow, tmp_path: Path) -> None:
-    file = tmp_path / "lakehouse.prom"
-    main(["gold", *flow.options(), "--metrics-file", str(file)])
-    text = file.read_text()
-    assert 'lakehouse_stage_level{source="shop",stage="silver"} 0.0' in text
-    assert 'stage="gold"' not in text
+    if command == "gold":
+        text = metrics.read_text()
+        assert 'lakehouse_stage_level{source="shop",stage="silver"} 0.0' in text
+        assert 'stage="gold"' not in text, "the metrics have no stage of unified orders"

@@ -54,7 +54,9 @@ main(sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("when", ["between", "during", "reset"])
+@pytest.mark.parametrize(
+    "when", ["between", *(pytest.param(when, marks=pytest.mark.slow) for when in ("during", "reset"))]
+)
 def test_it_is_named_and_the_remedy_too(tmp_path: Path, when: str) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LAKEHOUSE_", "PYTEST_"))}
     # Where the jars are is no setting of the product.

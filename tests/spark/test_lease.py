@@ -127,6 +127,7 @@ def test_it_is_free_after_an_error_in_the_block(warehouse: Warehouse) -> None:
     assert token(warehouse) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_new", [True, False], ids=["new warehouse", "used warehouse"])
 def test_of_two_that_begin_at_once_one_is_refused(
     is_new: bool, spark: SparkSession, tmp_path: Path, empty_lease: Callable[[], Warehouse]
@@ -158,6 +159,7 @@ def test_of_two_that_begin_at_once_one_is_refused(
     assert token(warehouse) is None
 
 
+@pytest.mark.slow
 def test_a_table_that_another_run_is_creating_is_waited_for(warehouse: Warehouse) -> None:
     log = Path(warehouse.path(LEASE.name)) / "_delta_log"
     aside = log.rename(log.with_name("aside"))
@@ -186,6 +188,7 @@ def commits(log: Path) -> list[Path]:
     return sorted(log.glob("*.json"), reverse=True)
 
 
+@pytest.mark.slow
 def test_two_first_rows_and_two_takeovers_conflict(warehouse: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """What a race comes down to, in its narrowest form: both decided on the same row before either wrote."""
     from lakehouse.spark.tables import Warehouse
@@ -433,6 +436,7 @@ def test_a_run_that_is_ended_from_outside_frees_the_warehouse(
     assert token(warehouse) is None
 
 
+@pytest.mark.slow
 def test_a_busy_warehouse_is_waited_for(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LOOK_EVERY_SECONDS", 0.1)
     said: list[str] = []

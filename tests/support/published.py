@@ -1,4 +1,4 @@
-"""A shop whose gold is published: silver written by hand, both jobs run, the topic read as its readers do."""
+"""A shop whose gold is published: silver written by hand, both jobs run, the topics read as their readers do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from demo.check import topic_differences
-from gold import publish
+from gold import publish, upsert
 from lakehouse.config import settings
-from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.models import Contracts, UpsertTopic
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.log import Record, committed_records
 from tests.support.gold import Shop, ungated
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PublishedShop(Shop):
-    """Silver tables written by hand, gold, and a topic."""
+    """Silver tables written by hand, gold, and its topics: that of the unified orders, and the upsert topics."""
 
     @property
     def servers(self) -> str:
@@ -54,6 +54,47 @@ class PublishedShop(Shop):
         """A sentence when the topic's last value per key is not gold."""
         return topic_differences(self.warehouse, bootstrap_servers=self.servers, topic=self.topic)
 
+    def upsert_topic(self, name: str) -> str:
+        return self.contracts.gold.upsert_topics[name].topic
+
+    def upsert_pending(self) -> dict[str, int]:
+        return upsert.pending(self.warehouse, self.chosen, self.contracts)
+
+    def upsert_records(self, name: str) -> list[Record]:
+        """Every committed record of an upsert topic."""
+        return list(committed_records(self.chosen.kafka(), self.upsert_topic(name)))
+
+    def upsert_rows(self, name: str) -> dict[str, Any]:
+        """What compaction leaves: by the text of its payload, the last value of every key that has one."""
+        last = {record.key: record.value for record in self.upsert_records(name)}
+        return {payload_text(key): payload(value) for key, value in last.items() if value is not None}
+
+
+def payload(record: bytes) -> Any:
+    """What a record says, with or without its schema."""
+    read = json.loads(record)
+    return read.get("payload", read)
+
+
+def payload_text(record: bytes) -> str:
+    return json.dumps(payload(record))
+
+
+def sent(outcome: publish.PublishOutcome) -> dict[str, int]:
+    """How many records went to each upsert topic."""
+    return {name: one.sent for name, one in outcome.upserted.items()}
+
+
+def with_topics(contracts: Contracts, **declared: Mapping[str, Any]) -> Contracts:
+    """The contracts with these upsert topics, each on a topic of its own that is new unless it is named."""
+    topics = {
+        name: UpsertTopic.model_validate(
+            {"topic": f"upsert.{uuid4().hex}", "partitions": 3, "replication_factor": 1, **one}
+        )
+        for name, one in declared.items()
+    }
+    return contracts.model_copy(update={"gold": contracts.gold.model_copy(update={"upsert_topics": topics})})
+
 
 def sequences(records: list[Record]) -> Mapping[str, list[str]]:
     """The change sequences of every key, in the order of its partition."""
@@ -65,17 +106,16 @@ def sequences(records: list[Record]) -> Mapping[str, list[str]]:
 
 
 @contextmanager
-def published_shop(
-    warehouse: Warehouse, contracts: Contracts, bootstrap_servers: str, **publication: Any
-) -> Iterator[PublishedShop]:
-    """A shop with a topic of its own, which is deleted at the end."""
-    update = {"topic": f"unified.{uuid4().hex}", **publication}
-    own = contracts.gold.unified_topic.model_copy(update=update)
-    gold = ungated(contracts).model_copy(update={"gold": contracts.gold.model_copy(update={"publication": own})})
+def published_shop(warehouse: Warehouse, contracts: Contracts, bootstrap_servers: str) -> Iterator[PublishedShop]:
+    """A shop whose unified topic is its own; it and the upsert topics of the contracts are deleted at the end."""
+    own = ungated(contracts)
+    if own.gold.has_unified:
+        topic = own.gold.unified_topic.model_copy(update={"topic": f"unified.{uuid4().hex}"})
+        own = own.model_copy(update={"gold": own.gold.model_copy(update={"publication": topic})})
     chosen = settings(
         warehouse=warehouse.location, checkpoints=warehouse.checkpoints, bootstrap_servers=bootstrap_servers
     )
-    shop = PublishedShop(warehouse, chosen, gold)
-    yield shop
+    yield PublishedShop(warehouse, chosen, own)
     known = partitions(chosen.kafka())
-    delete(chosen.kafka(), *(topic for topic in (shop.topic, shop.progress_topic) if topic in known))
+    written = [name for topic in own.gold.published_topics for name in (topic.topic, topic.progress_topic)]
+    delete(chosen.kafka(), *(name for name in written if name in known))
