@@ -131,8 +131,8 @@ def with_rows_counted_on(records: Sequence[PlacedEvent], feed: Feed) -> Sequence
     """The records; of MySQL and MariaDB with the number of their row as it would be if the log never began anew.
 
     Where the binlog is compressed, all changes of a transaction have one position, and `row` begins at 0 with each
-    statement. So of a key's changes at one position the later one comes behind all before it. A record that repeats an
-    earlier one, by its row, operation and image, has the number of that.
+    statement. So of a key's changes at one position one with a lower row comes behind all before it. A record that
+    repeats an earlier one, by its row, operation and image, has the number of that.
     """
     if feed.kind == "postgresql" or feed.sequence_by == "kafka_offset":
         return records
@@ -147,7 +147,8 @@ def with_rows_counted_on(records: Sequence[PlacedEvent], feed: Feed) -> Sequence
         for _offset, number, position in sorted(of_key):
             record = position[_BINLOG_ROW], records[number].op, records[number].image
             if record not in rows:
-                rows[record] = highest = max(position[_BINLOG_ROW], highest + 1)
+                row = position[_BINLOG_ROW]
+                rows[record] = highest = row if row >= highest else highest + 1
             counted_on = (*position[:_BINLOG_ROW], rows[record], *position[_BINLOG_ROW + 1 :])
             counted[number] = records[number]._replace(position=counted_on)
     return counted

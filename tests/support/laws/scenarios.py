@@ -85,9 +85,23 @@ def records_of(scenario: Path, way: str) -> Sequence[Record]:
     if way != IN_MANY_BATCHES:
         return records
     return [
-        {**one, "headers": [[name, f"{case} {text}" if name in IDS else text] for name, text in one["headers"] or ()]}
+        {
+            **one,
+            "headers": [[name, _of_case(case, text) if name in IDS else text] for name, text in one["headers"] or ()],
+        }
         for one in records
     ]
+
+
+def _of_case(case: str, header: str) -> str:
+    """An id as the case's own, in the form of the header's converter: text, JSON, or JSON with its schema."""
+    try:
+        value = json.loads(header)
+    except ValueError:
+        return f"{case} {header}"
+    if isinstance(value, dict):
+        return json.dumps({**value, "payload": f"{case} {value['payload']}"})
+    return json.dumps(f"{case} {value}") if isinstance(value, str) else f"{case} {header}"
 
 
 def _source(topic: str) -> str:
