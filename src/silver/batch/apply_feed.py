@@ -42,7 +42,7 @@ from silver.batch.events import events
 from silver.batch.merge import append_changes, first_rows, is_not_below, merge_latest
 from silver.batch.outcome import BatchOutcome, FeedBatch, covering, from_bronze, read_ranges
 from silver.batch.position import PLACES, with_position
-from silver.batch.rederive import is_unusual_where, keys_of, rederive
+from silver.batch.rederive import is_unusual_where, keys_of, keys_without_correction, rederive
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
 from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
@@ -144,6 +144,9 @@ def _outcome_of(
         keys.append(keys_of(in_ranges(batch.bronze(), misplaced), feed))
     if lone is not None and not lone.isEmpty():
         keys.append(lone)
+    uncorrected = keys_without_correction(batch)
+    if uncorrected is not None:
+        keys.append(uncorrected)
     if not keys:
         return _as_outcome(rows)
     wanted = stack.enter_context(materialized(reduce(DataFrame.unionByName, keys).distinct()))

@@ -252,6 +252,22 @@ def _damaged_aside(
     return {(row["topic"], row["topic_id"], row["partition"]): row["count"] for row in rows}
 
 
+def keys_without_correction(batch: FeedBatch) -> DataFrame | None:
+    """The KEY of the keys with records that a batch has found damaged and not moved in the batch audit: it broke off.
+
+    None where there are none. When they are derived again, the audit is corrected.
+    """
+    if batch.feed.name not in batch.quarantine_state.damaged:
+        return None
+    known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
+    unfinished = _unfinished(batch, known)
+    if not unfinished:
+        return None
+    records = known.where(F.col("found_by").isin(*unfinished)).select(*OF_RECORD)
+    bronze = batch.bronze().withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+    return keys_of(bronze.join(F.broadcast(records), on=OF_RECORD, how="left_semi"), batch.feed)
+
+
 def _unfinished(batch: FeedBatch, known: DataFrame) -> list[str]:
     """The batches of this silver that have found damaged records, and are not in the batch audit: broken off."""
     if batch.feed.name not in batch.quarantine_state.damaged:
