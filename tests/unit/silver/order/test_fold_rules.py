@@ -173,6 +173,8 @@ def test_a_tombstone_that_is_older_than_an_earlier_record_of_its_run_is_sent_aga
     story = [of_run(0, 10, "c", "a", 1), of_run(1, 20, "d", "a", 2), tombstone(2, "a", 2), of_run(3, 30, "c", "a", 4)]
     assert not of_things([*story, tombstone(4, "a", 2)]).rows[1,].last.is_delete
     assert of_things([*story, tombstone(4, "a", 4)]).rows[1,].last.number == 4, "one of the same time may delete"
+    compacted = [one for one in story if one.kind == "change"]
+    assert not of_things([*compacted, tombstone(4, "a", 2)]).rows[1,].last.is_delete
     at_once = [of_run(0, 10, "d", "a", 2), tombstone(1, "a", 2), of_run(2, 20, "c", "a", 2), tombstone(3, "a", 2)]
     assert of_things(at_once).rows[1,].last.number == 2, "but not the same one"
     waits = of_run(3, None, "c", "a", 4, kind="quarantined")
