@@ -165,7 +165,9 @@ def test_a_gate_that_holds_is_told_until_it_passes(warehouse: Warehouse, ask: Ca
     of_feed = {"source": "mysql", "feed": "mysql_orders"}
     fill(warehouse, BATCHES, **of_feed, layer="silver", batch=1, resumed=True, written_at=ago(6))
     assert not ask("failed_gates")
-    suspended = "named_struct('first_offset', 1, 'last_offset', 2, 'records', 2, 'rule', NULL, 'why', NULL)"
+    suspended = (
+        "named_struct('first_offset', 1, 'last_offset', 2, 'records', 2, 'rule', NULL, 'why', NULL, 'contract', NULL)"
+    )
     fill(warehouse, BATCHES, **of_feed, layer="silver", batch=2, suspended=F.expr(suspended), written_at=ago(5))
     fill(warehouse, BATCHES, **of_feed, layer="silver", batch=3, written_at=ago(4))
     assert ask("failed_gates")

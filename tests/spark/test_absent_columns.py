@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakehouse.spark.tables import Warehouse
     from silver.job import SilverJob
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TABLE, OUTBOX = "postgres_prod_tables.public.orders", "outbox.event.postgres.orders"
 RUN = [("__debezium.context.runId", "run")]

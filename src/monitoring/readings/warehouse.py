@@ -75,7 +75,7 @@ def reads(tables: Tables) -> Reads:
     found: dict[tuple[str, int], list[tuple[int, datetime]]] = {}
     for look in looks:
         for place, end in dict(look["ends"] or ()).items():
-            topic, partition, _topic_id = place.rsplit("/", 2)
+            topic, partition, _topic_id = place.split("/", 2)  # an id may have a slash, and no topic's name has one
             if partition:  # the topics that are written to have none
                 found.setdefault((topic, int(partition)), []).append((end, look["started_at"]))
     return Reads({row["source"]: row["began"] for row in began}, {place: _rising(own) for place, own in found.items()})

@@ -1,4 +1,4 @@
-"""`make fuzz`: of histories that end as they should, of one that is known not to, and of one that raises."""
+"""`make fuzz`: of histories that end as they should, of one that does not, and of one that raises."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ def test_histories_that_end_as_their_source_are_counted(capsys: pytest.CaptureFi
     assert capsys.readouterr().out.startswith("6 histories, 0 failed, ")
 
 
-def test_one_that_ends_otherwise_is_named_with_the_way_to_repeat_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_ends_otherwise_is_named_with_the_way_to_repeat_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failure(_contracts: Contracts, _kind: str, number: int) -> str | None:
+        return "differs" if number == 1620 else None
+
+    monkeypatch.setattr(fuzz, "failure", failure)  # the processes are forked, so they have it too
     with pytest.raises(SystemExit) as ended:
         fuzz.main(["--kind", "mysql", "--first", "1619", "--histories", "3"])
     assert ended.value.code == 1
