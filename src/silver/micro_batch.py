@@ -267,20 +267,20 @@ def _reaches(batch: DataFrame, job: SilverJob) -> Sequence[Reach]:
         batch.selectExpr("topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", *columns)
         .groupBy("topic", "topic_id", "partition")
         .agg(facts)
-        .select("topic", "topic_id", "partition", "facts.*")
         .collect()
     )
     return [
         Reach(
             (row["topic"], row["topic_id"], row["partition"]),
-            row["first"],
-            row["last"],
-            row["records"],
-            row["value_bytes"],
-            frozenset((*row["schemas_of_key"], *row["schemas_of_value"]) if uses_schemas else ()),
-            row["has_definitions"],
+            found["first"],
+            found["last"],
+            found["records"],
+            found["value_bytes"],
+            frozenset((*found["schemas_of_key"], *found["schemas_of_value"]) if uses_schemas else ()),
+            found["has_definitions"],
         )
         for row in rows
+        for found in [row["facts"]]
     ]
 
 
