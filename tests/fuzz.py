@@ -4,7 +4,7 @@ python -m tests.fuzz [--histories 100000] [--kind mysql] [--first 1620]
 
 A history has a name, its kind and its number, and is always the same one. Of one that ends otherwise, or that raises,
 its name and the command that repeats it are printed. The exit code is then 1. The known ones: docs/ordering.md, "What
-is not told apart".
+cannot be distinguished".
 """
 
 from __future__ import annotations
