@@ -163,7 +163,11 @@ def test_a_record_that_cannot_be_read_suspends_its_table(
     wrong_time = event("c", 4, 400, 3)
     wrong_time["value"] = wrong_time["value"].replace("2026-01-01T00:00:00Z", "soon")
     told.tell(no_json, wrong_time, event("c", 5, 500, 4))
-    reason = "of its records 2 cannot be read, or have a value that does not fit (parse_errors: fail)"
+    reason = (
+        "of its records 2 cannot be read, or have a value that does not fit (parse_errors: fail; "
+        "The value is not JSON of the declared shape: 1; "
+        "created_at: the value is text that is no ISO 8601 time; the column is TIMESTAMP: 1)"
+    )
     assert (amounts(), told.suspended(), sorted(told.entries(FEED))) == ({1: "1.00"}, {FEED: reason}, [1])
     told.tell(event("c", 6, 600, 5))
     assert amounts() == {1: "1.00"}

@@ -80,6 +80,7 @@ def ranges(feed: Feed, *told: Mapping[str, tuple[int, int]], read: int) -> Mappi
         for one in told
     ]
     given: dict[str, Any] = {
+        "name": "a batch",
         "rules": (),
         "run": "run",
         "state": None,
