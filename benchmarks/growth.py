@@ -37,7 +37,7 @@ from lakehouse.spark.tables import Warehouse, declared
 from lakehouse.steps import wide_console
 from silver import apply
 from silver.batch.merge import silver_table
-from silver.batch.position import position_type
+from silver.order.position import position_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

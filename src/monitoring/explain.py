@@ -22,8 +22,9 @@ from monitoring.readings.warehouse import OF_THIS_SILVER, moment
 from silver.decode.avro import keys_of
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record
-from silver.order.fold import Folded, PlacedEvent, fold
+from silver.order.fold import fold
 from silver.order.history import history
+from silver.order.operands import event_frame
 from silver.order.position import KnownRuns, Position, is_streamed, known_of, repeats, source_position
 from silver.order.runs import TopicPartition
 from silver.order.state import State
@@ -160,12 +161,16 @@ def _events(tables: Tables, feed: Feed, number: int, since: datetime | None) -> 
     # Those that silver has not read state nothing yet.
     read = sorted(read, key=lambda one: is_pending(one[0]))
     placed = [_placed(record, event, feed, known) for record, event in read]
-    folded = fold([one for one, (record, _) in zip(placed, read, strict=True) if not is_pending(record)], feed, cutoffs)
+    taken = [one for one, (record, _) in zip(placed, read, strict=True) if not is_pending(record)]
+    folded = fold(event_frame(taken, feed), feed, cutoffs)
+    row = next(folded.rows.iter_rows(named=True), None)
     for position, (record, event) in enumerate(read):
-        outcome = folded.outcomes.get(position, "quarantined" if event.kind == "quarantined" else event.kind)
         if is_pending(record):
             outcome = "pending"
-        why = _why(outcome, placed[position], folded, entries.get(_at(record)) or event.problems)
+        else:
+            by_kind = "quarantined" if event.kind == "quarantined" else event.kind
+            outcome = folded.outcomes[position] or by_kind
+        why = _why(outcome, row, entries.get(_at(record)) or event.problems)
         values = dict(zip(feed.columns, event.row or (), strict=False)) if not event.is_delete else {}
         yield Explained(
             feed.name,
@@ -176,7 +181,7 @@ def _events(tables: Tables, feed: Feed, number: int, since: datetime | None) -> 
             event.kind,
             event.op,
             None if event.source_ts is None else event.source_ts // 1000,
-            placed[position].position,
+            placed[position]["position"],
             outcome,
             why,
             {**_shown(values, feed.sensitive_columns)},
@@ -237,7 +242,7 @@ def _key_of(event: Event, feed: Feed) -> tuple[Any, ...]:
 
 def _placed(
     record: Mapping[str, Any], event: Event, feed: Feed, known: Mapping[TopicPartition, KnownRuns]
-) -> PlacedEvent:
+) -> dict[str, Any]:
     of_place = known.get((record["topic"], record["topic_id"], record["partition"]), KnownRuns())
     key = _key_of(event, feed)
     millis = round(record["timestamp"].timestamp() * 1000)
@@ -255,27 +260,19 @@ def _placed(
             known=of_place,
         )
     text = None if record["key"] is None else bytes(record["key"]).decode("utf-8", errors="replace")
-    return PlacedEvent(
-        topic=record["topic"],
-        topic_id=record["topic_id"],
-        partition=record["partition"],
-        offset=record["offset"],
-        key=record["key"],
-        key_text=text,
-        run_id=event.run_id,
-        kind=event.kind,
-        op=event.op,
-        is_delete=event.is_delete,
-        is_streamed=is_streamed(event.source),
-        is_replay=repeats(event.source, feed.kind, run_id=event.run_id, known=of_place),
-        position=position,
-        row_key=None if None in key else key,
-        event_id=event.event_id,
-        old_key=event.old_key,
-        passed_over=event.left_out if feed.payload == "full" else event.absent,
-        run_from=None if run is None else run.from_offset,
-        timestamp_ms=millis,
-    )
+    return {
+        **{name: record[name] for name in ("topic", "topic_id", "partition", "offset", "key")},
+        **{name: getattr(event, name) for name in ("run_id", "kind", "op", "is_delete", "event_id", "old_key")},
+        "key_text": text,
+        "is_streamed": is_streamed(event.source),
+        "is_replay": repeats(event.source, feed.kind, run_id=event.run_id, known=of_place),
+        "position": position,
+        "row_key": None if None in key else key,
+        "missing": event.left_out if feed.payload == "full" else event.absent,
+        "image": None,
+        "run_from": None if run is None else run.from_offset,
+        "timestamp_ms": millis,
+    }
 
 
 _WHY = {
@@ -286,14 +283,13 @@ _WHY = {
 }
 
 
-def _why(outcome: str, event: PlacedEvent, folded: Folded, reasons: Sequence[str]) -> str:
-    """What was decided of an event, as a sentence."""
+def _why(outcome: str, row: Mapping[str, Any] | None, reasons: Sequence[str]) -> str:
+    """What was decided of an event, as a sentence. `row`: what its key's row is."""
     if outcome == "quarantined":
         return " ".join(reasons) or "Its position is ahead of a later one of its key and run."
-    row = folded.rows.get(event.row_key or ())
     if outcome == "superseded" and row is not None:
-        of_cutoff = row.last.is_below_cutoff
-        by = "a cutoff (truncate or completed snapshot)" if of_cutoff else f"offset {row.last.event.offset}"
+        of_cutoff = row["is_below_cutoff"]
+        by = "a cutoff (truncate or completed snapshot)" if of_cutoff else f"offset {row['offset']}"
         return f"A later change of its key has taken its place: {by}."
     return _WHY.get(outcome, "It changes no row.")
 

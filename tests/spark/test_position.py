@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.contracts.topics import SourceKind
 from lakehouse.spark.tables import small_table
-from silver.batch.position import PLACES, has_position, position_type, with_position
+from silver.batch.position import PLACES, has_position, with_position
 from silver.decode.arrow import SOURCE
 from silver.decode.message import Source
 from silver.decode.table import sequence_of
-from silver.order.position import KnownRuns, known_of, repeats, source_position
+from silver.order.position import KnownRuns, known_of, position_type, repeats, source_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lakehouse.contracts.models import Feed
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record as Message
-from silver.order.fold import Folded, PlacedEvent, fold, versioned_columns
+from silver.order.column_versions import versioned_columns
 from silver.order.history import History, epoch_rows, history, with_new_epochs
 from silver.order.position import (
     END_OF_SNAPSHOT,
@@ -29,6 +29,8 @@ from silver.order.position import (
 from silver.order.runs import Coordinates, Cutoff, Regression, TopicPartition
 from silver.order.state import State, feed_row, segment_rows, writer_of
 from tests.support.events import Record, micros
+from tests.support.frames import checked_fold
+from tests.support.oracle import Folded, PlacedEvent
 
 Rows = Mapping[tuple[Any, ...], Mapping[str, Any] | None]
 
@@ -109,7 +111,7 @@ class PureSilver:
     def folded(self) -> tuple[Sequence[Read], Folded]:
         """All records, and what they lead to."""
         read, placed = self.placed()
-        return read, fold(placed, self.feed, self.cutoff_by_shard)
+        return read, checked_fold(placed, self.feed, self.cutoff_by_shard)
 
     def rows(self) -> Rows:
         """The rows that all records lead to; None: deleted."""

@@ -16,8 +16,9 @@ from lakehouse.quality.arguments import columns_asked, reason
 from lakehouse.quality.row_rules import fails
 from silver.batch.column_versions import version_folds, version_values
 from silver.batch.merge import cutoff_type
-from silver.batch.position import log_event_of, place_of, position_type, same_place
-from silver.order.fold import versioned_columns
+from silver.batch.position import log_event_of, place_of, same_place
+from silver.order.column_versions import versioned_columns
+from silver.order.position import position_type
 from silver.order.runs import Cutoff
 from silver.quarantine import DISCARDED, OF_RECORD, WAITS
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
 from silver.batch.position import at_offset
-from silver.order.fold import versioned_columns
+from silver.order.column_versions import versioned_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

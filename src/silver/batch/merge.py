@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Feed
 from lakehouse.spark.tables import OWN_PROPERTY, UPSERTED, TableSpec
 from silver.batch.column_versions import has_newer_versions, version_columns, version_updates
-from silver.batch.position import position_type, same_place
-from silver.order.fold import versioned_columns
+from silver.batch.position import same_place
+from silver.order.column_versions import versioned_columns
+from silver.order.position import position_type
 from silver.order.runs import Cutoff
 
 if TYPE_CHECKING:

@@ -13,20 +13,10 @@ from pyspark.sql import functions as F
 
 from lakehouse.batches import COORDINATES
 from lakehouse.contracts.models import Feed
-from silver.order.position import FULL_SNAPSHOT
+from silver.order.position import FULL_SNAPSHOT, position_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-POSTGRES = (
-    "STRUCT<epoch: BIGINT, ordered_lsn: BIGINT, streamed: BIGINT, commit_lsn: BIGINT, lsn: BIGINT,"
-    " kafka_offset: BIGINT>"
-)
-MYSQL = (
-    "STRUCT<epoch: BIGINT, binlog_file: BIGINT, binlog_pos: BIGINT, binlog_row: BIGINT, streamed: BIGINT,"
-    " kafka_offset: BIGINT>"
-)
-KAFKA = "STRUCT<timestamp_ms: BIGINT, kafka_topic: STRING, kafka_partition: INT, kafka_offset: BIGINT>"
 
 # What is known of the partitions of a feed when a batch is placed; see silver.order.runs.
 # `runs`: a run's first offset, its epoch, and up to which coordinates it repeats earlier runs. A record without a run
@@ -37,13 +27,6 @@ PLACES = f"""
     runs ARRAY<STRUCT<run_id: STRING, epoch: BIGINT, from_offset: BIGINT, repeats_to: {COORDINATES}>>,
     highest_timestamp_ms BIGINT
 """
-
-
-def position_type(feed: Feed) -> str:
-    """The Spark type of `_position` in this feed's silver table."""
-    if feed.sequence_by == "kafka_offset":
-        return KAFKA
-    return POSTGRES if feed.kind == "postgresql" else MYSQL
 
 
 def coordinates(feed: Feed) -> str:
@@ -193,7 +176,7 @@ def place_of(position: str, feed: Feed) -> str:
 
 
 def _place_fields(feed: Feed) -> list[str]:
-    return [part.split(":")[0].strip() for part in position_type(feed)[len("STRUCT<") : -1].split(",")][:-1]
+    return position_fields(feed)[:-1]
 
 
 def has_position(feed: Feed) -> str:

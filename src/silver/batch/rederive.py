@@ -7,13 +7,12 @@ the records that a row's values are of; here the values are taken from them, col
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial, reduce
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
@@ -32,11 +31,10 @@ from silver.batch.outcome import FeedBatch, entries, from_bronze, read_ranges
 from silver.batch.position import PLACES, STREAMED, same_place, with_position
 from silver.decode.arrow import key_texts
 from silver.decode.explain import large_columns
-from silver.order.fold import PlacedEvent, Row, RowKey, fold, versioned_columns
 from silver.order.history import History
 from silver.order.keys import Key, groups
-from silver.order.position import Position
-from silver.order.runs import Cutoff, TopicPartition
+from silver.order.rows import Plan, event_columns, fold_all
+from silver.order.runs import TopicPartition
 from silver.order.state import writer_of
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
 
@@ -84,7 +82,8 @@ def rederive(batch: FeedBatch, keys: DataFrame, past: History, own: DataFrame, s
         merge_latest(table, latest.groupBy(*batch.feed.keys).agg(last).select("last.*"), batch.feed)
     else:
         replace_rows(table, latest, batch.feed)
-    return Rederived(folded.select(*OF_RECORD, "outcome").distinct(), moved)
+    outcomes = folded.where("topic IS NOT NULL").select(*OF_RECORD, "outcome").distinct()
+    return Rederived(outcomes, moved)
 
 
 def with_key(records: DataFrame, feed: Feed) -> DataFrame:
@@ -203,21 +202,36 @@ def _grouped(records: DataFrame, of_keys: Mapping[Key, str]) -> DataFrame:
 
 
 def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
+    """The records (OF_RECORD) with `outcome` and `is_damaged`; and, in rows of their own, each key's `latest` row."""
     feed = batch.feed
-    passed_over = "absent" if feed.payload == "partial" else "left_out"
-    added = {
-        "is_streamed": F.expr(f"{STREAMED} = 1"),
-        "passed_over": F.col(passed_over),
-        "image": _image(feed),
-        "timestamp_ms": F.unix_millis("timestamp"),
-    }
-    events = records.withColumns(added).select("shard", "group", *EVENT, "row")
-    cutoffs = past.cutoff_by_shard()
+    plan = Plan(feed, past.cutoff_by_shard())
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
-    return events.groupBy("shard", "group").applyInArrow(
-        lambda events: fold_table(events, feed=feed, cutoffs=cutoffs),  # Spark looks for types, which a partial has not
-        ddl,
+    # Keys that were changed into one another are of one group.
+    groups = event_rows(records, feed).repartition("shard", "group")
+    return groups.mapInArrow(partial(_fold_partition, plan=plan), ddl)
+
+
+def _fold_partition(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """The outcome of every event, and behind them the rows of their keys."""
+    received = list(batches)
+    if not received:
+        return
+    events = pa.Table.from_batches(received)
+    folded = fold_all(events, plan)
+    names = ["topic", "topic_id", "partition", "offset"]
+    found = pa.table(
+        {**{name: events.column(name) for name in names}, "outcome": folded.outcomes, "is_damaged": folded.is_damaged}
     )
+    latest = pa.table({"latest": folded.rows.to_struct_array()})
+    yield from pa.concat_tables([found, latest], promote_options="default").combine_chunks().to_batches()
+
+
+def event_rows(records: DataFrame, feed: Feed) -> DataFrame:
+    """The positioned records as the fold takes them (silver.order.rows.event_columns), with `shard`, `group`, `row`."""
+    own = {"is_streamed": f"{STREAMED} = 1", "timestamp_ms": "unix_millis(timestamp)", "after_delete": "false"}
+    given = {name: F.expr(value) for name, value in own.items()}
+    given |= {"image": _image(feed), "repeats_event": F.lit(False)}
+    return records.withColumns(given).select("shard", "group", *event_columns(), "row")
 
 
 def _image(feed: Feed) -> Column:
@@ -279,110 +293,3 @@ def _unfinished(batch: FeedBatch, known: DataFrame) -> list[str]:
 
 
 _OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
-
-
-# The columns of an event, as `fold_table` takes them, beside its `row`.
-EVENT = (
-    *("topic", "topic_id", "partition", "offset", "key", "key_text", "run_id", "kind", "op", "is_delete"),
-    *("is_streamed", "is_replay", "position", "event_id", "old_key", "passed_over", "image", "run_from"),
-    *("timestamp_ms", "source_ts"),
-)
-_AS_THEY_ARE = tuple(name for name in EVENT if name not in {"position", "source_ts"})
-
-
-def fold_table(events: pa.Table, *, feed: Feed, cutoffs: Mapping[str, Cutoff]) -> pa.Table:
-    """A row an event: its coordinates, `outcome`, `is_damaged`; and where it is the last of its key, the key's `latest`
-    row, with the columns of the silver table.
-
-    `events`: EVENT and `row`; all events of these keys. `cutoffs`: `History.cutoff_by_shard`.
-    """
-    events = events.combine_chunks()
-    folded = fold(_placed(events, feed), feed, cutoffs)
-    rows: list[Row | None] = [None] * events.num_rows
-    for row in folded.rows.values():
-        rows[row.last.number] = row
-    numbers = range(events.num_rows)
-    columns: dict[str, Any] = {name: events.column(name) for name in ("topic", "topic_id", "partition", "offset")}
-    columns["outcome"] = pa.array([folded.outcomes.get(number) for number in numbers], pa.string())
-    columns["is_damaged"] = pa.array([number in folded.damaged for number in numbers], pa.bool_())
-    latest = _latest(events, rows, feed)
-    is_absent = pa.array([row is None for row in rows], pa.bool_())
-    columns["latest"] = pa.StructArray.from_arrays(list(latest.values()), names=list(latest), mask=is_absent)
-    return pa.table(columns)
-
-
-def _placed(events: pa.Table, feed: Feed) -> list[PlacedEvent]:
-    of_event = [events.column(name).to_pylist() for name in _AS_THEY_ARE]
-    keys = zip(*(_of_row(events, key).to_pylist() for key in feed.keys), strict=True)
-    return [
-        PlacedEvent(
-            **dict(zip(_AS_THEY_ARE, one, strict=True)),
-            position=None if position is None else tuple(position.values()),
-            row_key=_row_key(key),
-        )
-        for *one, position, key in zip(*of_event, events.column("position").to_pylist(), keys, strict=True)
-    ]
-
-
-def _row_key(key: RowKey) -> RowKey | None:
-    return None if None in key else key
-
-
-def _latest(events: pa.Table, rows: Sequence[Row | None], feed: Feed) -> dict[str, pa.Array]:
-    """The silver columns of the rows; of a delete the keys and the technical ones alone."""
-    last = [None if row is None else row.last for row in rows]
-    of_key = [None if one is None else one.number for one in last]
-    of_live = [None if one is None or one.is_delete else one.number for one in last]
-    of_event = [None if one is None or one.is_below_cutoff else one.number for one in last]
-    versioned = versioned_columns(feed)
-    found: dict[str, pa.Array] = {}
-    for column in feed.columns:
-        numbers = of_key if column in feed.keys else of_live
-        if column in versioned:
-            numbers = [None if row is None else _number(row, column) for row in rows]
-        found[column] = _taken(_of_row(events, column), numbers)
-    kind = events.column("position").type
-    position = pa.struct([(kind.field(number).name, kind.field(number).type) for number in range(kind.num_fields)])
-    found |= {
-        "_position": _positions([None if one is None else one.position for one in last], position),
-        "_op": pa.array([one and one.op for one in last], pa.string()),
-        "_is_deleted": pa.array([one and one.is_delete for one in last], pa.bool_()),
-        "_source_ts": _taken(events.column("source_ts"), of_event),
-        "_topic": pa.array([one and one.at[0] for one in last], pa.string()),
-        "_partition": pa.array([one and one.at[1] for one in last], pa.int32()),
-        "_offset": pa.array([one and one.at[2] for one in last], pa.int64()),
-    }
-    if versioned:
-        stated = [
-            _positions([None if row is None else _position(row, cell) for row in rows], position) for cell in versioned
-        ]
-        found["_column_versions"] = pa.StructArray.from_arrays(stated, names=list(versioned))
-        found["_deleted_position"] = _positions([None if row is None else row.deleted_at for row in rows], position)
-        if feed.payload != "partial":
-            lists = [None if row is None else list(row.unresolved) or None for row in rows]
-            found["_unresolved_columns"] = pa.array(lists, pa.list_(pa.string()))
-    return found
-
-
-def _number(row: Row, column: str) -> int | None:
-    cell = row.column_versions[column]
-    return None if cell is None else cell[0]
-
-
-def _position(row: Row, column: str) -> Position | None:
-    cell = row.column_versions[column]
-    return None if cell is None else cell[1]
-
-
-def _positions(positions: Sequence[Position | None], kind: pa.StructType) -> pa.Array:
-    names = [kind.field(number).name for number in range(kind.num_fields)]
-    return pa.array([None if one is None else dict(zip(names, one, strict=True)) for one in positions], kind)
-
-
-def _of_row(events: pa.Table, column: str) -> pa.ChunkedArray:
-    return pc.struct_field(events.column("row"), column)
-
-
-def _taken(values: pa.ChunkedArray, numbers: Sequence[int | None]) -> pa.Array:
-    taken = values.take(pa.array(numbers, pa.int64()))
-    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken

@@ -1,417 +1,337 @@
-"""The definition of silver: what all records of a key lead to, in whatever order they came.
+"""The definition of silver: the row that all records of a key lead to, whatever their order and their batches.
 
-`fold` takes every record that names some keys and returns their rows and what became of each record. A row names the
-records that its values are of, by their number, and no value itself: who has the values, takes them from there.
+`fold` takes events and, of a batch, the rows that the table has of their keys; it returns the row of each key and the
+outcome of each event. A row names the events that its values are from, by number; `silver.order.rows` takes the values.
 
     0. Where the log counts the rows at one position anew, they count on.
     1. A record whose position a later one of its key and run contradicts is damaged, and excluded.
-    2. A tombstone that no delete of its run precedes deletes what its run, and earlier ones, have stated of its key.
+    2. A tombstone that no delete of its run precedes deletes what its run, and earlier ones, have sent of its key.
     3. What is below a cutoff is gone with it.
     4. Of events with one id (outbox) the first counts.
-    5. The last change of a key is its row. A column that events may pass over has its own last word.
-    6. A large value that a change of the key does not send is the newest that the previous key has stated.
+    5. The latest change of a key is its row. A column that events may leave out has its own latest change.
+    6. A large value that a change of the key does not send is the newest that the previous key has sent.
+
+Rules 0 to 2 and 6 compare an event with all others of its key. A batch does not have them: keys that may need these
+rules are `undecided`, and are folded again from all of their events (silver.batch.rederive). For all other keys
+`fold(a + b)` is the same as `fold(b, rows=fold(a))`, for any cut. Columnar, in Polars; imports without pyspark.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import polars as pl
 
 from lakehouse.contracts.models import Feed
 from silver.decode.explain import large_columns
-from silver.order.position import BEFORE_ALL_OFFSETS, Position, at_offset
+from silver.order.column_versions import with_versions
+from silver.order.damage import damaged, with_rows_counted_on
+from silver.order.index import Positions, coordinates_of, cutoff_frame
+from silver.order.operands import (
+    LOG_FIELDS,
+    indexed_events,
+    indexed_rows,
+    no_rows,
+    positions_of_rows,
+    with_row_keys,
+)
 from silver.order.runs import Cutoff
+from silver.order.tombstones import deleting_tombstones, lone_tombstones, sent_again
 
-RowKey = tuple[Any, ...]
-_STATED = ("change", "quarantined")
-# Of a position of MySQL or MariaDB (silver.batch.position.MYSQL) the field of the row.
-_BINLOG_ROW = 3
-
-
-class PlacedEvent(NamedTuple):
-    """What a record states, with its position, as the fold takes it.
-
-    `key_text`: the Kafka key as the headers of changed keys have it. `passed_over`: the columns that the event does
-    not state, and that may be so (`versioned_columns`). `row_key`: the key columns of its row, or None where unknown.
-    `image`: a hash of its row, where equal log coordinates do not mean that two records are the same. `run_from`: the
-    first offset of the record's run in its topic-partition. `timestamp_ms`: of Kafka.
-    """
-
-    topic: str
-    topic_id: str
-    partition: int
-    offset: int
-    key: bytes | None
-    key_text: str | None
-    run_id: str
-    kind: str
-    op: str | None
-    is_delete: bool
-    is_streamed: bool
-    is_replay: bool
-    position: Position | None
-    row_key: RowKey | None
-    event_id: str | None = None
-    old_key: str | None = None
-    passed_over: Collection[str] = ()
-    image: int | None = None
-    run_from: int | None = None
-    timestamp_ms: int | None = None
-
-    @property
-    def place(self) -> tuple[str, str, int]:
-        """Topic, topic id and partition."""
-        return self.topic, self.topic_id, self.partition
+# Of two numbers of events and of rows: whether the values of both are the same, but for metadata.
+SameValues = Callable[[pl.Series, pl.Series], pl.Series]
 
 
 @dataclass(frozen=True)
-class Change:
-    """A change as it counts: a record, or the cutoff above it. `number`: of the record; `at`: its coordinates."""
-
-    number: int
-    event: PlacedEvent
-    position: Position
-    op: str | None
-    is_delete: bool
-    at: tuple[str, int, int]
-    is_below_cutoff: bool = False
-
-
-@dataclass(frozen=True)
-class Row:
-    """What a key's row is. `last`: its last change. `column_versions`: by column that events may pass over, the number
-    of the record that states it, and its position; None where nothing has since the last delete.
-    """
-
-    last: Change
-    column_versions: Mapping[str, tuple[int, Position] | None]
-    deleted_at: Position | None
-    unresolved: Sequence[str]
-
-
-@dataclass
 class Folded:
-    """The rows by key, the outcome of each change and tombstone by its number, and the damaged records."""
+    """What events lead to.
 
-    rows: dict[RowKey, Row] = field(default_factory=dict)
-    outcomes: dict[int, str] = field(default_factory=dict)
-    damaged: set[int] = field(default_factory=set)
-
-
-def versioned_columns(feed: Feed) -> tuple[str, ...]:
-    """The columns that an event of this feed may pass over."""
-    if feed.payload == "partial":
-        return tuple(column for column in feed.columns if column not in feed.keys)
-    return large_columns(feed)
-
-
-def fold(records: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Cutoff]) -> Folded:
-    """The rows of all keys that these records name. `cutoffs`: of each shard. A record may be there twice."""
-    records = with_rows_counted_on(records, feed)
-    folded = Folded(damaged=damaged(records, feed))
-    sound = [(number, one) for number, one in enumerate(records) if number not in folded.damaged]
-    changes = list(_changes(sound, feed, {shard: (one.as_position(), one) for shard, one in cutoffs.items()}))
-    repeated = _repeated(changes, feed)
-    by_key: dict[RowKey, list[Change]] = defaultdict(list)
-    for one in changes:
-        if one.number not in repeated and one.event.row_key is not None:
-            by_key[one.event.row_key].append(one)
-    for key, of_key in by_key.items():
-        folded.rows[key] = _row(of_key, changes, feed)
-    folded.outcomes |= dict.fromkeys(folded.damaged, "quarantined")
-    folded.outcomes |= {number: "tombstone" for number, one in sound if one.kind == "tombstone"}
-    for one in changes:
-        folded.outcomes[one.number] = _outcome(one, folded.rows.get(one.event.row_key or ()), repeated, feed)
-    return folded
-
-
-def with_rows_counted_on(records: Sequence[PlacedEvent], feed: Feed) -> Sequence[PlacedEvent]:
-    """The records; of MySQL and MariaDB with the number of their row as it would be if the log never began anew.
-
-    Where the binlog is compressed, all changes of a transaction have one position, and `row` begins at 0 with each
-    statement. So of a key's changes at one position one with a lower row comes behind all before it. A record that
-    repeats an earlier one, by its row, operation and image, has the number of that.
-    """
-    if feed.kind == "postgresql" or feed.sequence_by == "kafka_offset":
-        return records
-    at_position: dict[tuple[Any, ...], list[tuple[int, int, Position]]] = defaultdict(list)
-    for number, one in enumerate(records):
-        if one.kind == "change" and one.is_streamed and one.position is not None:
-            at_position[one.place, one.key, one.position[:_BINLOG_ROW]].append((one.offset, number, one.position))
-    counted = list(records)
-    for of_key in at_position.values():
-        rows: dict[tuple[Any, ...], int] = {}
-        highest = -1
-        for _offset, number, position in sorted(of_key):
-            record = position[_BINLOG_ROW], records[number].op, records[number].image
-            if record not in rows:
-                row = position[_BINLOG_ROW]
-                rows[record] = highest = row if row >= highest else highest + 1
-            counted_on = (*position[:_BINLOG_ROW], rows[record], *position[_BINLOG_ROW + 1 :])
-            counted[number] = records[number]._replace(position=counted_on)
-    return counted
-
-
-def damaged(records: Sequence[PlacedEvent], feed: Feed) -> set[int]:
-    """The records whose position is ahead of a later one of their key and run.
-
-    In one run a partition has a key's changes in the order of the log, so the later one is right. What only repeats
-    an earlier record, log coordinates and operation, states nothing; what repeats a damaged one is damaged too.
-    """
-    if feed.sequence_by == "kafka_offset":
-        return set()
-    same_record: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    of_run: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for number, one in enumerate(records):
-        if one.kind == "change" and one.is_streamed and one.run_id and one.position is not None:
-            same_record[one.place, one.key, one.op, one.position[:-1]].append(number)
-            of_run[one.place, one.key, one.run_id].append(number)
-    first = {number: min(records[other].offset for other in same) for same in same_record.values() for number in same}
-    ahead = set()
-    for numbers in of_run.values():
-        lowest_later: Position | None = None
-        for number in sorted(numbers, key=lambda number: records[number].offset, reverse=True):
-            one = records[number]
-            if first[number] != one.offset or one.position is None:
-                continue
-            if lowest_later is not None and one.position > lowest_later:
-                ahead.add(number)
-            lowest_later = one.position if lowest_later is None else min(lowest_later, one.position)
-    return {number for same in same_record.values() if ahead.intersection(same) for number in same}
-
-
-def _changes(
-    sound: Sequence[tuple[int, PlacedEvent]], feed: Feed, cutoffs: Mapping[str, tuple[Position, Cutoff]]
-) -> Iterable[Change]:
-    """The changes, and the tombstones that delete; those below their cutoff as a delete by it."""
-    deletes = _deleting_tombstones(sound, feed)
-    moved = {**_sent_again(sound, deletes, feed), **deletes}
-    for number, one in sound:
-        position = moved.get(number, one.position)
-        if position is None or (one.kind != "change" and number not in deletes):
-            continue
-        is_delete = one.is_delete or number in deletes
-        below = cutoffs.get(one.topic if feed.is_sharded else "")
-        if below is not None and position < below[0]:
-            at, cutoff = below
-            place = (cutoff.at_topic, cutoff.at_partition, cutoff.at_offset)
-            yield Change(number, one, at, "t" if cutoff.reason == "truncate" else "r", True, place, True)
-        else:
-            place = (one.topic, one.partition, one.offset)
-            yield Change(number, one, position, "d" if number in deletes else one.op, is_delete, place)
-
-
-@dataclass
-class _OfRun:
-    """What a run has stated of a key so far: the record with its highest position, its latest timestamp, and the last
-    offset of what has no position. `begins`: the run's first offset in the topic-partition; None of a run without name.
+    `rows`: a row a key: `row_key`; `last`, the number of its latest change, with `is_delete`, `op`, `position`,
+    `topic`, `partition`, `offset` and `is_below_cutoff`; `deleted_at`; by versioned column `version_<name>`, a
+    position, and `number_<name>`; `unresolved`; and `is_changed`: whether it differs from the row that the table has.
+    `outcomes`: of each event, null of what changes nothing by its kind. `damaged`: the numbers of damaged events.
+    `undecided`: the numbers of the events whose keys a batch cannot decide. `positions`: what the numbers mean.
     """
 
-    begins: int | None
-    highest: PlacedEvent | None = None
-    latest_ms: int = 0
-    without_position: int = -1
-
-    def add(self, one: PlacedEvent) -> None:
-        self.latest_ms = max(self.latest_ms, one.timestamp_ms or 0)
-        if one.position is None:
-            self.without_position = one.offset
-        elif self.highest is None or self.highest.position is None or one.position > self.highest.position:
-            self.highest = one
-
-    @property
-    def is_deleted(self) -> bool:
-        """Whether its last word is a delete. What is in quarantine without a position is read: it ends a delete."""
-        return self.highest is not None and self.highest.is_delete and self.highest.offset > self.without_position
+    rows: pl.DataFrame
+    outcomes: pl.Series
+    damaged: Collection[int]
+    undecided: Collection[int]
+    positions: Positions
 
 
-def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -> dict[int, Position]:
-    """The tombstones that no delete of their run precedes, and their position.
+def fold(
+    events: pl.DataFrame,
+    feed: Feed,
+    cutoffs: Mapping[str, Cutoff],
+    *,
+    rows: pl.DataFrame | None = None,
+    same_values: SameValues | None = None,
+    purged_below: Cutoff | None = None,
+    has_unchanged: bool = False,
+) -> Folded:
+    """The rows of all keys that these events name. An event may be there twice.
 
-    Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. The record
-    just before it may be a replayed one, and the tombstone may be one that is sent again.
+    `events`: EVENT, their `position`, `key_<name>`, `missing_<name>`. `cutoffs`: by shard. `rows`: None
+    where these are all events of their keys; of a batch, the table's rows of them (`rows_of_table`), which are
+    numbered behind the events. `same_values`: needed with `rows`. `purged_below`: a key that the table does not have is
+    ignored below it. `has_unchanged`: whether any change has ever left a large value unchanged.
     """
-    found = {}
-    for of_key in _with_tombstones(sound):
-        runs: dict[str, _OfRun] = {}
-        last: PlacedEvent | None = None
-        sent_at: dict[tuple[str, int | None], int] = {}
-        for number, one in of_key:
-            if one.kind in _STATED:
-                runs.setdefault(one.run_id, _OfRun(one.run_from if one.run_id else None)).add(one)
-                last = one
-            elif one.kind == "tombstone" and one.row_key is not None:
-                follows_delete = last is not None and last.is_delete
-                # One with the run and the timestamp of an earlier tombstone of its key is that one.
-                is_repeat = sent_at.setdefault((one.run_id, one.timestamp_ms), one.offset) < one.offset
-                if feed.sequence_by == "kafka_offset":
-                    position = None if follows_delete else one.position
-                elif is_repeat:
-                    position = None
-                elif one.run_id:
-                    position = _position_of_tombstone(one, runs)
-                else:
-                    # Nothing orders records without a run but their offsets.
-                    position = None if follows_delete else _behind(one, runs.values())
-                if position is not None:
-                    found[number] = position
-    return found
+    by_source = feed.sequence_by == "source_position"
+    is_whole = rows is None
+    if is_whole and by_source and feed.kind != "postgresql":
+        events = with_rows_counted_on(events)
+    limits = cutoff_frame(cutoffs, feed)
+    purged = cutoff_frame({} if purged_below is None else {"": purged_below}, feed)
+    states = no_rows(feed) if rows is None else rows
+    sent = events.select(pl.col("position").struct.unnest())
+    operands = [sent, limits, purged, *positions_of_rows(states, feed)]
+    positions = Positions.of(operands, feed, offsets=events.get_column("offset"))
+    indexed = indexed_events(events, positions, feed)
+    damage = damaged(indexed) if is_whole and by_source else frozenset[int]()
+    sound = indexed.filter(~pl.col("number").is_in([*damage])) if damage else indexed
+    changes = _changes(sound, positions, feed, is_whole=is_whole)
+    table = indexed_rows(states, positions, feed, first=events.height)
+    changes, table = with_row_keys(changes, table, feed)
+    limits = limits.with_columns(cutoff=positions.encode(limits))
+    changes, table = _below_cutoffs(changes, limits), _below_cutoffs(table, limits)
+    changes = _with_repeated_events(changes, feed)
+    latest = _latest(changes, table, positions, feed, same_values)
+    if purged_below is not None:
+        limit = positions.encode(purged).item()
+        latest = latest.filter(pl.col("is_known") | (pl.col("position") >= limit))
+    ended = _outcomes(changes, latest, feed)
+    outcomes = _by_number(ended, sound, damage, events.height)
+    undecided: frozenset[int] = frozenset()
+    if not is_whole and by_source:
+        undecided = _undecided(sound, ended, latest, table, feed, has_unchanged=has_unchanged)
+    return Folded(latest, outcomes, damage, undecided, positions)
 
 
-def _with_tombstones(sound: Sequence[tuple[int, PlacedEvent]]) -> Iterable[list[tuple[int, PlacedEvent]]]:
-    """By topic-partition and key, where there are tombstones: the records in the order of their offsets."""
-    by_key: dict[tuple[Any, ...], list[tuple[int, PlacedEvent]]] = defaultdict(list)
-    for number, one in sound:
-        by_key[one.place, one.key].append((number, one))
-    for of_key in by_key.values():
-        if any(one.kind == "tombstone" for _number, one in of_key):
-            yield sorted(of_key, key=lambda item: item[1].offset)
-
-
-def _position_of_tombstone(tombstone: PlacedEvent, runs: Mapping[str, _OfRun]) -> Position | None:
-    """Right behind what its run and earlier ones have stated of the key, never behind a later run's.
-
-    None where it deletes nothing: its run has a delete last, or a record of the key that is younger than the tombstone.
-    One worker has one clock, so that tombstone is sent again. A delete that only replays one before an earlier run's
-    last word is the tombstone's where it is just before it: else compaction has removed the tombstone's own.
-    """
-    own = runs.get(tombstone.run_id)
-    if own is not None and own.latest_ms > (tombstone.timestamp_ms or 0):
-        return None
-    position = _behind(
-        tombstone, [one for one in runs.values() if one is own or (one.begins or 0) <= _begins(tombstone)]
-    )
-    if own is not None and own.highest is not None and own.is_deleted:
-        is_next = own.highest.offset == tombstone.offset - 1
-        is_last = (
-            position is not None and own.highest.position is not None and position[:-1] == own.highest.position[:-1]
+def _changes(sound: pl.DataFrame, positions: Positions, feed: Feed, *, is_whole: bool) -> pl.DataFrame:
+    """The changes, and the tombstones that delete: `sent_position` is their own, `position` where they stand."""
+    deletes = _no_moves()
+    if is_whole or feed.sequence_by == "kafka_offset":
+        deletes = deleting_tombstones(sound, positions, by_source=feed.sequence_by == "source_position")
+    again = sent_again(sound, deletes, positions) if feed.sequence_by == "source_position" else _no_moves()
+    moved = pl.concat([deletes.with_columns(deletes=pl.lit(True)), again.with_columns(deletes=pl.lit(False))])
+    found = sound.filter((pl.col("kind") == "change") | pl.col("number").is_in(deletes.get_column("number").implode()))
+    return (
+        found.join(moved, on="number", how="left", maintain_order="left")
+        .with_columns(
+            sent_position=pl.col("position"),
+            position=pl.coalesce("moved_to", "position"),
+            deletes=pl.col("deletes").fill_null(False),
         )
-        return None if is_next or is_last else position
-    return position
-
-
-def _behind(tombstone: PlacedEvent, runs: Iterable[_OfRun]) -> Position | None:
-    positions = [one.highest.position for one in runs if one.highest is not None and one.highest.position is not None]
-    return at_offset(max(positions), tombstone.offset) if positions else None
-
-
-def _begins(one: PlacedEvent) -> int:
-    return one.run_from or 0
-
-
-def _sent_again(
-    sound: Sequence[tuple[int, PlacedEvent]], deletes: Mapping[int, Position], feed: Feed
-) -> dict[int, Position]:
-    """The changes that are sent again behind a tombstone that has deleted them: they stand just before it.
-
-    They are at the same coordinates, and of an earlier run, or of the tombstone's and older.
-    """
-    found: dict[int, Position] = {}
-    if feed.sequence_by == "kafka_offset" or not deletes:
-        return found
-    for of_key in _with_tombstones(sound):
-        by_coordinates: dict[Position, list[PlacedEvent]] = defaultdict(list)
-        for number, one in of_key:
-            if number in deletes:
-                by_coordinates[deletes[number][:-1]].append(one)
-            elif one.kind == "change" and one.position is not None and one.run_id:
-                for tombstone in by_coordinates.get(one.position[:-1], ()):
-                    is_older = (one.timestamp_ms or 0) < (tombstone.timestamp_ms or 0)
-                    if is_older if one.run_id == tombstone.run_id else _begins(one) < _begins(tombstone):
-                        found.setdefault(number, at_offset(one.position, tombstone.offset - 1))
-    return found
-
-
-def _repeated(changes: Sequence[Change], feed: Feed) -> set[int]:
-    """The events of an outbox that another change of the same id comes before. Shards may have the same ids."""
-    first: dict[tuple[str | None, str], tuple[Position, str]] = {}
-    for one in changes:
-        if (event := _event(one, feed)) is not None and not one.is_below_cutoff:
-            at = one.position, one.event.topic_id
-            first[event] = min(at, first.get(event, at))
-    events = ((one, _event(one, feed)) for one in changes)
-    return {
-        one.number for one, event in events if event in first and (one.position, one.event.topic_id) != first[event]
-    }
-
-
-def _event(one: Change, feed: Feed) -> tuple[str | None, str] | None:
-    event_id = one.event.event_id
-    return None if event_id is None else (one.event.topic if feed.is_sharded else None, event_id)
-
-
-def _row(of_key: Sequence[Change], changes: Sequence[Change], feed: Feed) -> Row:
-    last = max(of_key, key=lambda one: one.position)
-    versioned = versioned_columns(feed)
-    if not versioned:
-        return Row(last, {}, None, ())
-    is_partial = feed.payload == "partial"
-    ends = [one.position for one in of_key if one.is_delete]
-    if not is_partial:
-        # There was no such row before a key was changed to this one: nothing older is of it.
-        changed = (one for one in of_key if one.event.old_key is not None and not one.is_below_cutoff)
-        ends += [at_offset(one.position, BEFORE_ALL_OFFSETS) for one in changed]
-    deleted_at = max(ends, default=None)
-    since = [one for one in of_key if not one.is_delete and (deleted_at is None or one.position > deleted_at)]
-    stated = {column: _last_word([one for one in since if column not in one.event.passed_over]) for column in versioned}
-    unresolved = [] if is_partial or last.is_delete else [column for column in versioned if stated[column] is None]
-    for column in unresolved:
-        stated[column] = _of_previous_key(since, changes, column, feed)
-    return Row(last, stated, deleted_at, [column for column in unresolved if stated[column] is None])
-
-
-def _last_word(changes: Sequence[Change]) -> tuple[int, Position] | None:
-    if not changes:
-        return None
-    last = max(changes, key=lambda one: one.position)
-    return last.number, last.position
-
-
-def _of_previous_key(
-    since: Sequence[Change], changes: Sequence[Change], column: str, feed: Feed
-) -> tuple[int, Position] | None:
-    """The value that the row's previous key, or one before it, has stated last, at the position of the key change.
-
-    A change of the key is a delete of the old one and a create of the new one, whose header names the old key
-    (Debezium documentation, "Primary key updates").
-    """
-    creates = [one for one in since if one.event.old_key is not None]
-    if not creates:
-        return None
-    create = max(creates, key=lambda one: one.position)
-    asked, before = create.event, create.position
-    while True:
-        # The delete of the old key and the create of the new one have the same log coordinates.
-        earlier = [
-            one
-            for one in changes
-            if one.event.key_text == asked.old_key
-            and not one.is_delete
-            and (not feed.is_sharded or one.event.topic == create.event.topic)
-            and one.position < at_offset(before, BEFORE_ALL_OFFSETS)
-            and (column not in one.event.passed_over or one.event.old_key is not None)
-        ]
-        if not earlier:
-            return None
-        last = max(earlier, key=lambda one: one.position)
-        if column not in last.event.passed_over:
-            return last.number, create.position
-        asked, before = last.event, last.position
-
-
-def _outcome(one: Change, row: Row | None, repeated: Collection[int], feed: Feed) -> str:
-    is_repeated = one.number in repeated
-    if row is not None and not one.is_below_cutoff and not is_repeated:
-        own = {row.last.position, *(cell[1] for cell in row.column_versions.values() if cell is not None)}
-        if one.position in own:
-            return "applied"
-    if one.event.kind == "tombstone":
-        return "tombstone"
-    is_at_last = (
-        feed.sequence_by == "source_position"
-        and row is not None
-        and at_offset(one.event.position or one.position, 0) == at_offset(row.last.position, 0)
+        .with_columns(
+            is_delete=pl.col("is_delete") | pl.col("deletes"),
+            op=pl.when("deletes").then(pl.lit("d")).otherwise("op"),
+        )
+        .filter(pl.col("position").is_not_null())
+        .drop("moved_to")
     )
-    return "duplicate" if one.event.is_replay or is_repeated or is_at_last else "superseded"
+
+
+def _no_moves() -> pl.DataFrame:
+    return pl.DataFrame(schema={"number": pl.UInt32, "moved_to": pl.Int64})
+
+
+def _below_cutoffs(operands: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
+    """Those below the cutoff of their shard (`is_below_cutoff`) as a delete at the cutoff, by the record that says so.
+
+    `at_topic`, `at_partition`, `at_offset`: of the record that a row is from.
+    """
+    below = (pl.col("position") < pl.col("cutoff")).fill_null(False)
+    return (
+        operands.join(limits.select("shard", *_OF_CUTOFF.values()), on="shard", how="left", maintain_order="left")
+        .with_columns(sent_delete="is_delete")
+        .with_columns(
+            *[
+                pl.when(below).then(limit).otherwise(name).alias(_CUT.get(name, name))
+                for name, limit in _OF_CUTOFF.items()
+            ],
+            is_below_cutoff=below,
+            is_delete=pl.col("is_delete") | below,
+        )
+        .drop("cutoff", "cutoff_op")
+    )
+
+
+_OF_CUTOFF = {
+    "position": "cutoff",
+    "op": "cutoff_op",
+    "topic": "at_topic",
+    "partition": "at_partition",
+    "offset": "at_offset",
+}
+_CUT = {"topic": "at_topic", "partition": "at_partition", "offset": "at_offset"}
+
+
+def _with_repeated_events(changes: pl.DataFrame, feed: Feed) -> pl.DataFrame:
+    """The changes with `is_repeated`: whether another change of the same event id comes first.
+
+    Shards may have the same ids. `repeats_event`: of an outbox, whether an event of an earlier batch has the id.
+    """
+    if feed.envelope != "outbox":
+        return changes.with_columns(is_repeated=pl.lit(False))
+    event = ["shard", "event_id"]
+    counts = ~pl.col("is_below_cutoff") & pl.col("event_id").is_not_null()
+    firsts = changes.with_columns(first=pl.col("position").filter(counts).min().over(event))
+    # A topic that was made again begins at offset 0 again, and a router may give an event the time of its row.
+    is_first = pl.col("position") == pl.col("first")
+    firsts = firsts.with_columns(first_id=pl.col("topic_id").filter(counts & is_first).min().over(event))
+    is_other = ~(is_first & (pl.col("topic_id") == pl.col("first_id"))).fill_null(True)
+    repeated = pl.col("event_id").is_not_null() & (is_other | pl.col("repeats_event"))
+    return firsts.with_columns(is_repeated=repeated).drop("first", "first_id")
+
+
+def _latest(
+    changes: pl.DataFrame,
+    table: pl.DataFrame,
+    positions: Positions,
+    feed: Feed,
+    same_values: SameValues | None,
+) -> pl.DataFrame:
+    """A row a key (Folded.rows), with `is_known`: whether the table has one."""
+    columns = ["row_key", "number", "position", "is_delete", "op", "at_topic", "at_partition", "at_offset"]
+    columns += ["is_below_cutoff", "is_streamed", *LOG_FIELDS]
+    live = changes.filter(~pl.col("is_repeated") & pl.col("row_key").is_not_null())
+    operands = pl.concat(
+        [
+            live.select(*columns, pl.lit(False).alias("is_of_table")),
+            table.select(*columns, pl.lit(True).alias("is_of_table")).cast(live.select(columns).schema),
+        ]
+    )
+    latest = operands.sort(
+        ["row_key", "position", "is_of_table", "number"], descending=[False, False, False, True]
+    ).unique("row_key", keep="last", maintain_order=True)
+    latest = _unchanged_rows(latest, table, feed, same_values)
+    names = {"number": "last", "at_topic": "topic", "at_partition": "partition", "at_offset": "offset"}
+    return with_versions(latest, live, table, feed).rename(names)
+
+
+def _unchanged_rows(
+    latest: pl.DataFrame, table: pl.DataFrame, feed: Feed, same_values: SameValues | None
+) -> pl.DataFrame:
+    """The latest changes, in whose place the table's row stays where they only repeat it."""
+    known = table.select(
+        "row_key",
+        *[pl.col(name).alias(f"table_{name}") for name in ("number", "position", "is_delete", "op")],
+        *[pl.col(f"at_{name}").alias(f"table_{name}") for name in ("topic", "partition", "offset")],
+        *[pl.col(name).alias(f"table_{name}") for name in ("is_below_cutoff", "is_streamed", *LOG_FIELDS)],
+    )
+    joined = latest.join(known, on="row_key", how="left", maintain_order="left").with_columns(
+        is_known=pl.col("table_number").is_not_null()
+    )
+    if same_values is None or table.is_empty():
+        return joined.with_columns(is_kept=pl.lit(False))
+    is_there = coordinates_of() == coordinates_of("table_position")
+    # What is deleted is not deleted again by a cutoff.
+    stays = pl.col("is_below_cutoff") & pl.col("table_is_delete") & ~pl.col("is_of_table")
+    if feed.sequence_by == "source_position":
+        # What a tombstone has deleted may be sent again at its position: that key is undecided.
+        stays |= pl.col("table_is_delete") & ~pl.col("is_delete") & is_there
+    joined = joined.with_columns(stays=stays.fill_null(False)).with_columns(is_kept="stays")
+    if feed.sequence_by == "source_position":
+        compared = joined.filter(
+            is_there & ~pl.col("is_of_table") & (pl.col("is_delete") == pl.col("table_is_delete"))
+        ).select("row_key", "number", "table_number")
+        if compared.height:
+            same = same_values(compared.get_column("number"), compared.get_column("table_number"))
+            repeated = compared.filter(same).get_column("row_key")
+            joined = joined.with_columns(stays=pl.col("stays") | pl.col("row_key").is_in(repeated.implode()))
+    names = ("number", "position", "is_delete", "op", "is_below_cutoff", "is_streamed", *LOG_FIELDS)
+    return joined.with_columns(
+        *[pl.when("stays").then(f"table_{name}").otherwise(name).alias(name) for name in names],
+        *[
+            pl.when("stays").then(f"table_{name}").otherwise(f"at_{name}").alias(f"at_{name}")
+            for name in ("topic", "partition", "offset")
+        ],
+        is_of_table=pl.col("is_of_table") | pl.col("stays"),
+    ).drop("stays")
+
+
+def _outcomes(changes: pl.DataFrame, rows: pl.DataFrame, feed: Feed) -> pl.DataFrame:
+    """The changes with their `outcome`, and what the row of their key is (`row_…`)."""
+    changes = changes.with_columns(own_position=pl.coalesce("sent_position", "position"))
+    versions = [name for name in rows.columns if name.startswith("version_")]
+    of_row = ["position", "is_delete", "topic", "partition", "offset", "is_streamed", *LOG_FIELDS]
+    joined = changes.join(
+        rows.select("row_key", *[pl.col(name).alias(f"row_{name}") for name in (*of_row, *versions)]),
+        on="row_key",
+        how="left",
+        maintain_order="left",
+    )
+    own = [pl.col("position") == pl.col(f"row_{name}") for name in ("position", *versions)]
+    is_own = pl.any_horizontal([one.fill_null(False) for one in own])
+    counts = ~pl.col("is_below_cutoff") & ~pl.col("is_repeated")
+    is_there = pl.lit(False)
+    if feed.sequence_by == "source_position":
+        is_there = (coordinates_of("own_position") == coordinates_of("row_position")).fill_null(False)
+    return joined.with_columns(
+        outcome=pl.when(counts & is_own)
+        .then(pl.lit("applied"))
+        .when(pl.col("kind") == "tombstone")
+        .then(pl.lit("tombstone"))
+        .when(pl.col("is_replay") | pl.col("is_repeated") | is_there)
+        .then(pl.lit("duplicate"))
+        .otherwise(pl.lit("superseded"))
+    )
+
+
+def _by_number(ended: pl.DataFrame, sound: pl.DataFrame, damage: Collection[int], events: int) -> pl.Series:
+    """The outcome of each event, in the order of their numbers."""
+    parts = [
+        ended.select("number", "outcome"),
+        pl.DataFrame({"number": [*damage]}, schema={"number": pl.UInt32}).with_columns(outcome=pl.lit("quarantined")),
+        sound.filter(
+            (pl.col("kind") == "tombstone") & ~pl.col("number").is_in(ended.get_column("number").implode())
+        ).select("number", outcome=pl.lit("tombstone")),
+    ]
+    numbers = pl.DataFrame({"number": pl.arange(events, eager=True, dtype=pl.UInt32)})
+    return numbers.join(pl.concat(parts), on="number", how="left", maintain_order="left").get_column("outcome")
+
+
+def _undecided(
+    sound: pl.DataFrame,
+    ended: pl.DataFrame,
+    rows: pl.DataFrame,
+    table: pl.DataFrame,
+    feed: Feed,
+    *,
+    has_unchanged: bool,
+) -> frozenset[int]:
+    """The numbers of the events that show that a batch cannot decide their key.
+
+    Their position is behind that of an earlier record of their run, or they have a lower row of the same position; they
+    repeat what a tombstone has deleted; a tombstone has no delete before it; or a large value may be known, or not be
+    known, now: their key was changed, or they come behind the end of their key.
+    """
+    lost = pl.col("outcome").is_in(["superseded", "duplicate"])
+    same_partition = (pl.col("row_topic") == pl.col("topic")) & (pl.col("row_partition") == pl.col("partition"))
+    is_earlier = same_partition & (pl.col("row_offset") < pl.col("offset")) & (pl.col("row_epoch") == pl.col("epoch"))
+    is_streamed = pl.col("is_streamed") & pl.col("row_is_streamed")
+    contradicts = (
+        lost
+        & (pl.col("run_id") != "")
+        & (pl.col("sent_position") < pl.col("row_position"))
+        & is_streamed
+        & is_earlier
+        & (pl.col("row_offset") >= pl.col("run_from"))
+    )
+    is_there = coordinates_of("sent_position") == coordinates_of("row_position")
+    is_gone = (pl.col("kind") == "change") & ~pl.col("sent_delete") & pl.col("row_is_delete") & is_there
+    shown = contradicts | is_gone
+    if feed.kind != "postgresql":
+        same_log_event = pl.all_horizontal([pl.col(name) == pl.col(f"row_{name}") for name in LOG_FIELDS[1:3]])
+        is_counted_anew = same_log_event & (pl.col("binlog_row") < pl.col("row_binlog_row"))
+        shown |= lost & is_streamed & is_earlier & is_counted_anew
+    if has_unchanged and large_columns(feed):
+        known = table.select("row_key", table_deleted_at="deleted_at")
+        ended = ended.join(known, on="row_key", how="left", maintain_order="left")
+        is_changed_key = pl.col("old_key").is_not_null() & pl.col("has_unchanged")
+        is_late = ~pl.col("sent_delete") & (pl.col("sent_position") <= pl.col("table_deleted_at"))
+        shown |= is_changed_key | pl.col("new_key").is_not_null() | is_late.fill_null(False)
+    numbers = ended.filter(shown.fill_null(False)).get_column("number")
+    return frozenset(numbers) | lone_tombstones(sound, table, feed)

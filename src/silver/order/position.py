@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from lakehouse.contracts.models import Feed
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.message import Source
 from silver.order.runs import Coordinates
@@ -22,6 +23,16 @@ _BINLOG_NUMBER = re.compile(r"[.]([0-9]+)$")
 # `source.snapshot` of the rows of a snapshot of the whole table; and of the last of them.
 FULL_SNAPSHOT = ("true", "first", "last", "first_in_data_collection", "last_in_data_collection")
 END_OF_SNAPSHOT = ("last", "last_in_data_collection")
+# The types of positions, as Spark writes them: structs that compare field by field, the last one a Kafka offset.
+POSTGRES = (
+    "STRUCT<epoch: BIGINT, ordered_lsn: BIGINT, streamed: BIGINT, commit_lsn: BIGINT, lsn: BIGINT,"
+    " kafka_offset: BIGINT>"
+)
+MYSQL = (
+    "STRUCT<epoch: BIGINT, binlog_file: BIGINT, binlog_pos: BIGINT, binlog_row: BIGINT, streamed: BIGINT,"
+    " kafka_offset: BIGINT>"
+)
+KAFKA = "STRUCT<timestamp_ms: BIGINT, kafka_topic: STRING, kafka_partition: INT, kafka_offset: BIGINT>"
 # The last field of a position just before a record with the same log coordinates.
 BEFORE_ALL_OFFSETS = -1
 
@@ -51,6 +62,18 @@ class KnownRuns:
     epochs: Sequence[tuple[int, int]] = ()
     snapshots: Sequence[Snapshot] = ()
     runs: Mapping[str, Run] = field(default_factory=dict)
+
+
+def position_type(feed: Feed) -> str:
+    """The Spark type of `_position` in this feed's silver table."""
+    if feed.sequence_by == "kafka_offset":
+        return KAFKA
+    return POSTGRES if feed.kind == "postgresql" else MYSQL
+
+
+def position_fields(feed: Feed) -> list[str]:
+    """The names of the fields of a position; the Kafka offset is the last one."""
+    return [part.split(":")[0].strip() for part in position_type(feed)[len("STRUCT<") : -1].split(",")]
 
 
 def known_of(row: Mapping[str, Any]) -> KnownRuns:

@@ -14,7 +14,6 @@ import pytest
 
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.topics import SourceKind
-from silver.order.fold import Folded
 from tests.support.histories import FEEDS, KINDS, differing, told
 from tests.support.model.batches import (
     WAYS,
@@ -26,6 +25,7 @@ from tests.support.model.batches import (
 )
 from tests.support.model.history import History
 from tests.support.model.stories import random_history
+from tests.support.oracle import Folded
 from tests.support.pure import PureSilver
 
 # Of each kind.

@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from silver.order.fold import Folded, PlacedEvent, fold
 from silver.order.runs import Cutoff
 from tests.support.feeds import feed
+from tests.support.frames import checked_fold as fold
+from tests.support.oracle import Folded, PlacedEvent
 
 THINGS = feed(columns={"id": "BIGINT", "note": "STRING", "amount": "BIGINT"})
 OUTBOX = feed(
