@@ -25,17 +25,12 @@ from lakehouse.spark.tables import small_table
 from silver import conservation as silver_accounts
 from silver.audit import OUTBOX_EVENTS, pending_ranges, rule_counts
 from silver.batch.changelog import (
-    ENDS,
-    deleting_tombstones,
+    appended_outcomes,
     judged,
     keys_across_partitions,
-    latest_per_key,
     list_of_changes,
-    lone_tombstones,
-    outcomes,
     with_event_ids,
-    with_repeated_events,
-    with_tombstones,
+    with_known_events,
 )
 from silver.batch.earlier_records import fallen_behind, in_ranges, not_sent_before
 from silver.batch.events import counts, ignored_counts, offset_gaps, offset_ranges
@@ -43,6 +38,7 @@ from silver.batch.events import events as events_of
 from silver.batch.merge import silver_table
 from silver.batch.position import PLACES, has_position, with_position
 from silver.batch.rederive import keys_of
+from silver.batch.transport import event_rows
 from silver.quarantine import quarantine_rows
 
 if TYPE_CHECKING:
@@ -72,10 +68,10 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         seen = small_table(spark, [], PLACES)
         placed = with_position(read, feed, places=seen)
         table = small_table(spark, [], silver_table(feed).columns)
-        deletes = deleting_tombstones(placed, feed, ends=small_table(spark, [], ENDS))
-        told = with_tombstones(placed, deletes)
         known = small_table(spark, [], OUTBOX_EVENTS.columns)
-        events = with_repeated_events(told.withColumn("is_below_cutoff", F.lit(False)), feed, known=known)
+        events = with_known_events(placed, feed, known=known)
+        with_ids = with_event_ids(placed, feed, earlier=placed)
+        list_table = small_table(spark, [], silver_table(feed.model_copy(update={"append_only": True})).columns)
         written += [
             counts(read, feed=feed, rules=[rule.name for rule in rules]),
             ignored_counts(batch),
@@ -84,13 +80,12 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
             offset_gaps(read),
             offset_ranges(read, read),
             keys_across_partitions(events, table, feed),
-            latest_per_key(events, feed),
-            list_of_changes(with_event_ids(events, feed, earlier=placed), feed),
-            outcomes(events, table, feed),
+            event_rows(events, feed),
+            list_of_changes(with_ids, feed),
+            appended_outcomes(with_ids, list_table),
             not_sent_before(events_of(batch, feed), fallen_behind(spark, []), feed),
             in_ranges(batch, {("topic", "", 0): (0, 1)}),
             keys_of(batch, feed),
-            lone_tombstones(placed, table, feed),
         ]
     return written
 

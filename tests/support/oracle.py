@@ -115,9 +115,18 @@ def fold(records: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Cutof
         folded.rows[key] = _row(of_key, changes, feed)
     folded.outcomes |= dict.fromkeys(folded.damaged, "quarantined")
     folded.outcomes |= {number: "tombstone" for number, one in sound if one.kind == "tombstone"}
+    folded.outcomes |= {number: _of_truncate(one, feed, cutoffs) for number, one in sound if one.kind == "truncate"}
     for one in changes:
         folded.outcomes[one.number] = _outcome(one, folded.rows.get(one.event.row_key or ()), repeated, feed)
     return folded
+
+
+def _of_truncate(one: PlacedEvent, feed: Feed, cutoffs: Mapping[str, Cutoff]) -> str:
+    if one.is_replay:
+        return "duplicate"
+    below = cutoffs.get(one.topic if feed.is_sharded else "")
+    is_below = below is not None and one.position is not None and one.position < below.as_position()
+    return "superseded" if is_below else "applied"
 
 
 def with_rows_counted_on(records: Sequence[PlacedEvent], feed: Feed) -> Sequence[PlacedEvent]:

@@ -1,7 +1,7 @@
 """One batch of one feed: its records placed in the source's history, folded, and merged into the feed's silver table.
 
-The steps, in the order of `apply_feed`: what is known of the history; epochs that have begun; positions; tombstones
-that delete; cutoffs; the MERGE; what became of each record; and the keys that are unusual, derived again. Every step
+The steps, in the order of `apply_feed`: what is known of the history; epochs that have begun; positions; cutoffs; the
+fold, with the rows that the table has; the MERGE; and the keys that a batch cannot decide, derived again. Every step
 can be repeated.
 """
 
@@ -24,28 +24,26 @@ from lakehouse.spark.tables import small_table
 from silver.audit import OUTBOX_EVENTS
 from silver.batch.changelog import (
     ENDS,
-    as_gone_below_cutoffs,
-    deleting_tombstones,
-    highest_cutoff,
+    appended_outcomes,
     keys_across_partitions,
-    latest_per_key,
     list_of_changes,
-    lone_tombstones,
-    outcomes,
-    with_cutoffs,
     with_event_ids,
-    with_repeated_events,
-    with_tombstones,
+    with_known_events,
 )
 from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_sent_before
 from silver.batch.events import events
-from silver.batch.merge import append_changes, first_rows, is_not_below, merge_latest
+from silver.batch.merge import append_changes, first_rows, merge_rows
 from silver.batch.outcome import BatchOutcome, FeedBatch, covering, from_bronze, read_ranges
 from silver.batch.position import PLACES, with_position
-from silver.batch.rederive import is_unusual_where, keys_of, keys_without_correction, rederive
+from silver.batch.rederive import keys_of, keys_without_correction, rederive
+from silver.batch.transport import FoldedBatch, event_rows, folded
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
+from silver.order.rows import Plan
 from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
+
+if TYPE_CHECKING:
+    pass
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -57,39 +55,26 @@ def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
     """Apply a feed's `judged_records` to its table; what became of its changes and tombstones."""
     feed = batch.feed
     past, epoch_starts = _history(batch)
-    number = batch.total("read")
-    # A value may be as large as Kafka lets it be.
-    is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_BROADCAST
+    if feed.append_only:
+        outcome = _append(batch, _positioned(batch, records, past).drop("value", "headers"), past)
+        outcome.epochs, outcome.past = epoch_rows(past, epoch_starts), past
+        return outcome
     with ExitStack() as stack:
-        placed = _positioned(batch, records, past).drop("value", "headers")
-        placed = _known_damage_aside(batch, placed.withColumn("is_tombstone", F.lit(False)))
-        deleting, lone = 0, None
-        if batch.total("lone_tombstones") and not feed.append_only:
-            if feed.sequence_by == "source_position":
-                # Before the MERGE: it asks for the rows that they may delete.
-                lone = stack.enter_context(materialized(_keys_of_lone_tombstones(batch, placed)))
-            else:
-                deletes = stack.enter_context(materialized(_deletes(batch, placed, past)))
-                if deleting := deletes.count():
-                    placed = with_tombstones(placed, broadcast(deletes, deleting))
+        placed = _known_damage_aside(batch, _positioned(batch, records, past).drop("value", "headers"))
         misplaced = past.read_again(epoch_starts)
         past, cutoffs = _with_new_cutoffs(batch, placed, past, misplaced)
-        placed = with_cutoffs(placed, highest_cutoff(past.cutoff_by_shard(), feed))
         if feed.envelope == "outbox":
-            placed = with_repeated_events(placed, feed, known=_known_events(batch, records, records=number))
-        else:
-            placed = placed.withColumn("is_repeated", F.lit(False))
-        if feed.append_only:
-            placed = with_event_ids(placed, feed, earlier=_earlier_of_runs(batch, past))
-        if feed.sequence_by == "kafka_offset" or deleting or feed.append_only:
-            # Records are sorted and joined for these columns: that is done once. Other positions are computed again.
-            placed = stack.enter_context(materialized(placed))
-        tells = ("change", "truncate") if feed.append_only else ("change",)
-        live = as_gone_below_cutoffs(placed.where(F.col("kind").isin(*tells) & ~F.col("is_repeated")))
-        _merge(batch, live, past, cutoffs, sent=number if is_light else None)
+            known = _known_events(batch, records, records=batch.total("read"))
+            placed = stack.enter_context(materialized(with_known_events(placed, feed, known=known)))
+        if feed.sequence_by == "kafka_offset":
+            placed = _after_deletes(batch, placed, past)
+            _report_strays(batch, placed.where("kind = 'change'"), past)
+        plan = Plan(feed, past.cutoff_by_shard(), past.highest_cutoffs(COLLECTED).get(None), past.has_unchanged)
+        result = folded(batch, event_rows(placed.where("kind <> 'ignored'"), feed), plan, stack)
+        _merge(batch, result, cutoffs)
         if feed.envelope == "outbox":
-            _remember_events(batch, live)
-        outcome = _outcome_of(batch, placed, past, misplaced=misplaced, lone=lone, stack=stack)
+            _remember_events(batch, placed)
+        outcome = _outcome_of(batch, placed, result, past, misplaced=misplaced, stack=stack)
         outcome.epochs, outcome.cutoffs, outcome.past = epoch_rows(past, epoch_starts), cutoffs, past
         return outcome
 
@@ -115,50 +100,57 @@ def _positioned(batch: FeedBatch, records: DataFrame, past: History) -> DataFram
 def _outcome_of(
     batch: FeedBatch,
     placed: DataFrame,
+    result: FoldedBatch,
     past: History,
     *,
     misplaced: Mapping[TopicPartition, tuple[int, int]],
-    lone: DataFrame | None,
     stack: ExitStack,
 ) -> BatchOutcome:
     """What became of the batch's changes and tombstones, when the keys that ask for it have been derived again.
 
-    `misplaced`: offsets of records that are of another epoch. `lone`: keys of tombstones that may delete.
+    `misplaced`: offsets of records that are of another epoch.
     """
-    feed = batch.feed
-    is_unusual = is_unusual_where(feed, has_unchanged=past.has_unchanged)
-    ended = outcomes(placed, batch.rows_of(placed), feed)
-    counted = ended.groupBy(*TOPIC_PARTITION, "outcome").agg(
-        F.count(F.lit(1)).alias("records"), F.expr(f"bool_or({is_unusual}) AS is_unusual")
-    )
-    rows = counted.collect()
-    if feed.append_only:  # a list of changes has no keys
-        return _as_outcome(rows)
-    keys = []
+    feed, keys = batch.feed, []
+    outcome = BatchOutcome({place: dict(counts) for place, counts in result.counts.items()})
+    if feed.sequence_by == "kafka_offset":
+        return outcome
     if batch.request is not None:
         # What was kept out may itself be the damaged record, or have been meant by a tombstone behind it.
         keys.append(keys_of(placed, feed))
-    elif any(row["is_unusual"] for row in rows):
-        keys.append(keys_of(ended.where(is_unusual), feed))
+    elif result.undecided is not None:
+        keys.append(keys_of(placed.join(F.broadcast(result.undecided), on=OF_RECORD, how="left_semi"), feed))
     if misplaced:
         keys.append(keys_of(in_ranges(batch.bronze(), misplaced), feed))
-    if lone is not None and not lone.isEmpty():
-        keys.append(lone)
     uncorrected = keys_without_correction(batch)
     if uncorrected is not None:
         keys.append(uncorrected)
     if not keys:
-        return _as_outcome(rows)
+        return outcome
     wanted = stack.enter_context(materialized(reduce(DataFrame.unionByName, keys).distinct()))
     found = rederive(batch, wanted, past, placed, stack)
-    own = outcomes(placed, batch.rows_of(placed), feed)
-    if feed.sequence_by == "source_position":
-        folded = found.outcomes.withColumnRenamed("outcome", "folded")
-        own = own.join(folded, on=OF_RECORD, how="left").withColumn("outcome", F.coalesce("folded", "outcome"))
+    rederived = found.outcomes.withColumnRenamed("outcome", "rederived")
+    own = result.outcomes.where("outcome IS NOT NULL").join(rederived, on=OF_RECORD, how="left")
+    own = own.withColumn("outcome", F.coalesce("rederived", "outcome"))
     counted = own.groupBy(*TOPIC_PARTITION, "outcome").count()
     outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())
     outcome.moved = {**found.moved}
     return outcome
+
+
+def _append(batch: FeedBatch, placed: DataFrame, past: History) -> BatchOutcome:
+    """Add the changes of a list of changes that the table does not have."""
+    feed, sent = batch.feed, batch.total("read")
+    with ExitStack() as stack:
+        events = with_event_ids(placed, feed, earlier=_earlier_of_runs(batch, past))
+        events = stack.enter_context(materialized(events))
+        rows = list_of_changes(events.where(F.col("kind").isin("change", "truncate")), feed)
+        if batch.is_empty:
+            batch.warehouse.append(batch.table, first_rows(rows))
+        else:
+            is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_BROADCAST
+            append_changes(batch.warehouse.delta(batch.table), broadcast(rows, sent) if is_light else rows)
+        ended = appended_outcomes(events, batch.read_table())
+        return _as_outcome(ended.groupBy(*TOPIC_PARTITION, "outcome").agg(F.count(F.lit(1)).alias("records")).collect())
 
 
 def _as_outcome(counted: Sequence[Row]) -> BatchOutcome:
@@ -197,23 +189,20 @@ def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
     )
 
 
-def _deletes(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:
-    """The tombstones that delete: none where each follows a delete."""
+def _after_deletes(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:
+    """The records with `after_delete`: whether the last record before the batch deletes their key."""
+    if not batch.total("tombstones"):
+        return placed
     ends = small_table(batch.warehouse.spark, past.ends(), ENDS)
-    return deleting_tombstones(placed, batch.feed, ends=ends)
-
-
-def _keys_of_lone_tombstones(batch: FeedBatch, placed: DataFrame) -> DataFrame:
-    table = batch.rows_of(placed.where(F.col("kind") == "tombstone"))
-    return keys_of(lone_tombstones(placed, table, batch.feed), batch.feed)
+    with_ends = placed.join(F.broadcast(ends), on=list(TOPIC_PARTITION), how="left")
+    is_after = F.expr("coalesce(last_is_delete AND last_key = xxhash64(key), false)")
+    return with_ends.withColumn("after_delete", is_after).drop("last_key", "last_is_delete")
 
 
 def _with_new_cutoffs(
     batch: FeedBatch, placed: DataFrame, past: History, misplaced: Mapping[TopicPartition, tuple[int, int]]
 ) -> tuple[History, list[Cutoff]]:
     """The history with the cutoffs of this batch, and those that are the highest now."""
-    if batch.feed.append_only:
-        return past, []
     new = past.snapshot_cutoffs()
     if batch.total("truncates"):
         new += _truncates(batch, placed)
@@ -274,32 +263,21 @@ def _known_events(batch: FeedBatch, placed: DataFrame, *, records: int) -> DataF
     return known.select("event_id", *OF_RECORD).distinct()
 
 
-def _merge(
-    batch: FeedBatch, live: DataFrame, past: History, new_cutoffs: Sequence[Cutoff], *, sent: int | None
-) -> None:
-    """Bring the table up to the `live` changes. `sent`: how many there are at most, where rows are light; or None."""
-    feed, table = batch.feed, batch.warehouse.delta(batch.table)
-    if feed.append_only:
-        rows = list_of_changes(live, feed)
-        if batch.is_empty:
-            batch.warehouse.append(batch.table, first_rows(rows))
-            return
-        append_changes(table, rows if sent is None else broadcast(rows, sent))
+def _merge(batch: FeedBatch, result: FoldedBatch, new_cutoffs: Sequence[Cutoff]) -> None:
+    """Bring the table up to the rows that change."""
+    if not (result.changed or new_cutoffs):
         return
-    if feed.sequence_by == "kafka_offset":
-        _report_strays(batch, live, past)
-    collected = past.highest_cutoffs(COLLECTED).get(None)
-    below = None if collected is None else collected.position
-    if not (batch.total("changes") or batch.total("tombstones") or new_cutoffs):
-        return
-    latest, between = latest_per_key(live, feed), batch.key_ranges
     if batch.is_empty:  # nothing to compare with; a batch that is repeated finds its rows, and is merged
-        batch.warehouse.append(batch.table, first_rows(latest, condition=is_not_below(below, feed)))
+        batch.warehouse.append(batch.table, first_rows(result.rows))
         return
+    feed, between = batch.feed, batch.key_ranges
+    # A value may be as large as Kafka lets it be.
+    is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_BROADCAST
     # A cutoff goes over all rows of the table, and between two keys there are few.
     size = 0 if new_cutoffs or between else batch.table_size or 0
-    with merge_source(latest, key=feed.keys[0], count=sent, size_in_bytes=size) as source:
-        merge_latest(table, source, feed, cutoffs=new_cutoffs, unknown_below=below, between=between)
+    count = result.changed if is_light else None
+    with merge_source(result.rows, key=feed.keys[0], count=count, size_in_bytes=size) as source:
+        merge_rows(batch.warehouse.delta(batch.table), source, feed, cutoffs=new_cutoffs, between=between)
 
 
 def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
@@ -307,7 +285,7 @@ def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
     # With one partition there is nothing to look for key by key.
     if len({(one.topic, one.partition) for one in past.known}) == 1:
         return
-    strays = keys_across_partitions(events, batch.rows_of(events), batch.feed)
+    strays = keys_across_partitions(events, batch.in_key_ranges(batch.read_table()), batch.feed)
     sample = strays.limit(SAMPLE_KEYS).collect()
     if not sample:
         return
@@ -330,11 +308,11 @@ def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
     batch.warehouse.append(RESULTS.name, result_rows(batch.warehouse.spark, [result]))
 
 
-def _remember_events(batch: FeedBatch, events: DataFrame) -> None:
+def _remember_events(batch: FeedBatch, placed: DataFrame) -> None:
     feed = batch.feed
     first_key = F.col(f"row.{feed.keys[0]}") if batch.has_first_key else F.lit(None)
     # A batch that is repeated, or a silver rebuilt from bronze, finds its events there.
-    rows = events.where(F.col("event_id").isNotNull() & ~F.col("is_known")).select(
+    rows = placed.where("kind = 'change' AND event_id IS NOT NULL AND NOT is_known AND NOT repeats_event").select(
         F.lit(feed.source).alias("source"),
         F.lit(feed.name).alias("feed"),
         *("event_id", *OF_RECORD),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import operator
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -14,12 +11,8 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.quality.arguments import columns_asked, reason
 from lakehouse.quality.row_rules import fails
-from silver.batch.column_versions import version_folds, version_values
-from silver.batch.merge import cutoff_type
-from silver.batch.position import log_event_of, place_of, same_place
-from silver.order.column_versions import versioned_columns
+from silver.batch.position import log_event_of, place_of
 from silver.order.position import position_type
-from silver.order.runs import Cutoff
 from silver.quarantine import DISCARDED, OF_RECORD, WAITS
 
 if TYPE_CHECKING:
@@ -123,182 +116,27 @@ def _text(said: str) -> str:
 _NONE = f"CAST(array() AS {_TEXTS})"
 
 
-def deleting_tombstones(placed: DataFrame, feed: Feed, *, ends: DataFrame) -> DataFrame:
-    """topic, topic_id, partition, offset and position (`deletes_at`) of tombstones that no delete precedes: of a feed
-    that goes by Kafka's offsets, where each is a delete at its own position.
-
-    `ends`: topic, topic_id, partition, last_key (xxhash64) and last_is_delete of the record before the batch.
-    """
-    of_key = (
-        Window.partitionBy("topic", "topic_id", "partition", "key")
-        .orderBy("offset")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    follows_delete = F.last(F.when(F.expr(_IS_STATED), F.col("is_delete")), ignorenulls=True).over(of_key)
-    before = (
-        _of_tombstones(placed, feed)
-        .withColumn("follows_delete", follows_delete)
-        .where((F.col("kind") == "tombstone") & ~F.coalesce("follows_delete", F.lit(False)))
-        .join(F.broadcast(ends), on=["topic", "topic_id", "partition"], how="left")
-    )
-    is_own = F.col("follows_delete").isNull() & (F.col("last_key") == F.xxhash64("key")) & F.col("last_is_delete")
-    # A batch may have a record twice.
-    return (
-        before.where(~F.coalesce(is_own, F.lit(False)))
-        .groupBy("topic", "topic_id", "partition", "offset")
-        .agg(F.max("position").alias("deletes_at"))
-    )
-
-
-def lone_tombstones(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
-    """topic, partition, offset and key of the tombstones that may delete their key: they are not just behind a delete
-    that is the last word of their run, and the key is live, in the batch before them or in the silver `table`.
-
-    What they come to the fold says (silver.order.fold), from all records of the key.
-    """
-    of_record = Window.partitionBy("topic", "topic_id", "partition", "key").orderBy("offset")
-    before = of_record.rowsBetween(Window.unboundedPreceding, -1)
-    of_run = Window.partitionBy("topic", "topic_id", "partition", "key", "run_id").orderBy("offset")
-    of_run = of_run.rowsBetween(Window.unboundedPreceding, -1)
-    last = F.struct("position", "offset", "is_delete")
-    found = (
-        _of_tombstones(placed, feed)
-        .withColumns(
-            {
-                "of_run": F.max(F.when(F.expr(f"{_IS_STATED} AND position IS NOT NULL"), last)).over(of_run),
-                "is_stated": F.max(F.expr(f"{_IS_STATED} AND NOT is_delete")).over(before),
-            }
-        )
-        .where("kind = 'tombstone' AND NOT coalesce(of_run.is_delete AND of_run.offset = offset - 1, false)")
-    )
-    rows = table.where(~F.col("_is_deleted")).select(
-        *[F.col(key).alias(f"_row_{key}") for key in feed.keys],
-        F.col("_topic").alias("_table_topic"),
-        F.col("_partition").alias("_table_partition"),
-        F.col("_offset").alias("_table_offset"),
-    )
-    same_row = reduce(operator.and_, [F.col(f"_key_{key}") == F.col(f"_row_{key}") for key in feed.keys])
-    is_earlier = (
-        (F.col("_table_topic") == F.col("topic"))
-        & (F.col("_table_partition") == F.col("partition"))
-        & (F.col("_table_offset") < F.col("offset"))
-    )
-    with_rows = found.join(rows, on=same_row & is_earlier, how="left")
-    is_known = F.coalesce("is_stated", F.lit(False)) | F.col("_table_offset").isNotNull()
-    return with_rows.where(is_known).select("topic", "partition", "offset", "key")
-
-
-def _of_tombstones(placed: DataFrame, feed: Feed) -> DataFrame:
-    """All records of the keys of tombstones, without what is not asked for: they are sorted."""
-    of_key = ["topic", "topic_id", "partition", "key"]
-    keys = {f"_key_{key}": F.col(f"row.{key}") for key in feed.keys}
-    of_record = (*of_key, "offset", "run_id", "kind", "is_delete", "position")
-    narrow = placed.select(*of_record, *[value.alias(name) for name, value in keys.items()])
-    with_key = reduce(operator.and_, [F.col(name).isNotNull() for name in keys])
-    tombstones = narrow.where((F.col("kind") == "tombstone") & with_key).select(*of_key).distinct()
-    return narrow.join(tombstones, on=of_key, how="left_semi")
-
-
-_IS_STATED = "kind IN ('change', 'quarantined')"
-
-
-def with_tombstones(placed: DataFrame, deletes: DataFrame) -> DataFrame:
-    """The records, with these tombstones (`deleting_tombstones`) as deletes: `is_tombstone`."""
-    is_delete = F.col("deletes_at").isNotNull()
-    return (
-        placed.join(deletes, on=["topic", "topic_id", "partition", "offset"], how="left")
-        .withColumn("is_tombstone", is_delete)
-        .withColumn("kind", F.when(is_delete, "change").otherwise(F.col("kind")))
-        .withColumn("op", F.when(is_delete, "d").otherwise(F.col("op")))
-        .withColumn("is_delete", F.col("is_delete") | is_delete)
-        .withColumn("position", F.coalesce("deletes_at", "position"))
-        .drop("deletes_at")
-    )
-
-
-def highest_cutoff(cutoffs: Mapping[str, Cutoff], feed: Feed) -> Column:
-    """The cutoff of a placed record's shard (`cutoff_type`), of `History.cutoff_by_shard`; NULL without one."""
-    kind = cutoff_type(feed)
-    if not cutoffs:
-        return F.lit(None).cast(kind)
-    by_shard = json.dumps({shard: one.as_json() for shard, one in cutoffs.items()})
-    shard = F.col("topic") if feed.is_sharded else F.lit("")
-    return F.try_element_at(F.from_json(F.lit(by_shard), f"MAP<STRING, {kind}>"), shard)
-
-
-def with_cutoffs(placed: DataFrame, cutoff: Column) -> DataFrame:
-    """The records with the `cutoff` of their shard, and whether they are older (`is_below_cutoff`)."""
-    is_below = F.expr("coalesce(position < cutoff.position, false)")
-    return placed.withColumn("cutoff", cutoff).withColumn("is_below_cutoff", is_below)
-
-
-def as_gone_below_cutoffs(changes: DataFrame) -> DataFrame:
-    """The changes, those below their cutoff as a delete by it: so a key that they name is known to be gone.
-
-    Whether they come in one batch with the truncate, before it or after it, the table is the same.
-    """
-    instead = {
-        "position": "cutoff.position",
-        "is_delete": "true",
-        "op": "IF(cutoff.reason = 'truncate', 't', 'r')",
-        "topic": "cutoff.at_topic",
-        "partition": "cutoff.at_partition",
-        "offset": "cutoff.at_offset",
-        "source_ts": "CAST(NULL AS TIMESTAMP)",
-    }
-    return changes.withColumns({name: F.expr(f"IF(is_below_cutoff, {gone}, {name})") for name, gone in instead.items()})
-
-
-def with_repeated_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> DataFrame:
-    """The records with `is_repeated`: whether another record of the same `event_id` is the event's first occurrence.
+def with_known_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> DataFrame:
+    """The records with `repeats_event`: whether another record of the same `event_id` is the event's first occurrence.
 
     And with `is_known`: whether `known` names the event. The first occurrence is the change with the lowest position,
     or the record that `known` (event_id, topic, topic_id, partition, offset) names from earlier batches. A repeated
     batch finds its own records there, and they are no repetitions. Shards may have the same ids.
     """
     of_event = ["event_id", *(["topic"] if feed.is_sharded else [])]
-    same_event = Window.partitionBy(*of_event)
     is_event = (F.col("kind") == "change") & F.col("event_id").isNotNull()
     # A topic that was made again begins at offset 0 again, and a router may give an event the time of its row.
     at = F.struct("position", "topic_id")
-    first_here = F.min(F.when(is_event & ~F.col("is_below_cutoff"), at)).over(same_event)
+    first_here = F.min(F.when(is_event, at)).over(Window.partitionBy(*of_event))
     record = F.struct(*OF_RECORD)
     first = known.select(*of_event, record.alias("known_at"))
     is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != record)
     is_repeated = is_event & ((at != first_here) | is_known_elsewhere)
     return (
         placed.join(first, on=of_event, how="left")
-        .withColumn("is_repeated", F.coalesce(is_repeated, F.lit(False)))
+        .withColumn("repeats_event", F.coalesce(is_repeated, F.lit(False)))
         .withColumn("is_known", F.col("known_at").isNotNull())
         .drop("known_at")
-    )
-
-
-def latest_per_key(changes: DataFrame, feed: Feed) -> DataFrame:
-    """The last word on every key: of its changes, the one with the highest position, as a silver row.
-
-    One row a key: the contract's columns (of a delete, the keys only), `_position`, and what the row says of its
-    event. A column that events may pass over has its own last word, after the key's last delete. Positions are total:
-    they end with the Kafka offset.
-    """
-    versioned = versioned_columns(feed)
-    keys = [F.expr(f"row.`{key}` AS `{key}`") for key in feed.keys]
-    last = f"max_by(struct(row, position, is_delete, {', '.join(OF_LAST_EVENT)}), position) AS _last"
-    folded = changes.groupBy(*keys).agg(F.expr(last), *version_folds(feed))
-    columns = [
-        f"IF(NOT _last.is_delete, _last.row.`{column}`, NULL) AS `{column}`"
-        for column in feed.columns
-        if column not in versioned and column not in feed.keys
-    ]
-    values = {**version_values(feed)}
-    return folded.selectExpr(
-        *[f"`{key}`" for key in feed.keys],
-        *columns,
-        *[f"{values.pop(column)} AS `{column}`" for column in versioned],
-        "_last.position AS _position",
-        "_last.is_delete AS _is_deleted",
-        *[f"_last.{name} AS _{name}" for name in OF_LAST_EVENT],
-        *[f"{value} AS {name}" for name, value in values.items()],
     )
 
 
@@ -383,47 +221,19 @@ def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
     )
 
 
-def outcomes(placed: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:
-    """What became of every change, truncate and tombstone: the records with `outcome`, and `now`, the row of their key
-    that the silver `table` has.
+def appended_outcomes(events: DataFrame, table: DataFrame) -> DataFrame:
+    """What became of every change, truncate and tombstone of an append-only feed: the records with `outcome`.
 
-    applied: the table's row, or a column version of it, is this record's; or the record has emptied the table.
-    duplicate: the record repeats an earlier one, under another offset. superseded: a later change, or a cutoff, is
-    above it. A tombstone is one unless it has deleted the row itself. quarantined: it is known to be damaged.
+    applied: the `table` has it. duplicate: it repeats another record.
     """
-    versioned = versioned_columns(feed)
-    of_row = ["_position", "_is_deleted", "_topic", "_partition", "_offset"]
-    of_row += ["_column_versions", "_deleted_position"] if versioned else []
-    now = f"struct({', '.join(of_row)}) AS now"
-    if feed.append_only:
-        # Offsets begin again when a topic is made again: the events differ.
-        rows = table.selectExpr("_event_id AS table_event", now)
-        same_row = (
-            "_event_id = table_event AND topic = now._topic AND partition = now._partition AND offset = now._offset"
-        )
-    else:
-        rows = table.selectExpr(*[f"`{key}` AS `table_{key}`" for key in feed.keys], now)
-        same_row = " AND ".join(f"row.`{key}` = `table_{key}`" for key in feed.keys)
-    said = [f"position = now._column_versions.`{cell}`" for cell in versioned]
-    is_applied = " OR ".join(f"coalesce({one}, false)" for one in ("position = now._position", *said))
-    repeats = "false"
-    if feed.append_only:
-        is_applied, repeats = "now IS NOT NULL", "true"
-    elif feed.sequence_by == "source_position":
-        repeats = f"coalesce({same_place('position', 'now._position', feed)}, false)"
-    empties = "false" if feed.append_only else "kind = 'truncate' AND NOT is_replay"
-    in_play = "kind IN ('change', 'truncate') AND NOT is_below_cutoff AND NOT is_repeated"
-    outcome = f"""
-        CASE WHEN kind = 'damaged' THEN 'quarantined'
-             WHEN kind = 'tombstone' THEN 'tombstone'
-             WHEN {in_play} AND ({is_applied} OR {empties}) THEN 'applied'
-             WHEN is_tombstone THEN 'tombstone'
-             WHEN is_replay OR is_repeated OR {repeats} THEN 'duplicate'
-             ELSE 'superseded' END
-    """
-    told = placed.where("kind IN ('change', 'truncate', 'tombstone', 'damaged')")
-    has_row = "kind IN ('change', 'truncate')" if feed.append_only else "kind = 'change'"
-    return told.join(rows, on=F.expr(f"{has_row} AND {same_row}"), how="left").withColumn("outcome", F.expr(outcome))
+    rows = table.select(
+        F.col("_event_id"), *[F.col(f"_{name}").alias(f"table_{name}") for name in ("topic", "partition", "offset")]
+    )
+    # Offsets begin again when a topic is made again: the events differ.
+    told = events.where("kind IN ('change', 'truncate', 'tombstone')").join(rows, on="_event_id", how="left")
+    is_applied = "topic = table_topic AND partition = table_partition AND offset = table_offset"
+    outcome = f"CASE WHEN kind = 'tombstone' THEN kind WHEN {is_applied} THEN 'applied' ELSE 'duplicate' END"
+    return told.withColumn("outcome", F.expr(outcome))
 
 
 def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:

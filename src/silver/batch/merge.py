@@ -10,8 +10,6 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
 from lakehouse.spark.tables import OWN_PROPERTY, UPSERTED, TableSpec
-from silver.batch.column_versions import has_newer_versions, version_columns, version_updates
-from silver.batch.position import same_place
 from silver.order.column_versions import versioned_columns
 from silver.order.position import position_type
 from silver.order.runs import Cutoff
@@ -52,6 +50,24 @@ def row_type(feed: Feed) -> str:
     return f"STRUCT<{', '.join(f'{name}: {kind}' for name, kind in _of_row(feed).items())}>"
 
 
+def silver_columns(feed: Feed) -> str:
+    """The same as columns."""
+    return ", ".join(f"{name} {kind}" for name, kind in _of_row(feed).items())
+
+
+def version_columns(feed: Feed, position: str) -> dict[str, str]:
+    """What a table with columns that events may leave out has beside the technical columns of every silver table.
+
+    A column that a change left unchanged, and that nothing has sent since the row came to be, is NULL, and
+    `_unresolved_columns` names it.
+    """
+    if not versioned_columns(feed):
+        return {}
+    versioned = ", ".join(f"{column}: {position}" for column in versioned_columns(feed))
+    columns = {"_column_versions": f"STRUCT<{versioned}>", "_deleted_position": position}
+    return columns if feed.payload == "partial" else {**columns, "_unresolved_columns": "ARRAY<STRING>"}
+
+
 def _of_row(feed: Feed) -> dict[str, str]:
     position = position_type(feed)
     return {
@@ -72,21 +88,19 @@ def _searched(feed: Feed) -> list[str]:
     return [name for name, declared in feed.columns.items() if not declared.type.ddl.startswith(_WITHOUT_STATISTICS)]
 
 
-def merge_latest(
+def merge_rows(
     table: DeltaTable,
-    latest: DataFrame,
+    rows: DataFrame,
     feed: Feed,
     *,
     cutoffs: Sequence[Cutoff] = (),
-    unknown_below: str | None = None,
     between: Mapping[str, tuple[int, int]] | None = None,
 ) -> int:
-    """Apply the last word on every key; the number of rows that changed.
+    """Replace the rows that the table has of these keys, unless they are of later changes; the number that changed.
 
     Deletes stay as rows with their position and nothing but their key: a late event finds the higher position and
-    does nothing. `latest` has at most one row a key. `cutoffs`: rows below them, which `latest` does not name, are
-    deleted. `unknown_below`: a key that the table does not have is passed over below this position (JSON).
-    `between`: of keys that are whole numbers, the lowest and the highest that `latest` has.
+    does nothing. `cutoffs`: rows below them, which `rows` do not name, are deleted. `between`: of keys that are whole
+    numbers, the lowest and the highest that `rows` have.
     """
     same_key = " AND ".join(
         [
@@ -94,46 +108,21 @@ def merge_latest(
             *[f"target.{key} BETWEEN {lowest} AND {highest}" for key, (lowest, highest) in (between or {}).items()],
         ]
     )
-    is_later = "latest._position > target._position"
-    versioned = versioned_columns(feed)
-    plain = [column for column in feed.columns if column not in feed.keys and column not in versioned]
-    if versioned:
-        of_event = [*plain, *(f"_{name}" for name in ("op", "source_ts", "topic", "partition", "offset"))]
-        deleted = "greatest(target._deleted_position, latest._deleted_position)"
-        values = {
-            **{name: f"IF({is_later}, latest.{name}, target.{name})" for name in of_event},
-            "_position": "greatest(target._position, latest._position)",
-            "_is_deleted": f"{deleted} <=> greatest(target._position, latest._position)",
-            "_applied_at": "latest._applied_at",
-            **version_updates(feed),
-        }
-        condition = " OR ".join([f"({is_later} AND NOT {_is_repeated(feed)})", *has_newer_versions(feed)])
-    else:
-        values = {name: f"latest.{name}" for name in latest.columns if name not in feed.keys}
-        values["_applied_at"] = "latest._applied_at"
-        condition = f"{is_later} AND NOT {_is_repeated(feed)}"
-    if feed.sequence_by == "source_position":
-        # What is deleted is not deleted again by a cutoff.
-        by_cutoff = "target._is_deleted AND latest._is_deleted AND latest._op IN ('t', 'r')"
-        # What a tombstone has deleted may be sent again at its position: that key is derived again.
-        is_there = same_place("latest._position", "target._position", feed)
-        is_gone = f"target._is_deleted AND NOT latest._is_deleted AND {is_there}"
-        condition = f"({condition}) AND NOT ({by_cutoff}) AND NOT ({is_gone})"
     merge = (
         table.alias("target")
-        .merge(latest.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
-        .whenMatchedUpdate(condition=condition, set=dict(values))
-        .whenNotMatchedInsertAll(condition=is_not_below(unknown_below, feed))
+        .merge(rows.withColumn("_applied_at", F.current_timestamp()).alias("latest"), same_key)
+        # The rows were folded with those of the table. Only a process that lost its lock finds later ones.
+        .whenMatchedUpdateAll(condition="latest._position >= target._position")
+        .whenNotMatchedInsertAll()
     )
     if cutoffs:
         merge = merge.whenNotMatchedBySourceUpdate(condition=_is_below(cutoffs, feed), set=_gone(cutoffs, feed))
     return int(merge.execute().collect()[0]["num_affected_rows"])
 
 
-def first_rows(latest: DataFrame, *, condition: str | None = None) -> DataFrame:
-    """The rows as a table without any gets them: what a MERGE would insert. `condition`: on `latest`."""
-    kept = latest if condition is None else latest.alias("latest").where(condition)
-    return kept.withColumn("_applied_at", F.current_timestamp())
+def first_rows(latest: DataFrame) -> DataFrame:
+    """The rows as a table without any gets them: what a MERGE would insert."""
+    return latest.withColumn("_applied_at", F.current_timestamp())
 
 
 def replace_rows(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
@@ -162,21 +151,6 @@ def append_changes(table: DeltaTable, rows: DataFrame) -> int:
         .execute()
     )
     return int(result.collect()[0]["num_affected_rows"])
-
-
-def _is_repeated(feed: Feed) -> str:
-    """SQL: `latest` states again, at the same source position, what `target` has: nothing to rewrite."""
-    if feed.sequence_by == "kafka_offset":
-        return "false"
-    apart = {*feed.keys, *versioned_columns(feed)}
-    plain = [name for name, one in feed.columns.items() if name not in apart and one.metadata is None]
-    same = [f"latest.{name} <=> target.{name}" for name in (*plain, "_is_deleted")]
-    return f"({same_place('latest._position', 'target._position', feed)} AND {' AND '.join(same)})"
-
-
-def is_not_below(position: str | None, feed: Feed) -> str | None:
-    """SQL: whether a key that the table does not have is taken; None where each is."""
-    return None if position is None else f"latest._position >= {_literal(position, feed)}"
 
 
 def _cutoff(cutoffs: Sequence[Cutoff], feed: Feed) -> str:
@@ -208,8 +182,3 @@ def _gone(cutoffs: Sequence[Cutoff], feed: Feed) -> dict[str, str | Column]:
         values |= {"_deleted_position": f"{cutoff}.position", "_column_versions": "NULL"}
         values |= {} if feed.payload == "partial" else {"_unresolved_columns": "NULL"}
     return values
-
-
-def _literal(position: str, feed: Feed) -> str:
-    """A position (JSON: numbers, and the name of a topic) in SQL."""
-    return f"from_json('{position}', '{position_type(feed)}')"

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.quality.masking import has_sensitive_key
-from lakehouse.spark.sizing import MOST_BROADCAST
 from lakehouse.spark.tables import Warehouse
 from silver.batch.changelog import judged
 from silver.batch.events import WHOLE_NUMBERS, decoded, of_feed
@@ -139,15 +138,11 @@ class FeedBatch:
         """The silver table as it is now."""
         return self.warehouse.read(self.table)
 
-    def rows_of(self, records: DataFrame) -> DataFrame:
-        """The table's rows with a key of these records of the batch, before all else; all rows where those are many."""
-        if self.feed.append_only or self.total("read") > MOST_BROADCAST:
-            return self.read_table()
-        keys = records.select(*[F.col(f"row.{key}").alias(key) for key in self.feed.keys]).distinct()
-        table = self.read_table()
+    def in_key_ranges(self, table: DataFrame) -> DataFrame:
+        """The rows of the table between the keys of the batch's records, where those are close together."""
         for key, (lowest, highest) in self.key_ranges.items():
             table = table.where(F.col(key).between(lowest, highest))
-        return table.join(F.broadcast(keys), on=[*self.feed.keys], how="left_semi")
+        return table
 
     def bronze(self) -> DataFrame:
         """All bronze rows of the feed's source."""

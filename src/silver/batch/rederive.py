@@ -24,16 +24,17 @@ from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import small_table
 from silver.audit import finished
-from silver.batch.earlier_records import highest_timestamps, in_ranges
+from silver.batch.earlier_records import in_ranges
 from silver.batch.events import is_confluent
-from silver.batch.merge import merge_latest, replace_rows, row_type
+from silver.batch.merge import replace_rows, row_type
 from silver.batch.outcome import FeedBatch, entries, from_bronze, read_ranges
-from silver.batch.position import PLACES, STREAMED, same_place, with_position
+from silver.batch.position import PLACES, with_position
+from silver.batch.transport import event_rows
 from silver.decode.arrow import key_texts
 from silver.decode.explain import large_columns
 from silver.order.history import History
 from silver.order.keys import Key, groups
-from silver.order.rows import Plan, event_columns, fold_all
+from silver.order.rows import Plan, fold_all
 from silver.order.runs import TopicPartition
 from silver.order.state import writer_of
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside
@@ -75,13 +76,7 @@ def rederive(batch: FeedBatch, keys: DataFrame, past: History, own: DataFrame, s
     if not is_whole:
         # A key further on may have stated what these rows lack: they stay as they are.
         latest = latest.where("_unresolved_columns IS NULL")
-    table = batch.warehouse.delta(batch.table)
-    if batch.feed.sequence_by == "kafka_offset":
-        # The payload states the key of the row: events under another Kafka key may be later.
-        last = F.max_by(F.struct("*"), "_position").alias("last")
-        merge_latest(table, latest.groupBy(*batch.feed.keys).agg(last).select("last.*"), batch.feed)
-    else:
-        replace_rows(table, latest, batch.feed)
+    replace_rows(batch.warehouse.delta(batch.table), latest, batch.feed)
     outcomes = folded.where("topic IS NOT NULL").select(*OF_RECORD, "outcome").distinct()
     return Rederived(outcomes, moved)
 
@@ -105,43 +100,6 @@ def _of_avro(schemas: Mapping[int, RegisteredSchema]) -> Column:
 
     found: Column = arrow_udf(texts, "string")(F.col("key"))  # type: ignore[call-overload]
     return found
-
-
-def is_unusual_where(feed: Feed, *, has_unchanged: bool) -> str:
-    """SQL of a record with its outcome (changelog.outcomes): whether its key's row must be derived again.
-
-    Its position is behind that of an earlier record of its run, or it has a lower row of the same position; it repeats
-    what a tombstone has deleted; or a large
-    value may be known, or not be known, now: its key was changed, or it comes behind the end of its key.
-    """
-    if feed.sequence_by == "kafka_offset" or feed.append_only:
-        return "false"
-    is_behind = "outcome IN ('superseded', 'duplicate') AND run_id <> '' AND position < now._position"
-    is_same_run = """
-        now._topic = topic AND now._partition = partition AND now._offset < offset AND now._offset >= run_from
-        AND now._position.streamed = 1 AND now._position.epoch = position.epoch
-    """
-    contradicts = f"{is_behind} AND position.streamed = 1 AND {is_same_run}"
-    is_there = same_place("position", "now._position", feed)
-    is_gone = f"kind = 'change' AND NOT is_delete AND now._is_deleted AND {is_there}"
-    shows_damage = f"(({contradicts}) OR ({is_gone}))"
-    if feed.kind != "postgresql":
-        shows_damage = f"({shows_damage} OR ({_IS_COUNTED_ANEW}))"
-    if not (has_unchanged and large_columns(feed)):
-        return f"coalesce({shows_damage}, false)"
-    leaves_out = "old_key IS NOT NULL AND size(left_out) > 0"
-    comes_late = "kind = 'change' AND NOT is_delete AND position <= now._deleted_position"
-    return f"coalesce({shows_damage}, false) OR ({leaves_out}) OR new_key IS NOT NULL OR coalesce({comes_late}, false)"
-
-
-# SQL: of a record of MySQL or MariaDB, whether it was sent behind one of its position, with a lower row. A run may go
-# on in the middle of a compressed transaction.
-_IS_COUNTED_ANEW = """
-    outcome IN ('superseded', 'duplicate') AND position.streamed = 1 AND now._position.streamed = 1
-    AND now._topic = topic AND now._partition = partition AND now._offset < offset
-    AND now._position.epoch = position.epoch AND now._position.binlog_file = position.binlog_file
-    AND now._position.binlog_pos = position.binlog_pos AND position.binlog_row < now._position.binlog_row
-"""
 
 
 def keys_of(records: DataFrame, feed: Feed) -> DataFrame:
@@ -176,9 +134,8 @@ def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStac
         rows_of_keys = [dict(zip(KEY, key, strict=True)) for key in further]
         wanted = small_table(spark, rows_of_keys, _KEY_TYPES).join(keys, on=[*KEY], how="left_anti")
     records = reduce(DataFrame.unionByName, found)
-    highest = highest_timestamps(batch.bronze(), records) if feed.sequence_by == "kafka_offset" else None
     places = small_table(spark, past.places(), PLACES)
-    placed = with_position(records, feed, places=places, highest_timestamps=highest)
+    placed = with_position(records, feed, places=places)
     return _grouped(placed, groups(changed)), not further
 
 
@@ -207,7 +164,7 @@ def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     plan = Plan(feed, past.cutoff_by_shard())
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
     # Keys that were changed into one another are of one group.
-    groups = event_rows(records, feed).repartition("shard", "group")
+    groups = event_rows(records, feed, image=_image(feed), more=("shard", "group")).repartition("shard", "group")
     return groups.mapInArrow(partial(_fold_partition, plan=plan), ddl)
 
 
@@ -224,14 +181,6 @@ def _fold_partition(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[p
     )
     latest = pa.table({"latest": folded.rows.to_struct_array()})
     yield from pa.concat_tables([found, latest], promote_options="default").combine_chunks().to_batches()
-
-
-def event_rows(records: DataFrame, feed: Feed) -> DataFrame:
-    """The positioned records as the fold takes them (silver.order.rows.event_columns), with `shard`, `group`, `row`."""
-    own = {"is_streamed": f"{STREAMED} = 1", "timestamp_ms": "unix_millis(timestamp)", "after_delete": "false"}
-    given = {name: F.expr(value) for name, value in own.items()}
-    given |= {"image": _image(feed), "repeats_event": F.lit(False)}
-    return records.withColumns(given).select("shard", "group", *event_columns(), "row")
 
 
 def _image(feed: Feed) -> Column:

@@ -7,6 +7,8 @@ delete: so the table is a function of the set of events here too, however they a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from lakehouse.contracts.models import Feed
@@ -84,10 +86,18 @@ def with_versions(latest: pl.DataFrame, live: pl.DataFrame, table: pl.DataFrame,
         *[pl.when(~pl.col("is_delete")).then(f"number_{column}").alias(f"number_{column}") for column in versioned],
         is_changed=changed & ~pl.col("is_kept"),
     )
-    if is_partial:
+    return rows if is_partial else _with_unresolved(rows, versioned)
+
+
+def with_values_of_previous_keys(rows: pl.DataFrame, changes: pl.DataFrame, feed: Feed) -> pl.DataFrame:
+    """The rows with the large values that previous keys have sent. `changes`: all of them, of all keys."""
+    versioned = large_columns(feed)
+    if feed.payload == "partial" or not versioned:
         return rows
-    if table.is_empty():
-        rows = values_of_previous_keys(rows, live, versioned, feed)
+    return _with_unresolved(values_of_previous_keys(rows, changes, versioned, feed), versioned)
+
+
+def _with_unresolved(rows: pl.DataFrame, versioned: Sequence[str]) -> pl.DataFrame:
     missing = [pl.when(pl.col(f"version_{column}").is_null()).then(pl.lit(column)) for column in versioned]
     unresolved = pl.concat_list(missing).list.drop_nulls()
     is_unresolved = ~pl.col("is_delete") & (unresolved.list.len() > 0)

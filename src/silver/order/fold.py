@@ -25,7 +25,7 @@ import polars as pl
 
 from lakehouse.contracts.models import Feed
 from silver.decode.explain import large_columns
-from silver.order.column_versions import with_versions
+from silver.order.column_versions import with_values_of_previous_keys, with_versions
 from silver.order.damage import damaged, with_rows_counted_on
 from silver.order.index import Positions, coordinates_of, cutoff_frame
 from silver.order.operands import (
@@ -66,6 +66,7 @@ def fold(
     feed: Feed,
     cutoffs: Mapping[str, Cutoff],
     *,
+    is_whole: bool = True,
     rows: pl.DataFrame | None = None,
     same_values: SameValues | None = None,
     purged_below: Cutoff | None = None,
@@ -73,13 +74,12 @@ def fold(
 ) -> Folded:
     """The rows of all keys that these events name. An event may be there twice.
 
-    `events`: EVENT, their `position`, `key_<name>`, `missing_<name>`. `cutoffs`: by shard. `rows`: None
-    where these are all events of their keys; of a batch, the table's rows of them (`rows_of_table`), which are
-    numbered behind the events. `same_values`: needed with `rows`. `purged_below`: a key that the table does not have is
-    ignored below it. `has_unchanged`: whether any change has ever left a large value unchanged.
+    `events`: EVENT, their `position`, `key_<name>`, `missing_<name>`. `cutoffs`: by shard. `is_whole`: whether these
+    are all events of their keys, as of a batch they are not; of a batch, `rows` are what the table has of them
+    (`table_row_types`), numbered behind the events. `same_values`: needed with `rows`. `purged_below`: a key that the
+    table does not have is ignored below it. `has_unchanged`: whether any change has ever left a large value unchanged.
     """
     by_source = feed.sequence_by == "source_position"
-    is_whole = rows is None
     if is_whole and by_source and feed.kind != "postgresql":
         events = with_rows_counted_on(events)
     limits = cutoff_frame(cutoffs, feed)
@@ -98,11 +98,13 @@ def fold(
     changes, table = _below_cutoffs(changes, limits), _below_cutoffs(table, limits)
     changes = _with_repeated_events(changes, feed)
     latest = _latest(changes, table, positions, feed, same_values)
+    if is_whole:
+        latest = with_values_of_previous_keys(latest, changes, feed)
     if purged_below is not None:
         limit = positions.encode(purged).item()
         latest = latest.filter(pl.col("is_known") | (pl.col("position") >= limit))
     ended = _outcomes(changes, latest, feed)
-    outcomes = _by_number(ended, sound, damage, events.height)
+    outcomes = _by_number(ended, _other_outcomes(sound, limits), damage, events.height)
     undecided: frozenset[int] = frozenset()
     if not is_whole and by_source:
         undecided = _undecided(sound, ended, latest, table, feed, has_unchanged=has_unchanged)
@@ -280,14 +282,29 @@ def _outcomes(changes: pl.DataFrame, rows: pl.DataFrame, feed: Feed) -> pl.DataF
     )
 
 
-def _by_number(ended: pl.DataFrame, sound: pl.DataFrame, damage: Collection[int], events: int) -> pl.Series:
-    """The outcome of each event, in the order of their numbers."""
+def _other_outcomes(sound: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
+    """`number` and `outcome` of what is no change: tombstones, truncates, records that were found damaged before."""
+    others = sound.filter(pl.col("kind").is_in(["tombstone", "truncate", "damaged"]))
+    joined = others.join(limits.select("shard", "cutoff"), on="shard", how="left", maintain_order="left")
+    is_below = (pl.col("position") < pl.col("cutoff")).fill_null(False)
+    of_truncate = pl.when("is_replay").then(pl.lit("duplicate")).when(is_below).then(pl.lit("superseded"))
+    outcome = (
+        pl.when(pl.col("kind") == "tombstone")
+        .then(pl.lit("tombstone"))
+        .when(pl.col("kind") == "damaged")
+        .then(pl.lit("quarantined"))
+        .otherwise(of_truncate.otherwise(pl.lit("applied")))
+    )
+    return joined.select("number", outcome=outcome)
+
+
+def _by_number(changes: pl.DataFrame, others: pl.DataFrame, damage: Collection[int], events: int) -> pl.Series:
+    """The outcome of each event, in the order of their numbers. A tombstone that deletes is a change."""
+    damaged_ones = pl.DataFrame({"number": [*damage]}, schema={"number": pl.UInt32})
     parts = [
-        ended.select("number", "outcome"),
-        pl.DataFrame({"number": [*damage]}, schema={"number": pl.UInt32}).with_columns(outcome=pl.lit("quarantined")),
-        sound.filter(
-            (pl.col("kind") == "tombstone") & ~pl.col("number").is_in(ended.get_column("number").implode())
-        ).select("number", outcome=pl.lit("tombstone")),
+        changes.select("number", "outcome"),
+        others.join(changes, on="number", how="anti"),
+        damaged_ones.with_columns(outcome=pl.lit("quarantined")),
     ]
     numbers = pl.DataFrame({"number": pl.arange(events, eager=True, dtype=pl.UInt32)})
     return numbers.join(pl.concat(parts), on="number", how="left", maintain_order="left").get_column("outcome")

@@ -27,22 +27,23 @@ class _Change(NamedTuple):
 
 
 def values_of_previous_keys(
-    rows: pl.DataFrame, live: pl.DataFrame, versioned: Sequence[str], feed: Feed
+    rows: pl.DataFrame, changes: pl.DataFrame, versioned: Sequence[str], feed: Feed
 ) -> pl.DataFrame:
     """The rows (`silver.order.fold.Folded.rows`) with the versions that a previous key has sent, for columns without.
 
-    The version is at the position of the change of the key. `live`: the changes of all keys.
+    The version is at the position of the change of the key. `changes`: of all keys.
     """
     is_live = ~pl.col("is_delete")
     unresolved = rows.filter(is_live & pl.any_horizontal([pl.col(f"version_{one}").is_null() for one in versioned]))
-    since = live.join(unresolved.select("row_key", "deleted_at"), on="row_key", how="inner").filter(
-        is_live & pl.col("old_key").is_not_null()
+    own = changes.filter(~pl.col("is_repeated")).join(
+        unresolved.select("row_key", "deleted_at"), on="row_key", how="inner"
     )
+    since = own.filter(is_live & pl.col("old_key").is_not_null())
     since = since.filter(pl.col("deleted_at").is_null() | (pl.col("position") > pl.col("deleted_at")))
     if since.is_empty():
         return rows
     creates = since.sort("position").unique("row_key", keep="last").select("row_key", "shard", "old_key", "position")
-    changes = _by_key(live, versioned)
+    by_key = _by_key(changes, versioned)
     found: dict[str, list[Any]] = {"row_key": []}
     found |= {f"{kind}_{column}": [] for column in versioned for kind in ("previous", "number_of")}
     versions = unresolved.select("row_key", *(f"version_{one}" for one in versioned))
@@ -52,7 +53,7 @@ def values_of_previous_keys(
             number = None
             if row[f"version_{column}"] is None:
                 shard = row["shard"] if feed.is_sharded else ""
-                number = _number_of(changes, column, shard=shard, key=row["old_key"], before=row["position"])
+                number = _number_of(by_key, column, shard=shard, key=row["old_key"], before=row["position"])
             found[f"number_of_{column}"].append(number)
             found[f"previous_{column}"].append(None if number is None else row["position"])
     kinds: dict[str, Any] = {name: pl.Int64 if name.startswith("previous_") else pl.UInt32 for name in found}
@@ -68,11 +69,11 @@ def values_of_previous_keys(
     ).drop(name for name in found if name != "row_key")
 
 
-def _by_key(live: pl.DataFrame, versioned: Sequence[str]) -> Mapping[tuple[str, str], list[_Change]]:
+def _by_key(changes: pl.DataFrame, versioned: Sequence[str]) -> Mapping[tuple[str, str], list[_Change]]:
     """By shard and key text the changes that are no deletes, in the order of their positions."""
     by_key: dict[tuple[str, str], list[_Change]] = defaultdict(list)
     flags = [f"missing_{column}" for column in versioned]
-    kept = live.filter(~pl.col("is_delete") & pl.col("key_text").is_not_null()).sort(
+    kept = changes.filter(~pl.col("is_delete") & pl.col("key_text").is_not_null()).sort(
         "position", "number", descending=[False, True]
     )
     for shard, key, position, number, old_key, *missing in kept.select(

@@ -59,15 +59,18 @@ def fold_all(events: pa.Table, plan: Plan) -> FoldedTable:
     return _result(folded, events, None, plan.feed, folded.rows)
 
 
-def fold_batch(events: pa.Table, rows: pa.Table, plan: Plan) -> FoldedTable:
-    """The events of a batch with the `rows` that the table has of their keys: the rows that change."""
-    events, rows = events.combine_chunks(), rows.combine_chunks()
+def fold_batch(events: pa.Table, rows: pa.Table | None, plan: Plan) -> FoldedTable:
+    """The events of a batch with the `rows` that the table has of their keys (None: it has none): those that change."""
+    events = events.combine_chunks()
+    if rows is not None:
+        rows = rows.combine_chunks()
     folded = fold(
         _index(events, plan.feed),
         plan.feed,
         plan.cutoffs,
-        rows=_index_of_rows(rows, plan.feed),
-        same_values=partial(_same_values, events, rows, plan.feed),
+        is_whole=False,
+        rows=None if rows is None else _index_of_rows(rows, plan.feed),
+        same_values=None if rows is None else partial(_same_values, events, rows, plan.feed),
         purged_below=plan.purged_below,
         has_unchanged=plan.has_unchanged,
     )

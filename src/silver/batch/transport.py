@@ -1,0 +1,206 @@
+"""Where a batch is folded: on the driver, or behind a partition by key. The same function does it in both places.
+
+Few records are read to the driver once, with the rows that the table has of their keys; what changes goes back as the
+source of a MERGE, and nothing else is asked of Spark. Many are folded where they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.models import Feed
+from lakehouse.kafka.ranges import TOPIC_PARTITION
+from lakehouse.spark.materialized import materialized
+from lakehouse.spark.sizing import MOST_BROADCAST
+from lakehouse.spark.tables import small_table
+from silver.batch.merge import row_type, silver_columns
+from silver.batch.position import STREAMED
+from silver.order.position import position_type
+from silver.order.rows import FoldedTable, Plan, event_columns, fold_batch
+from silver.order.runs import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from silver.batch.outcome import FeedBatch
+
+# The driver folds so many records at most, of so many bytes of values.
+DRIVER_RECORDS, DRIVER_BYTES = 20_000, 32 * 1024 * 1024
+_OUTCOMES = "topic STRING, topic_id STRING, partition INT, offset BIGINT, outcome STRING"
+# What a partition answers: how many of a topic-partition's records had an outcome (`records`; of none, how many rows
+# change); of each record its outcome; and the rows that change.
+_ANSWER = "place INT, offset BIGINT, outcome STRING, is_undecided BOOLEAN, records BIGINT"
+
+
+@dataclass(frozen=True)
+class FoldedBatch:
+    """What the records of a batch lead to.
+
+    `rows`: those of the table that change, `changed` in number. `counts`: by topic-partition and outcome. `outcomes`
+    (OF_RECORD, `outcome`): of each record. `undecided`: OF_RECORD of those whose keys a batch cannot decide.
+    """
+
+    rows: DataFrame
+    changed: int
+    counts: Mapping[TopicPartition, Mapping[str, int]]
+    outcomes: DataFrame
+    undecided: DataFrame | None
+
+
+def folded(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitStack) -> FoldedBatch:
+    """The positioned `events` (`event_rows`) folded with the rows of the table; kept until `stack` closes."""
+    size = batch.value_bytes
+    is_small = size is not None and size <= DRIVER_BYTES
+    if batch.total("read") <= DRIVER_RECORDS and is_small:
+        return _on_the_driver(batch, events, plan)
+    return _in_partitions(batch, events, plan, stack)
+
+
+def event_rows(
+    positioned: DataFrame, feed: Feed, *, image: Column | None = None, more: Sequence[str] = ()
+) -> DataFrame:
+    """Positioned records as the fold takes them (silver.order.rows.event_columns), with `row` and `more`.
+
+    `image`: needed where these are all events of their keys.
+    """
+    given = {
+        # Arrow refuses a NULL whose fields cannot be.
+        "position": F.col("position").cast(position_type(feed)),
+        "is_streamed": F.expr(f"{STREAMED} = 1"),
+        "timestamp_ms": F.unix_millis("timestamp"),
+        "image": F.lit(None).cast("bigint") if image is None else image,
+    }
+    absent = {"key_text": "string", "repeats_event": "boolean", "after_delete": "boolean"}
+    given |= {name: F.lit(None).cast(kind) for name, kind in absent.items() if name not in positioned.columns}
+    return positioned.withColumns(given).select(*more, *event_columns(), "row")
+
+
+def _on_the_driver(batch: FeedBatch, events: DataFrame, plan: Plan) -> FoldedBatch:
+    spark, table = events.sparkSession, events.toArrow().combine_chunks()
+    result = fold_batch(table, _rows_of_keys(batch, table), plan)
+    coordinates = {name: table.column(name) for name in (*TOPIC_PARTITION, "offset")}
+    outcomes = pa.table({**coordinates, "outcome": result.outcomes})
+    undecided = table.select(list(coordinates)).filter(result.is_undecided)
+    counts: dict[TopicPartition, Counter[str]] = {}
+    for *place, outcome in zip(
+        *(outcomes.column(name).to_pylist() for name in (*TOPIC_PARTITION, "outcome")), strict=True
+    ):
+        if outcome is not None:
+            counts.setdefault(tuple(place), Counter())[outcome] += 1
+    return FoldedBatch(
+        _dataframe(spark, result.rows, silver_columns(batch.feed)),
+        result.rows.num_rows,
+        counts,
+        _dataframe(spark, outcomes, _OUTCOMES),
+        _dataframe(spark, undecided, _OUTCOMES.rsplit(",", 1)[0]) if undecided.num_rows else None,
+    )
+
+
+def _dataframe(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
+    return spark.createDataFrame(rows, ddl) if rows.num_rows else small_table(spark, [], ddl)
+
+
+def _rows_of_keys(batch: FeedBatch, events: pa.Table) -> pa.Table | None:
+    """The rows that the table has of the keys of these events; None where it has none."""
+    if batch.is_empty or not events.num_rows:
+        return None
+    keys = pa.table({key: pc.struct_field(events.column("row"), key) for key in batch.feed.keys}).drop_null()
+    keys = keys.group_by(list(batch.feed.keys)).aggregate([])
+    if not keys.num_rows:
+        return None
+    wanted = batch.warehouse.spark.createDataFrame(keys)
+    rows = batch.in_key_ranges(batch.read_table()).join(F.broadcast(wanted), on=[*batch.feed.keys], how="left_semi")
+    found = rows.drop("_applied_at").toArrow()
+    return found if found.num_rows else None
+
+
+def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitStack) -> FoldedBatch:
+    feed, spark = batch.feed, events.sparkSession
+    places = sorted({(row["topic"], row["topic_id"], row["partition"]) for row in batch.rows})
+    names = [f"key_{number}" for number in range(len(feed.keys))]
+    keys = [F.col(f"row.`{key}`").alias(name) for key, name in zip(feed.keys, names, strict=True)]
+    # The columns of an event, side by side with those of a row of the table.
+    operands = events.select(*keys, F.struct(*events.columns).alias("event"))
+    operands = operands.withColumn("known", F.lit(None).cast(row_type(feed)))
+    if not batch.is_empty:
+        table = batch.in_key_ranges(batch.read_table())
+        own = events.select(*[F.col(f"row.`{key}`").alias(key) for key in feed.keys]).distinct()
+        if batch.total("read") <= MOST_BROADCAST:
+            own = F.broadcast(own)
+        rows = table.join(own, on=[*feed.keys], how="left_semi").drop("_applied_at")
+        known = rows.select(
+            *[F.col(key).alias(name) for key, name in zip(feed.keys, names, strict=True)],
+            F.lit(None).cast(operands.schema["event"].dataType).alias("event"),
+            F.struct(*rows.columns).cast(row_type(feed)).alias("known"),
+        )
+        operands = operands.unionByName(known)
+    by_key = operands.repartition(*names).drop(*names)
+    answers = by_key.mapInArrow(
+        partial(_fold_partition, plan=plan, places=places), f"{_ANSWER}, latest {row_type(feed)}"
+    )
+    answers = stack.enter_context(materialized(answers))
+    counts: dict[TopicPartition, Counter[str]] = {}
+    changed, is_undecided = 0, False
+    for row in answers.where("records IS NOT NULL").select("place", "outcome", "is_undecided", "records").collect():
+        if row["place"] is None:
+            changed += row["records"]
+        else:
+            counts.setdefault(places[row["place"]], Counter())[row["outcome"]] += row["records"]
+            is_undecided |= row["is_undecided"]
+    columns = "place INT, topic STRING, topic_id STRING, partition INT"
+    numbered = [{"place": at, **dict(zip(TOPIC_PARTITION, place, strict=True))} for at, place in enumerate(places)]
+    names_of_places = small_table(spark, numbered, columns)
+    of_records = answers.where("offset IS NOT NULL").join(F.broadcast(names_of_places), on="place", how="inner")
+    outcomes = of_records.select(*TOPIC_PARTITION, "offset", "outcome")
+    undecided = of_records.where("is_undecided").select(*TOPIC_PARTITION, "offset") if is_undecided else None
+    return FoldedBatch(answers.where("latest IS NOT NULL").select("latest.*"), changed, counts, outcomes, undecided)
+
+
+def _fold_partition(
+    batches: Iterable[pa.RecordBatch], plan: Plan, places: Sequence[TopicPartition]
+) -> Iterator[pa.RecordBatch]:
+    """The answers of a partition: all events of its keys in this batch, and the rows that the table has of them."""
+    received = list(batches)
+    if not received:
+        return
+    operands = pa.Table.from_batches(received)
+    events, known = (_fields(operands, name) for name in ("event", "known"))
+    if not events.num_rows:
+        return
+    result = fold_batch(events, known if known.num_rows else None, plan)
+    yield from _answers(events, result, places).combine_chunks().to_batches(max_chunksize=20_000)
+
+
+def _fields(operands: pa.Table, name: str) -> pa.Table:
+    """The fields of a struct as columns, of the rows that have it."""
+    column = operands.column(name)
+    present = column.filter(pc.is_valid(column)).combine_chunks()
+    parts = present.flatten() if isinstance(present, pa.StructArray) else pa.chunked_array(present).flatten()
+    return pa.table(parts, names=[field.name for field in column.type])
+
+
+def _answers(events: pa.Table, result: FoldedTable, places: Sequence[TopicPartition]) -> pa.Table:
+    number_of = {place: number for number, place in enumerate(places)}
+    of_record = zip(*(events.column(name).to_pylist() for name in TOPIC_PARTITION), strict=True)
+    records = pa.table(
+        {
+            "place": pa.array([number_of[place] for place in of_record], pa.int32()),
+            "offset": events.column("offset").cast(pa.int64()),
+            "outcome": result.outcomes,
+            "is_undecided": result.is_undecided,
+        }
+    ).filter(pc.is_valid(result.outcomes))
+    counts = records.group_by(["place", "outcome"]).aggregate([("is_undecided", "max"), ("offset", "count")])
+    counts = counts.rename_columns({"is_undecided_max": "is_undecided", "offset_count": "records"})
+    changed = pa.table({"records": pa.array([result.rows.num_rows], pa.int64())})
+    latest = pa.table({"latest": result.rows.to_struct_array()})
+    return pa.concat_tables([counts, changed, records, latest], promote_options="default")

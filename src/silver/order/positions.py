@@ -1,0 +1,174 @@
+"""Where every record of a batch is in its source's history: all of a batch's records at once. Rules: docs/ordering.md.
+
+`add_positions` gives what `silver.order.position` describes. It works on what decoding has found (`source`, `run_id`,
+`read_ms`) and on what is known of the topic-partitions (`History.places`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from lakehouse.contracts.models import Feed
+from silver.order.position import FULL_SNAPSHOT, position_fields
+
+_PLACE = ["topic", "topic_id", "partition"]
+# Log coordinates, as far as the kind of source has them, compare in this order.
+COORDINATES = ("coordinate_0", "coordinate_1", "coordinate_2")
+Places = Sequence[Mapping[str, Any]]
+
+
+def add_coordinates(records: pl.DataFrame, feed: Feed) -> pl.DataFrame:
+    """The records with the fields of their log coordinates, `streamed` (1; of a row of a snapshot 0), `is_snapshot`
+    (whether it is one of the whole table), and COORDINATES: null without, or before the beginning of every log.
+
+    PostgreSQL: `commit_lsn`, the later of the last commit and the LSN, `lsn`, and `last_commit`, null where the
+    connector has no stored offsets yet. MySQL and MariaDB: `binlog_file`, its number, `binlog_pos`, `binlog_row`.
+    """
+    source = pl.col("source").struct
+    snapshot = source.field("snapshot").fill_null("false")
+    marked = records.with_columns(
+        streamed=pl.when(snapshot == "false").then(1).otherwise(0).cast(pl.Int64),
+        is_snapshot=snapshot.is_in(FULL_SNAPSHOT),
+    )
+    if feed.kind == "postgresql":
+        lsn = pl.coalesce(_of_sequence(1), source.field("lsn").cast(pl.Int64))
+        placed = marked.with_columns(last_commit=_of_sequence(0), lsn=lsn).with_columns(
+            commit_lsn=pl.when(pl.col("lsn").is_not_null()).then(pl.max_horizontal("last_commit", "lsn"))
+        )
+        is_negative = (pl.col("lsn") < 0) | (pl.col("last_commit") < 0).fill_null(False)
+        parts = ["commit_lsn", "lsn"]
+    else:
+        file = source.field("file").str.extract(r"[.]([0-9]+)$").cast(pl.Int64, strict=False)
+        placed = marked.with_columns(
+            binlog_file=file,
+            binlog_pos=source.field("pos").cast(pl.Int64),
+            binlog_row=source.field("row").cast(pl.Int64).fill_null(0),
+        )
+        is_negative = (pl.col("binlog_pos") < 0) | (pl.col("binlog_row") < 0)
+        parts = ["binlog_file", "binlog_pos", "binlog_row"]
+    is_known = pl.all_horizontal([pl.col(part).is_not_null() for part in parts]) & ~is_negative.fill_null(False)
+    known = [pl.when(is_known).then(part).alias(name) for part, name in zip(parts, COORDINATES, strict=False)]
+    absent = [pl.lit(None, pl.Int64).alias(name) for name in COORDINATES[len(parts) :]]
+    return placed.with_columns(*known, *absent)
+
+
+def add_positions(records: pl.DataFrame, feed: Feed, places: Places) -> pl.DataFrame:
+    """The records with `position`, `is_replay` (an earlier run has sent it) and `run_from` (the run's first offset).
+
+    `records`: with their coordinates; of a feed that goes by Kafka's offsets, all of a batch. `places`: what is known
+    of each topic-partition (`History.places`).
+    """
+    with_runs = _with_runs(records, places)
+    if feed.sequence_by == "kafka_offset":
+        placed = with_runs.join(_highest_timestamps(places), on=_PLACE, how="left", maintain_order="left")
+        return _by_timestamp(placed, feed).with_columns(is_replay=pl.lit(False))
+    placed = with_runs.with_columns(epoch=pl.coalesce("run_epoch", _epoch_at(places), pl.lit(0, pl.Int64)))
+    if feed.kind == "postgresql":
+        behind = _snapshot_lsn(places)
+        ordered = pl.when(pl.col("streamed") == 1).then(pl.max_horizontal("commit_lsn", behind)).otherwise("commit_lsn")
+        placed = placed.with_columns(ordered_lsn=ordered)
+        has_position = pl.col("lsn").is_not_null()
+    else:
+        has_position = pl.col("binlog_file").is_not_null() & pl.col("binlog_pos").is_not_null()
+    fields = position_fields(feed)
+    position = pl.struct([pl.col("offset" if name == "kafka_offset" else name).alias(name) for name in fields])
+    return placed.with_columns(
+        position=pl.when(has_position).then(position),
+        is_replay=((pl.col("streamed") == 1) & _is_not_above_repeated()).fill_null(False),
+    )
+
+
+def _of_sequence(element: int) -> pl.Expr:
+    """A whole number of `source.sequence`: `["<last commit LSN>", "<LSN>"]`."""
+    text = pl.col("source").struct.field("sequence").list.get(element, null_on_oob=True)
+    return text.str.strip_chars().cast(pl.Int64, strict=False)
+
+
+def _with_runs(records: pl.DataFrame, places: Places) -> pl.DataFrame:
+    """The records with what is known of their run in their topic-partition."""
+    rows = [
+        {
+            **{name: place[name] for name in _PLACE},
+            "run_id": run["run_id"],
+            "run_from": run["from_offset"],
+            "run_epoch": run["epoch"],
+            **dict(zip(_REPEATED, [*(run["repeats_to"] or ()), None, None, None], strict=False)),
+        }
+        for place in places
+        for run in place["runs"]
+    ]
+    kinds: dict[str, Any] = {"topic": pl.String, "topic_id": pl.String, "partition": pl.Int32, "run_id": pl.String}
+    kinds |= dict.fromkeys(("run_from", "run_epoch", *_REPEATED), pl.Int64)
+    return records.join(pl.DataFrame(rows, schema=kinds), on=[*_PLACE, "run_id"], how="left", maintain_order="left")
+
+
+_REPEATED = ("repeats_0", "repeats_1", "repeats_2")
+
+
+def _is_not_above_repeated() -> pl.Expr:
+    """Whether the coordinates are not above those up to which earlier runs are repeated."""
+    is_not_above = pl.lit(True)
+    for at, below in reversed(list(zip(COORDINATES, _REPEATED, strict=True))):
+        is_there = (pl.col(at) == pl.col(below)) | (pl.col(at).is_null() & pl.col(below).is_null())
+        is_not_above = (pl.col(at) < pl.col(below)).fill_null(False) | (is_there & is_not_above)
+    return is_not_above & pl.col(COORDINATES[0]).is_not_null() & pl.col(_REPEATED[0]).is_not_null()
+
+
+def _is_in(place: Mapping[str, Any]) -> pl.Expr:
+    return pl.all_horizontal([pl.col(name) == place[name] for name in _PLACE])
+
+
+def _epoch_at(places: Places) -> pl.Expr:
+    """The epoch that the record's offset lies in, where one has begun."""
+    begun = [
+        pl.when(_is_in(place) & (pl.col("offset") >= one["from_offset"])).then(pl.lit(one["epoch"], pl.Int64))
+        for place in places
+        for one in place["epochs"]
+    ]
+    return pl.max_horizontal(begun) if begun else pl.lit(None, pl.Int64)
+
+
+def _snapshot_lsn(places: Places) -> pl.Expr:
+    """The highest LSN of the full snapshots that a streamed change stands behind.
+
+    A record may be sent again much later. So of earlier runs, those before the record's own, in its epoch, where the
+    connector has no stored offsets yet; and of snapshots in the middle of its run, those that were taken before it was
+    read. Without the names of runs only the clock tells a record that is sent again behind the snapshot.
+    """
+    has_run = pl.col("run_id") != ""
+    run_begins = pl.when(has_run).then("run_from").otherwise("offset")
+    found = []
+    for place in places:
+        for one in place["snapshots"]:
+            opens_run = has_run & (pl.col("run_from") == one["from_offset"])
+            was_read_later = (pl.col("read_ms") >= pl.lit(one["read_from_ms"], pl.Int64)).fill_null(True)
+            is_of_run = (pl.col("run_id") == one["run_id"]) & (pl.col("offset") > one["from_offset"])
+            is_of_run &= opens_run | was_read_later
+            is_earlier = pl.col("last_commit").is_null() & (pl.col("epoch") == one["epoch"])
+            is_earlier &= (pl.lit(one["from_offset"], pl.Int64) < run_begins) & (has_run | was_read_later)
+            stands_behind = _is_in(place) & (is_of_run | is_earlier).fill_null(False)
+            found.append(pl.when(stands_behind).then(pl.lit(one["lsn"], pl.Int64)))
+    return pl.max_horizontal(found) if found else pl.lit(None, pl.Int64)
+
+
+def _highest_timestamps(places: Places) -> pl.DataFrame:
+    rows = [{name: place[name] for name in (*_PLACE, "highest_timestamp_ms")} for place in places]
+    kinds: dict[str, Any] = {"topic": pl.String, "topic_id": pl.String, "partition": pl.Int32}
+    return pl.DataFrame(rows, schema={**kinds, "highest_timestamp_ms": pl.Int64})
+
+
+def _by_timestamp(records: pl.DataFrame, feed: Feed) -> pl.DataFrame:
+    """Within a partition the offset decides, so the timestamp is the highest one up to the record; across partitions
+    the timestamp does.
+    """
+    highest = records.select(*_PLACE, "offset", "timestamp_ms").with_row_index().sort("offset")
+    up_to_here = pl.col("timestamp_ms").cum_max().over(_PLACE)
+    here = highest.with_columns(highest=up_to_here).sort("index").get_column("highest")
+    known = records.with_columns(here).with_columns(
+        highest=pl.max_horizontal("highest", "highest_timestamp_ms"),
+    )
+    parts = dict(zip(position_fields(feed), ("highest", "topic", "partition", "offset"), strict=True))
+    return known.with_columns(position=pl.struct([pl.col(part).alias(name) for name, part in parts.items()]))
