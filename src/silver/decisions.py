@@ -22,7 +22,6 @@ from lakehouse.spark.tables import Warehouse
 from silver import quarantine
 from silver.audit import append, checkpoint_of, read_state
 from silver.batch.apply_feed import apply_feed, positioned
-from silver.batch.events import counts
 from silver.batch.missing_columns import missing_columns
 from silver.batch.outcome import (
     BatchOutcome,
@@ -31,6 +30,7 @@ from silver.batch.outcome import (
     judged_of_feed,
     learned,
 )
+from silver.batch.records import JudgedRecords, count
 from silver.job import SilverJob
 from silver.order.missing_columns import lacking_columns
 from silver.order.runs import TopicPartition
@@ -142,7 +142,9 @@ def _apply(warehouse: Warehouse, job: SilverJob, asked: _Asked, pending: DataFra
         wanted = stack.enter_context(materialized(pending.select(*OF_RECORD)))
         batch, records = _read_again(warehouse, job, asked, wanted, stack)
         passing = _passing(records)
-        outcome = apply_feed(batch, records) if passing else BatchOutcome()
+        outcome = BatchOutcome()
+        if passing:
+            outcome = apply_feed(batch, JudgedRecords(batch.feed, warehouse.spark, kept=records))
         quarantine.add(warehouse, entries(batch, records), job.source)
         retried = _write_down(batch, asked, passing, outcome)
         quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
@@ -182,13 +184,14 @@ def _judged(batch: FeedBatch, rows: DataFrame, decisions: DataFrame, stack: Exit
     feed, rules = batch.feed, batch.rules
     named = [rule.name for rule in rules]
     records = stack.enter_context(materialized(judged_of_feed(rows, feed, rules, decisions=decisions)))
-    batch = replace(batch, rows=counts(records, feed=feed, rules=named).collect())
-    if not lacking_columns(feed, [row.asDict() for row in batch.rows]):
+    batch = replace(batch, rows=count([JudgedRecords(feed, rows.sparkSession, kept=records)], {feed.name: named}))
+    if not lacking_columns(feed, batch.rows):
         return batch, records
     missing = missing_columns(batch, positioned(batch, records), stack)
     again = judged_of_feed(rows, feed, rules, decisions=decisions, missing=missing)
     records = stack.enter_context(materialized(again))
-    return replace(batch, rows=counts(records, feed=feed, rules=named).collect(), missing=missing), records
+    counted = count([JudgedRecords(feed, rows.sparkSession, kept=records)], {feed.name: named})
+    return replace(batch, rows=counted, missing=missing), records
 
 
 def _writer(feed: Feed, asked: _Asked) -> str:
@@ -202,7 +205,7 @@ def _write_down(
     """What silver has learned, once for a request. Returns the rows of its own records."""
     feed, retried = batch.feed, retried_rows(batch.feed.name, passing, outcome)
     # What the records say of columns was counted when they were read first.
-    counted = [{**row.asDict(), "judged": 0, "absent_columns": {}} for row in batch.rows]
+    counted = [{**row, "judged": 0, "absent_columns": {}} for row in batch.rows]
     rows = [*retried, *learned(feed.name, outcome), *segment_rows(batch.state, counted)]
     of_batch = {"run": batch.run, "source": feed.source, "checkpoint": asked.checkpoint, "batch": None}
     append(batch.warehouse, batch.state, rows, of_batch=of_batch, writer=_writer(feed, asked))

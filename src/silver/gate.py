@@ -19,10 +19,11 @@ from lakehouse.quality.arguments import SQL_RULE
 from lakehouse.quality.row_rules import fails
 from lakehouse.spark.tables import small_table
 from silver.batch.events import fields_of_events
+from silver.order.facts import Facts
 from silver.suspended import FIELDS, Suspension
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def require_rules(spark: SparkSession, contracts: Contracts) -> None:
@@ -58,7 +59,7 @@ EVENTS_THAT_TELL = 100
 def missing_fields(
     records: DataFrame,
     feed: Feed,
-    rows: Sequence[Row],
+    rows: Sequence[Facts],
     *,
     before: Sequence[Mapping[str, Any]],
     sent: Collection[str],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ from lakehouse.quality.arguments import reason
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import AT_A_TIME, Warehouse
 from silver.batch.apply_feed import positioned
-from silver.batch.events import counts, ignored_counts, of_feed, problem_counts, table_counts
+from silver.batch.events import problem_counts, table_counts
 from silver.batch.missing_columns import MissingColumns, missing_columns, new_fields
 from silver.batch.outcome import (
     FeedBatch,
@@ -27,17 +27,19 @@ from silver.batch.outcome import (
     judged_of_feed,
     judged_records,
 )
+from silver.batch.records import JudgedRecords, are_few, count
 from silver.by_rule.tables import ensure_made, marked_records, suspension
 from silver.decode.table import OTHER_TABLE
 from silver.gate import missing_fields
 from silver.job import SilverJob
+from silver.order.facts import Facts, ignored_facts
 from silver.order.missing_columns import needs_positions
 from silver.order.state import State
 from silver.quarantine import QuarantineState
 from silver.suspended import Reach, Suspension, fields_gone, suspension_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
+    import pyarrow as pa
 
 # A row has a column for each feed that is decoded with it.
 DECODED_TOGETHER = 10
@@ -65,20 +67,24 @@ class Arrived:
         """The records of the feed's topics."""
         return self.records.where(F.col("topic").isin(*[topic for topic in self.topics if feed.has_topic(topic)]))
 
+    def reaches_of(self, feed: Feed) -> list[Reach]:
+        """What there is of the feed's topic-partitions."""
+        return [reach for reach in self.reaches if feed.has_topic(reach.place[0])]
+
     def value_bytes(self, feed: Feed) -> int:
         """How many bytes the values of the feed's records have."""
-        return sum(reach.value_bytes for reach in self.reaches if feed.has_topic(reach.place[0]))
+        return sum(reach.value_bytes for reach in self.reaches_of(feed))
 
 
 @dataclass(frozen=True)
 class JudgedBatch:
-    """The records of a batch that have been through gate 1, by feed; their counts (COUNTS) and `newly_suspended`.
+    """The records of a batch that have been through gate 1, by feed; their facts, and the tables `newly_suspended`.
 
     `missing`: by feed what records lack, of the feeds where some have no field for a column.
     """
 
-    records: Mapping[str, DataFrame]
-    rows: Sequence[Row]
+    records: Mapping[str, JudgedRecords]
+    rows: Sequence[Facts]
     quarantine_state: QuarantineState
     newly_suspended: Mapping[str, Suspension] = field(default_factory=dict)
     missing: Mapping[str, MissingColumns] = field(default_factory=dict)
@@ -99,20 +105,22 @@ def judged_batch(
     """
     job = arrived.job
     newly_suspended: dict[str, Suspension] = {}
-    records: dict[str, DataFrame] = {}
+    records: dict[str, JudgedRecords] = {}
     for first in range(0, len(feeds), DECODED_TOGETHER):
         some = feeds[first : first + DECODED_TOGETHER]
         told = _judged_together(arrived, some, quarantine_state, newly_suspended, stack)
         records |= {
-            feed.name: of_feed(told, feed) for feed in some if told is not None and feed.name not in newly_suspended
+            feed.name: JudgedRecords.of(told, feed, arrived.warehouse.spark)
+            for feed in some
+            if told is not None and feed.name not in newly_suspended
         }
     rows = _counted(arrived, records)
     of_feed_rows = {name: [row for row in rows if row["feed"] == name] for name in records}
     missing = {}
     for name, told in records.items():
-        if needs_positions(job.feeds[name], [row.asDict() for row in of_feed_rows[name]]):
+        if needs_positions(job.feeds[name], of_feed_rows[name]):
             batch = _as_batch(arrived, job.feeds[name], of_feed_rows[name], quarantine_state)
-            missing[name] = missing_columns(batch, positioned(batch, told), stack)
+            missing[name] = missing_columns(batch, positioned(batch, told.frame), stack)
     new = _changed_columns(arrived, records, of_feed_rows, newly_suspended, changed=changed, missing=missing)
     if new:
         again = [job.feeds[feed.name] for feed in feeds if feed.name in records and feed.name not in newly_suspended]
@@ -127,9 +135,9 @@ def judged_batch(
             newly_suspended[name] = _fields_gone(arrived, feed, gone, of_feed_rows[name], quarantine_state)
             continue
         decisions = decisions_about(arrived.warehouse, [feed], quarantine_state)
-        told = judged_of_feed(arrived.of_feed(feed), feed, job.rules(name), decisions=decisions, missing=one)
-        records[name] = stack.enter_context(materialized(told))
-        of_feed_rows[name] = _counted_of_feed(feed, records[name], job).collect()
+        without = judged_of_feed(arrived.of_feed(feed), feed, job.rules(name), decisions=decisions, missing=one)
+        records[name] = judged_here(without, feed, arrived.reaches_of(feed), stack)
+        of_feed_rows[name] = [*count([records[name]], _rule_names(job))]
         rows = [*(row for row in rows if row["feed"] != name), *of_feed_rows[name]]
     for name in records:
         if name in newly_suspended:
@@ -140,7 +148,7 @@ def judged_batch(
             continue
         if name in job.accepted:
             continue
-        problems = partial(_problems, records[name], job.feeds[name], job.rules(name))
+        problems = partial(_problems, records[name].frame, job.feeds[name], job.rules(name))
         suspension = suspension_of(job.feeds[name], job.rules(name), of_feed_rows[name], problems=problems)
         if suspension is not None:
             newly_suspended[name] = suspension
@@ -154,7 +162,14 @@ def judged_batch(
     )
 
 
-def _never_sent(arrived: Arrived, feed: Feed, rows: Sequence[Row], state: State) -> Suspension | None:
+def judged_here(judged: DataFrame, feed: Feed, reaches: Sequence[Reach], stack: ExitStack) -> JudgedRecords:
+    """The judged records of one feed, on the driver where they are few, else kept until `stack` closes."""
+    if are_few(sum(one.records for one in reaches), sum(one.value_bytes for one in reaches)):
+        return JudgedRecords(feed, judged.sparkSession, table=judged.toArrow())
+    return JudgedRecords(feed, judged.sparkSession, kept=stack.enter_context(materialized(judged)))
+
+
+def _never_sent(arrived: Arrived, feed: Feed, rows: Sequence[Facts], state: State) -> Suspension | None:
     """What suspends a declared table: no event has ever had a field for one of its columns."""
     if feed.made is not None:
         return None
@@ -175,7 +190,7 @@ def _problems(judged: DataFrame, feed: Feed, rules: Sequence[Expectation], condi
     return found
 
 
-def _as_batch(arrived: Arrived, feed: Feed, rows: Sequence[Row], quarantine_state: QuarantineState) -> FeedBatch:
+def _as_batch(arrived: Arrived, feed: Feed, rows: Sequence[Facts], quarantine_state: QuarantineState) -> FeedBatch:
     """What asks for positions while the batch is judged; it writes nothing, so it has no name."""
     job = arrived.job
     return FeedBatch(
@@ -191,14 +206,14 @@ def _as_batch(arrived: Arrived, feed: Feed, rows: Sequence[Row], quarantine_stat
     )
 
 
-def _gone_from_all(missing: MissingColumns, rows: Sequence[Row]) -> list[str]:
+def _gone_from_all(missing: MissingColumns, rows: Sequence[Facts]) -> list[str]:
     """The columns that no row of the batch has a field for, and that earlier ones had one for."""
     judged = sum(row["judged"] for row in rows)
     return sorted(name for name in missing.counts if sum(row["absent_columns"].get(name, 0) for row in rows) >= judged)
 
 
 def _fields_gone(
-    arrived: Arrived, feed: Feed, columns: Sequence[str], rows: Sequence[Row], quarantine_state: QuarantineState
+    arrived: Arrived, feed: Feed, columns: Sequence[str], rows: Sequence[Facts], quarantine_state: QuarantineState
 ) -> Suspension:
     """That the table is suspended, for fields are gone."""
     new = new_fields(_as_batch(arrived, feed, rows, quarantine_state), arrived.of_feed(feed))
@@ -208,8 +223,8 @@ def _fields_gone(
 
 def _changed_columns(
     arrived: Arrived,
-    records: Mapping[str, DataFrame],
-    rows: Mapping[str, Sequence[Row]],
+    records: Mapping[str, JudgedRecords],
+    rows: Mapping[str, Sequence[Facts]],
     newly_suspended: dict[str, Suspension],
     *,
     changed: frozenset[str],
@@ -229,7 +244,7 @@ def _changed_columns(
         gone = missing[name].counts.keys() if name in missing else frozenset[str]()
         if not (is_marked or gone):
             continue
-        marked = marked_records(records[name]) if is_marked else {}
+        marked = marked_records(records[name].frame) if is_marked else {}
         feed = job.feeds[name]
         ranges = {one.place: (one.first, one.last) for one in arrived.reaches if feed.has_topic(one.place[0])}
         making = job.making(arrived.warehouse)
@@ -251,16 +266,23 @@ def _judged_together(
     quarantine_state: QuarantineState,
     newly_suspended: dict[str, Suspension],
     stack: ExitStack,
-) -> DataFrame | None:
-    """The judged records of all these feeds, or None. A feed with a rule that raises goes to `newly_suspended`."""
+) -> DataFrame | pa.Table | None:
+    """The judged records of all these feeds, on the driver where they are few; or None.
+
+    A feed with a rule that raises goes to `newly_suspended`.
+    """
     job = arrived.job
     while going_on := [feed for feed in feeds if feed.name not in newly_suspended]:
         topics = [topic for topic in arrived.topics if any(feed.has_topic(topic) for feed in going_on)]
         records = arrived.records.where(F.col("topic").isin(*topics))
         decisions = decisions_about(arrived.warehouse, going_on, quarantine_state)
         gates = [(feed, job.rules(feed.name)) for feed in going_on]
+        reaches = [one for one in arrived.reaches if one.place[0] in topics]
+        judged = judged_records(records, gates, decisions=decisions)
         try:
-            return stack.enter_context(materialized(judged_records(records, gates, decisions=decisions)))
+            if are_few(sum(one.records for one in reaches), sum(one.value_bytes for one in reaches)):
+                return judged.toArrow()
+            return stack.enter_context(materialized(judged))
         except Exception as error:
             if not _is_about_values(error):
                 raise
@@ -297,19 +319,20 @@ def _is_about_values(error: Exception) -> bool:
     return (state or "").startswith("22")
 
 
-def _counted(arrived: Arrived, records: Mapping[str, DataFrame]) -> list[Row]:
-    """The counts of all records, those of topics without a feed included: a few rows, in the columns of COUNTS."""
+def _counted(arrived: Arrived, records: Mapping[str, JudgedRecords]) -> list[Facts]:
+    """The facts of all records, those of topics without a feed included."""
     job = arrived.job
-    parts = [_counted_of_feed(job.feeds[name], judged_records, job) for name, judged_records in records.items()]
     known = [*job.feeds.values(), *job.not_made.values()]
-    without_feed = [topic for topic in arrived.topics if not any(feed.has_topic(topic) for feed in known)]
-    if without_feed:
-        parts.append(ignored_counts(arrived.records.where(F.col("topic").isin(*without_feed))))
-    return reduce(DataFrame.unionByName, parts).collect() if parts else []
+    ignored = [
+        ignored_facts(one.place, first=one.first, last=one.last, records=one.records, first_ms=one.first_ms)
+        for one in arrived.reaches
+        if not any(feed.has_topic(one.place[0]) for feed in known)
+    ]
+    return [*count(list(records.values()), _rule_names(job)), *ignored]
 
 
-def _counted_of_feed(feed: Feed, judged_records: DataFrame, job: SilverJob) -> DataFrame:
-    return counts(judged_records, feed=feed, rules=[rule.name for rule in job.rules(feed.name)])
+def _rule_names(job: SilverJob) -> Mapping[str, Sequence[str]]:
+    return {name: [rule.name for rule in job.rules(name)] for name in job.feeds}
 
 
 def ensure_made_tables(

@@ -55,7 +55,7 @@ from silver.schemas import ids_in
 from silver.suspended import Reach, Suspension, pending_records, regressed
 
 _OF_REACH = (
-    *("min(offset) AS first", "max(offset) AS last", "count(1) AS records"),
+    *("min(offset) AS first", "max(offset) AS last", "count(1) AS records", "min(unix_millis(timestamp)) AS first_ms"),
     *("coalesce(sum(bytes), 0) AS value_bytes", "coalesce(bool_or(defines), false) AS has_definitions"),
 )
 
@@ -210,12 +210,12 @@ def _without_regressed(arrived: Arrived, judged: JudgedBatch, state: State) -> J
     found: dict[str, Suspension] = {}
     for name, records in judged.records.items():
         feed = arrived.job.feeds[name]
-        rows = [row.asDict() for row in judged.rows if row["feed"] == name]
+        rows = [row for row in judged.rows if row["feed"] == name]
         is_in_order = feed.append_only or feed.sequence_by != "source_position" or all(row["run_id"] for row in rows)
         if is_in_order or name in arrived.job.accepted:
             continue
         past = history(feed, rows, state)
-        if suspension := regressed(nameless_falls(arrived.warehouse, records, past)):
+        if suspension := regressed(nameless_falls(arrived.warehouse, records.frame, past)):
             found[name] = suspension
     if not found:
         return judged
@@ -264,7 +264,7 @@ def _reaches(batch: DataFrame, job: SilverJob) -> Sequence[Reach]:
     # All at once: a struct of aggregates goes to Spark in one call.
     facts = F.expr(f"struct({', '.join([*_OF_REACH, *ids])}) AS facts")
     rows = (
-        batch.selectExpr("topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", *columns)
+        batch.selectExpr("topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", "timestamp", *columns)
         .groupBy("topic", "topic_id", "partition")
         .agg(facts)
         .collect()
@@ -278,6 +278,7 @@ def _reaches(batch: DataFrame, job: SilverJob) -> Sequence[Reach]:
             found["value_bytes"],
             frozenset((*found["schemas_of_key"], *found["schemas_of_value"]) if uses_schemas else ()),
             found["has_definitions"],
+            found["first_ms"],
         )
         for row in rows
         for found in [row["facts"]]
@@ -320,7 +321,7 @@ def _apply(
         job.memory.quarantine_state = None
     # Last: a batch that is in `ops.batches` is done.
     of_columns = [row for part in parts if (row := _first_sent(part, outcomes.get(part.feed.name))) is not None]
-    segments = segment_rows(state, [row.asDict() for row in rows])
+    segments = segment_rows(state, rows)
     written = [*_audited(arrived, judged, outcomes), *segments, *of_columns, *others]
     return append(warehouse, state, written, of_batch=number.row, writer=number.writer, started_at=number.started_at)
 
@@ -332,15 +333,15 @@ def _applied(part: FeedBatch, judged: JudgedBatch) -> BatchOutcome | None:
     if any(part.total(kind) for kind in ("changes", "truncates", "tombstones")):
         outcome = apply_feed(part, records)
     if part.total("quarantined"):
-        quarantine.add(part.warehouse, entries(part, records), source)
+        quarantine.add(part.warehouse, entries(part, records.frame), source)
     if name in judged.quarantine_state.met_again:
-        quarantine.passed(part.warehouse, records.where(F.col("kind") != "quarantined"), source)
+        quarantine.passed(part.warehouse, records.frame.where(F.col("kind") != "quarantined"), source)
     return outcome
 
 
 def _first_sent(part: FeedBatch, outcome: BatchOutcome | None) -> Mapping[str, Any] | None:
     """From where on the feed's columns have had their fields, as far as this batch says what is new; None of most."""
-    feed, rows = part.feed, [row.asDict() for row in part.rows]
+    feed, rows = part.feed, part.rows
     if part.missing is not None:
         own = part.missing.first_sent
     else:
@@ -355,7 +356,7 @@ def _audited(arrived: Arrived, judged: JudgedBatch, outcomes: Mapping[str, Batch
     ended: dict[OfFeed, Mapping[str, int]] = {
         (feed, place): counts for feed, outcome in outcomes.items() for place, counts in outcome.counts.items()
     }
-    counted, apart = [row.asDict() for row in judged.rows], _read_apart(arrived, judged)
+    counted, apart = judged.rows, _read_apart(arrived, judged)
     rows = audit_rows(counted, ended, _gaps(arrived, judged, extents(counted, apart=apart)), apart=apart)
     return [*rows, *(row for feed, outcome in outcomes.items() for row in learned(feed, outcome))]
 
@@ -381,7 +382,9 @@ def _gaps(arrived: Arrived, judged: JudgedBatch, read: Mapping[OfFeed, Extent]) 
     gaps: dict[OfFeed, list[tuple[int, int]]] = {}
     for feed, topics in with_gaps.items():
         of_all = arrived.records.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
-        found = offset_gaps((of_all if feed is None else judged.records[feed]).where(F.col("topic").isin(*topics)))
+        found = offset_gaps(
+            (of_all if feed is None else judged.records[feed].frame).where(F.col("topic").isin(*topics))
+        )
         for row in found.collect():
             place = (row["topic"], row["topic_id"], row["partition"])
             gaps.setdefault((feed, place), []).append((row["first"], row["last"]))

@@ -18,12 +18,12 @@ from uuid import uuid4
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts, Feed
-from lakehouse.spark.tables import Warehouse, small_table
+from lakehouse.spark.tables import Warehouse
 from silver.audit import append, checkpoint_of, read_state
 from silver.batch.changelog import position_from
 from silver.batch.earlier_records import highest_timestamps
 from silver.batch.outcome import judged_of_feed
-from silver.batch.position import PLACES, with_position
+from silver.batch.position import with_position
 from silver.order.history import COLLECTED, History, history
 from silver.order.runs import Cutoff
 from silver.order.state import feed_row, writer_of
@@ -152,8 +152,7 @@ def _quarantined(warehouse: Warehouse, feed: Feed, past: History) -> DataFrame:
     highest = None
     if feed.sequence_by == "kafka_offset":
         highest = highest_timestamps(warehouse.read(f"bronze.{feed.source}_events"), records)
-    places = small_table(warehouse.spark, past.places(), PLACES)
-    placed = with_position(records, feed, places=places, highest_timestamps=highest)
+    placed = with_position(records, feed, places=past.places(), highest_timestamps=highest)
     return placed.select("position")
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.errors import FeedSuspendedError
 from silver.decode.explain import RUN_ID
+from silver.order.facts import Facts
 from silver.order.runs import TopicPartition
 from silver.order.state import SuspensionCause, suspended_row
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row
 
 BUDGET = "max_reject_ratio"
 PARSE_ERRORS = "parse_errors"
@@ -42,7 +40,7 @@ CountProblems = Callable[[str], Mapping[str, int]]
 class Reach:
     """What a batch has of a topic-partition. `schema_ids`: of the registry's schemas that its records name.
 
-    `has_definitions`: whether some of them define tables.
+    `has_definitions`: whether some of them define tables. `first_ms`: the lowest Kafka timestamp.
     """
 
     place: TopicPartition
@@ -52,6 +50,7 @@ class Reach:
     value_bytes: int = 0
     schema_ids: frozenset[int] = frozenset()
     has_definitions: bool = False
+    first_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,15 +67,15 @@ class Suspension:
 def suspension_of(
     feed: Feed,
     rules: Sequence[Expectation],
-    rows: Iterable[Row],
+    rows: Iterable[Facts],
     *,
     problems: CountProblems = lambda _condition: {},
 ) -> Suspension | None:
     """What suspends the table: a rule with `on_failure: fail` that is not met, keys none of which can be read, a record
     that cannot be read where the contract says `parse_errors: fail`, or rejects beyond `max_reject_ratio`.
 
-    `rows`: the counts (COUNTS) of its records. `problems`: for what else than rules records are rejected, counted where
-    that suspends the table.
+    `rows`: the facts (silver.order.facts) of its records. `problems`: for what else than rules records are rejected,
+    counted where that suspends the table.
     """
     counted = list(rows)
     judged = sum(row["judged"] for row in counted)

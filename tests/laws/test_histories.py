@@ -67,6 +67,10 @@ def test_silver_is_the_table_that_the_history_ends_with(
     assert not broken, f"LAWS_SEED={seed}: {_summary(broken)}"
 
 
+def test_batches_were_folded_on_the_driver_and_in_partitions(played: Played, histories: Histories) -> None:
+    assert played.transports.keys() == {True, False}, sorted(histories.of_source)
+
+
 def _summary(broken: Sequence[tuple[Any, ...]]) -> str:
     histories = {case: features for case, features, *_rest in broken}
     features = Counter(feature for one in histories.values() for feature in one)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.contracts.topics import SourceKind
 from lakehouse.spark.tables import small_table
-from silver.batch.position import PLACES, has_position, with_position
+from silver.batch.position import has_position, with_position
 from silver.decode.arrow import SOURCE
 from silver.decode.message import Source
 from silver.decode.table import sequence_of
@@ -52,18 +52,19 @@ def positioned(
     changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumns(
         {"timestamp": F.timestamp_millis("timestamp_ms")}
     )
-    none = {"topic": "t", "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
-    of_places = [{**none, **one} for one in places]
-    placed = with_position(changes, declared, places=small_table(spark, of_places, PLACES))
+    none: dict[str, Any] = {"topic": "t", "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
+    of_places = [_place({**none, "highest_timestamp_ms": None, **one}) for one in places]
+    placed = with_position(changes, declared, places=of_places)
     if declared.sequence_by == "source_position":
-        held_to_the_definition(placed, declared, rows, _known(of_places[0]) if of_places else KnownRuns())
+        held_to_the_definition(placed, declared, rows, known_of(of_places[0]) if of_places else KnownRuns())
     return placed
 
 
-def _known(place: Change) -> KnownRuns:
+def _place(place: Change) -> Change:
     """What is known of a topic-partition; what a case does not say is not known."""
     runs = [{"epoch": None, "repeats_to": None, **one} for one in place["runs"]]
-    return known_of({**place, "runs": runs, "snapshots": [{"read_from_ms": None, **one} for one in place["snapshots"]]})
+    snapshots = [{"read_from_ms": None, "epoch": None, **one} for one in place["snapshots"]]
+    return {**place, "runs": runs, "snapshots": snapshots}
 
 
 def held_to_the_definition(placed: DataFrame, feed: Feed, rows: Sequence[Change], of_place: KnownRuns) -> None:

@@ -33,10 +33,10 @@ from silver.batch.changelog import (
     with_known_events,
 )
 from silver.batch.earlier_records import fallen_behind, in_ranges, not_sent_before
-from silver.batch.events import counts, ignored_counts, offset_gaps, offset_ranges
 from silver.batch.events import events as events_of
+from silver.batch.events import offset_gaps, offset_ranges
 from silver.batch.merge import silver_table
-from silver.batch.position import PLACES, has_position, with_position
+from silver.batch.position import has_position, with_position
 from silver.batch.rederive import keys_of
 from silver.batch.transport import event_rows
 from silver.quarantine import quarantine_rows
@@ -65,22 +65,19 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         rules = contracts.silver_gate.rules(name)
         told = events_of(batch, feed).withColumn("decision", F.lit(None).cast("string"))
         read = judged(told, rules, keys=feed.keys, has_position=has_position(feed))
-        seen = small_table(spark, [], PLACES)
-        placed = with_position(read, feed, places=seen)
+        placed = with_position(read, feed, places=())
         table = small_table(spark, [], silver_table(feed).columns)
         known = small_table(spark, [], OUTBOX_EVENTS.columns)
         events = with_known_events(placed, feed, known=known)
         with_ids = with_event_ids(placed, feed, earlier=placed)
         list_table = small_table(spark, [], silver_table(feed.model_copy(update={"append_only": True})).columns)
         written += [
-            counts(read, feed=feed, rules=[rule.name for rule in rules]),
-            ignored_counts(batch),
             rule_counts(small_table(spark, [], BATCHES.columns), run="run"),
             quarantine_rows(read, feed, contract="of a test", checkpoint=""),
             offset_gaps(read),
             offset_ranges(read, read),
             keys_across_partitions(events, table, feed),
-            event_rows(events, feed),
+            event_rows(events),
             list_of_changes(with_ids, feed),
             appended_outcomes(with_ids, list_table),
             not_sent_before(events_of(batch, feed), fallen_behind(spark, []), feed),

@@ -21,6 +21,7 @@ from lakehouse.quality.results import RESULTS
 from lakehouse.spark.materialized import materialized
 from silver import apply, judged, suspended
 from silver.audit import read_state
+from silver.batch import records as batch_records
 from silver.gate import require_rules
 from tests.spark.test_decisions import AMOUNT, FEED, OUTBOX, RUN, TOPIC, amounts, event, outbox_event
 from tests.support.bronze import bronze_rows
@@ -263,12 +264,12 @@ def test_few_rejects_are_within_the_budget(contracts: Contracts) -> None:
     feed = with_budget(contracts, MaxRejectRatio(share=0.5, records=2)).feeds[FEED]
     rejected = {"judged": 2, "failed_rules": {"amount_not_negative": 2}, "quarantined": 2, "changes": 0, "truncates": 0}
     rejected |= {"keyed": 2, "unread_keys": 0}
-    assert suspended.suspension_of(feed, [AMOUNT], [rejected]) is None  # type: ignore[list-item]
+    assert suspended.suspension_of(feed, [AMOUNT], [rejected]) is None
     more = {**rejected, "quarantined": 3, "changes": 3}
-    assert suspended.suspension_of(feed, [AMOUNT], [more]) is None  # type: ignore[list-item]
-    assert suspended.suspension_of(feed, [AMOUNT], [{**more, "quarantined": 4}]) is not None  # type: ignore[list-item]
+    assert suspended.suspension_of(feed, [AMOUNT], [more]) is None
+    assert suspended.suspension_of(feed, [AMOUNT], [{**more, "quarantined": 4}]) is not None
     without = feed.model_copy(update={"max_reject_ratio": None})
-    assert suspended.suspension_of(without, [AMOUNT], [{**more, "changes": 0}]) is None  # type: ignore[list-item]
+    assert suspended.suspension_of(without, [AMOUNT], [{**more, "changes": 0}]) is None
 
 
 def test_a_table_whose_keys_cannot_be_read_is_suspended_and_the_converter_is_named(
@@ -320,6 +321,7 @@ def test_what_says_nothing_of_values_is_blamed_on_no_rule(
         with materialized(rows) as kept:
             yield kept
 
+    monkeypatch.setattr(batch_records, "DRIVER_RECORDS", 0)
     monkeypatch.setattr(judged, "materialized", full)
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         told.tell(outbox_event(1, 20, 2.0, key=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,16 +57,58 @@ def checked_fold(events: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str
     """What the oracle makes of all events of their keys, when silver's fold has made the same of them."""
     expected = oracle.fold(events, feed, cutoffs)
     folded = fold(frame_of(events, feed), feed, cutoffs)
-    rows = {
-        (row.last.number,): {
+    assert rows_of(folded, feed) == _rows(expected)
+    assert {number: one for number, one in enumerate(folded.outcomes) if one is not None} == expected.outcomes
+    assert set(folded.damaged) == expected.damaged
+    return expected
+
+
+def _rows(expected: oracle.Folded, *, first: int = 0) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+    """The oracle's rows in the form of `rows_of`. `first`: the number of its first event in a fold of more."""
+    return {
+        (row.last.number + first,): {
             **{name: getattr(row.last, name) for name in ("position", "op", "is_delete", "at", "is_below_cutoff")},
-            "column_versions": dict(row.column_versions),
+            "column_versions": {
+                column: None if version is None else (version[0] + first, version[1])
+                for column, version in row.column_versions.items()
+            },
             "deleted_at": row.deleted_at,
             "unresolved": list(row.unresolved),
         }
         for row in expected.rows.values()
     }
-    assert rows_of(folded, feed) == rows
-    assert {number: one for number, one in enumerate(folded.outcomes) if one is not None} == expected.outcomes
-    assert set(folded.damaged) == expected.damaged
-    return expected
+
+
+# The events of one history, and its cutoff, by shard.
+History = tuple[Sequence[PlacedEvent], Mapping[str, Cutoff]]
+
+
+def differing_histories(histories: Sequence[History], sharded: Feed) -> list[int]:
+    """The histories of which silver's fold, of all of them together, makes something else than the oracle of each.
+
+    `sharded`: a feed that has the topic in its key (tests.support.sharded): each history is a shard.
+    """
+    events: list[PlacedEvent] = []
+    limits: dict[str, Cutoff] = {}
+    expected: list[tuple[int, int, oracle.Folded]] = []
+    for number, (own, cutoffs) in enumerate(histories):
+        topic = f"case {number}"
+        placed = [
+            one._replace(topic=topic, row_key=None if one.row_key is None else (topic, *one.row_key)) for one in own
+        ]
+        limit = dict.fromkeys([topic], *cutoffs.values()) if cutoffs else {}
+        expected.append((len(events), len(events) + len(placed), oracle.fold(placed, sharded, limit)))
+        events += placed
+        limits |= limit
+    folded = fold(frame_of(events, sharded), sharded, limits)
+    starts = [first for first, _last, _one in expected]
+    rows: list[dict[tuple[Any, ...], Mapping[str, Any]]] = [{} for _ in expected]
+    for at, row in rows_of(folded, sharded).items():
+        rows[bisect_right(starts, at[0]) - 1][at] = row
+    found = []
+    for number, (first, last, one) in enumerate(expected):
+        outcomes = {at: outcome for at, outcome in enumerate(folded.outcomes[first:last]) if outcome is not None}
+        damage = {at for at in range(last - first) if at + first in folded.damaged}
+        if (rows[number], outcomes, damage) != (_rows(one, first=first), one.outcomes, one.damaged):
+            found.append(number)
+    return found

@@ -29,8 +29,7 @@ from silver.order.position import (
 from silver.order.runs import Coordinates, Cutoff, Regression, TopicPartition
 from silver.order.state import State, feed_row, segment_rows, writer_of
 from tests.support.events import Record, micros
-from tests.support.frames import checked_fold
-from tests.support.oracle import Folded, PlacedEvent
+from tests.support.oracle import Folded, PlacedEvent, fold
 
 Rows = Mapping[tuple[Any, ...], Mapping[str, Any] | None]
 
@@ -111,7 +110,7 @@ class PureSilver:
     def folded(self) -> tuple[Sequence[Read], Folded]:
         """All records, and what they lead to."""
         read, placed = self.placed()
-        return read, checked_fold(placed, self.feed, self.cutoff_by_shard)
+        return read, fold(placed, self.feed, self.cutoff_by_shard)
 
     def rows(self) -> Rows:
         """The rows that all records lead to; None: deleted."""

@@ -72,7 +72,7 @@ def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: 
     bronze = warehouse.read(f"bronze.{source}_events") if of is None else of
     for name, feed in job.feeds.items():
         topics = [row["topic"] for row in bronze.select("topic").distinct().collect() if feed.has_topic(row["topic"])]
-        if feed.append_only or not topics:
+        if feed.append_only or feed.sequence_by == "kafka_offset" or not topics:
             continue
         batch = FeedBatch(
             warehouse=warehouse,
@@ -90,9 +90,8 @@ def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: 
         with ExitStack() as stack, materialized(keys) as all_keys:
             found = rederive(batch, all_keys, history(feed, [], state), none, stack)
             anew.moved += sum(found.moved.values())
-            if feed.sequence_by == "source_position":
-                rows = found.outcomes.groupBy("topic", "partition", "outcome").count().collect()
-                anew.outcomes.update({(row["topic"], row["partition"], row["outcome"]): row["count"] for row in rows})
+            rows = found.outcomes.groupBy("topic", "partition", "outcome").count().collect()
+            anew.outcomes.update({(row["topic"], row["partition"], row["outcome"]): row["count"] for row in rows})
     return anew
 
 

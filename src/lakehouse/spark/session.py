@@ -303,6 +303,8 @@ _EVERYWHERE = {
     "spark.hadoop.parquet.block.size": str(32 * 1024 * 1024),
     # A backlog takes half the room that it takes with Spark's own choice, in the same time (docs/benchmarks.md).
     "spark.sql.parquet.compression.codec": "zstd",
+    # A task folds with one thread: the others are other tasks'.
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
 }
 _ONE_MACHINE = {
     "spark.driver.host": "127.0.0.1",

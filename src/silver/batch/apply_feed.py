@@ -7,7 +7,7 @@ can be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial, reduce
 from typing import TYPE_CHECKING
@@ -20,10 +20,8 @@ from lakehouse.quality.masking import has_sensitive_key
 from lakehouse.quality.results import RESULTS, Result, result_rows
 from lakehouse.spark.materialized import materialized, merge_source
 from lakehouse.spark.sizing import MOST_BYTES_BROADCAST, broadcast
-from lakehouse.spark.tables import small_table
 from silver.audit import OUTBOX_EVENTS
 from silver.batch.changelog import (
-    ENDS,
     appended_outcomes,
     keys_across_partitions,
     list_of_changes,
@@ -34,9 +32,10 @@ from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_r
 from silver.batch.events import events
 from silver.batch.merge import append_changes, first_rows, merge_rows
 from silver.batch.outcome import BatchOutcome, FeedBatch, covering, from_bronze, read_ranges
-from silver.batch.position import PLACES, with_position
+from silver.batch.position import with_position
+from silver.batch.records import JudgedRecords
 from silver.batch.rederive import keys_of, keys_without_correction, rederive
-from silver.batch.transport import FoldedBatch, event_rows, folded
+from silver.batch.transport import FoldedBatch, folded
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
 from silver.order.rows import Plan
 from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition
@@ -51,55 +50,77 @@ if TYPE_CHECKING:
 SAMPLE_KEYS = 5
 
 
-def apply_feed(batch: FeedBatch, records: DataFrame) -> BatchOutcome:
-    """Apply a feed's `judged_records` to its table; what became of its changes and tombstones."""
+def apply_feed(batch: FeedBatch, records: JudgedRecords) -> BatchOutcome:
+    """Apply a feed's judged records to its table; what became of its changes and tombstones."""
     feed = batch.feed
     past, epoch_starts = _history(batch)
     if feed.append_only:
-        outcome = _append(batch, _positioned(batch, records, past).drop("value", "headers"), past)
+        outcome = _append(batch, _positioned(batch, records.frame, past).drop("value", "headers"), past)
         outcome.epochs, outcome.past = epoch_rows(past, epoch_starts), past
         return outcome
+    misplaced = past.read_again(epoch_starts)
+    past, cutoffs = _with_new_cutoffs(batch, records, past, misplaced)
+    plan = Plan(
+        feed,
+        past.places(runs={row["run_id"] for row in batch.rows}),
+        past.cutoff_by_shard(),
+        past.highest_cutoffs(COLLECTED).get(None),
+        past.has_unchanged,
+        _known_damage(batch),
+        _deleted_last(batch, past),
+    )
     with ExitStack() as stack:
-        placed = _known_damage_aside(batch, _positioned(batch, records, past).drop("value", "headers"))
-        misplaced = past.read_again(epoch_starts)
-        past, cutoffs = _with_new_cutoffs(batch, placed, past, misplaced)
-        if feed.envelope == "outbox":
-            known = _known_events(batch, records, records=batch.total("read"))
-            placed = stack.enter_context(materialized(with_known_events(placed, feed, known=known)))
         if feed.sequence_by == "kafka_offset":
-            placed = _after_deletes(batch, placed, past)
-            _report_strays(batch, placed.where("kind = 'change'"), past)
-        plan = Plan(feed, past.cutoff_by_shard(), past.highest_cutoffs(COLLECTED).get(None), past.has_unchanged)
-        result = folded(batch, event_rows(placed.where("kind <> 'ignored'"), feed), plan, stack)
+            records = _by_timestamp(batch, records, past, stack)
+        result = folded(batch, records, plan, stack)
         _merge(batch, result, cutoffs)
         if feed.envelope == "outbox":
-            _remember_events(batch, placed)
-        outcome = _outcome_of(batch, placed, result, past, misplaced=misplaced, stack=stack)
-        outcome.epochs, outcome.cutoffs, outcome.past = epoch_rows(past, epoch_starts), cutoffs, past
-        return outcome
+            _remember_events(batch, records.frame)
+        outcome = _outcome_of(batch, records, result, past, misplaced=misplaced, stack=stack)
+    outcome.epochs, outcome.cutoffs, outcome.past = epoch_rows(past, epoch_starts), cutoffs, past
+    return outcome
 
 
 def positioned(batch: FeedBatch, records: DataFrame) -> DataFrame:
-    """A feed's `judged_records` with their positions, before anything is applied."""
+    """A feed's judged records with their positions, before anything is applied."""
     past, _epoch_starts = _history(batch)
     return _positioned(batch, records, past)
 
 
 def _history(batch: FeedBatch) -> tuple[History, Sequence[EpochStart]]:
     """The history up to the end of the batch, with the epochs that begin in it, and these."""
-    before = history(batch.feed, [row.asDict() for row in batch.rows], batch.state)
+    before = history(batch.feed, batch.rows, batch.state)
     return with_new_epochs(before, partial(_telling_news, batch, before))
 
 
 def _positioned(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
-    places = _places(batch, past, runs={row["run_id"] for row in batch.rows})
+    places = past.places(runs={row["run_id"] for row in batch.rows})
     highest = _highest_timestamps(batch, records, past)
     return with_position(records, batch.feed, places=places, highest_timestamps=highest)
 
 
+def _by_timestamp(batch: FeedBatch, records: JudgedRecords, past: History, stack: ExitStack) -> JudgedRecords:
+    """The records of a feed that goes by Kafka's offsets, with their positions where they are many or are read again,
+    and of an outbox with what is known of their events.
+    """
+    feed = batch.feed
+    is_read_again = batch.request is not None or past.reads_back
+    if feed.envelope != "outbox" and records.table is not None and not is_read_again:
+        _report_strays(batch, records.frame, past)
+        return records
+    placed = _positioned(batch, records.frame, past).drop("value", "headers")
+    if feed.envelope == "outbox":
+        known = _known_events(batch, records.frame, records=batch.total("read"))
+        placed = with_known_events(placed, feed, known=known)
+    kept = stack.enter_context(materialized(placed))
+    _report_strays(batch, kept, past)
+    is_here = records.table is not None
+    return JudgedRecords(feed, records.spark, kept=kept, table=kept.toArrow() if is_here else None)
+
+
 def _outcome_of(
     batch: FeedBatch,
-    placed: DataFrame,
+    records: JudgedRecords,
     result: FoldedBatch,
     past: History,
     *,
@@ -116,9 +137,10 @@ def _outcome_of(
         return outcome
     if batch.request is not None:
         # What was kept out may itself be the damaged record, or have been meant by a tombstone behind it.
-        keys.append(keys_of(placed, feed))
+        keys.append(keys_of(records.frame, feed))
     elif result.undecided is not None:
-        keys.append(keys_of(placed.join(F.broadcast(result.undecided), on=OF_RECORD, how="left_semi"), feed))
+        undecided = records.frame.join(F.broadcast(result.undecided), on=OF_RECORD, how="left_semi")
+        keys.append(keys_of(undecided, feed))
     if misplaced:
         keys.append(keys_of(in_ranges(batch.bronze(), misplaced), feed))
     uncorrected = keys_without_correction(batch)
@@ -127,9 +149,9 @@ def _outcome_of(
     if not keys:
         return outcome
     wanted = stack.enter_context(materialized(reduce(DataFrame.unionByName, keys).distinct()))
-    found = rederive(batch, wanted, past, placed, stack)
+    found = rederive(batch, wanted, past, records.frame, stack)
     rederived = found.outcomes.withColumnRenamed("outcome", "rederived")
-    own = result.outcomes.where("outcome IS NOT NULL").join(rederived, on=OF_RECORD, how="left")
+    own = result.outcomes().where("outcome IS NOT NULL").join(rederived, on=OF_RECORD, how="left")
     own = own.withColumn("outcome", F.coalesce("rederived", "outcome"))
     counted = own.groupBy(*TOPIC_PARTITION, "outcome").count()
     outcome = _as_outcome(counted.withColumnRenamed("count", "records").collect())
@@ -177,46 +199,36 @@ def _telling_news(batch: FeedBatch, past: History, found: Sequence[Regression]) 
     return [found[row["number"]] for row in numbers]
 
 
-def _known_damage_aside(batch: FeedBatch, placed: DataFrame) -> DataFrame:
-    """The placed records; those that were found damaged before are `damaged`."""
+def _known_damage(batch: FeedBatch) -> frozenset[tuple[str, str, int, int]]:
+    """The records of the feed that were found damaged before."""
     if batch.feed.name not in batch.quarantine_state.damaged:
-        return placed
-    known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
-    marked = placed.join(known, on=OF_RECORD, how="left")
-    is_damaged = F.col("is_set_aside").isNotNull() & (F.col("kind") == "change")
-    return marked.withColumn("kind", F.when(is_damaged, "damaged").otherwise(F.col("kind"))).drop(
-        "is_set_aside", "found_by"
-    )
+        return frozenset()
+    known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed).select(*OF_RECORD).collect()
+    return frozenset((row["topic"], row["topic_id"], row["partition"], row["offset"]) for row in known)
 
 
-def _after_deletes(batch: FeedBatch, placed: DataFrame, past: History) -> DataFrame:
-    """The records with `after_delete`: whether the last record before the batch deletes their key."""
-    if not batch.total("tombstones"):
-        return placed
-    ends = small_table(batch.warehouse.spark, past.ends(), ENDS)
-    with_ends = placed.join(F.broadcast(ends), on=list(TOPIC_PARTITION), how="left")
-    is_after = F.expr("coalesce(last_is_delete AND last_key = xxhash64(key), false)")
-    return with_ends.withColumn("after_delete", is_after).drop("last_key", "last_is_delete")
+def _deleted_last(batch: FeedBatch, past: History) -> Mapping[TopicPartition, int]:
+    """By topic-partition the key that the last record before the batch deletes, where tombstones ask for it."""
+    if batch.feed.sequence_by != "kafka_offset" or not batch.total("tombstones"):
+        return {}
+    before = {place: one for place, one in past.before.items() if one.last_is_delete and one.last_key is not None}
+    return {place: one.last_key for place, one in before.items() if one.last_key is not None}
 
 
 def _with_new_cutoffs(
-    batch: FeedBatch, placed: DataFrame, past: History, misplaced: Mapping[TopicPartition, tuple[int, int]]
+    batch: FeedBatch, records: JudgedRecords, past: History, misplaced: Mapping[TopicPartition, tuple[int, int]]
 ) -> tuple[History, list[Cutoff]]:
     """The history with the cutoffs of this batch, and those that are the highest now."""
     new = past.snapshot_cutoffs()
     if batch.total("truncates"):
-        new += _truncates(batch, placed)
+        new += _truncates(batch, records.frame, past)
     if misplaced:
         # A truncate names no key.
-        rows = from_bronze(batch, in_ranges(batch.bronze(), misplaced).where(F.col("key").isNull()))
-        new += _truncates(batch, with_position(rows, batch.feed, places=_places(batch, past)))
+        rows = in_ranges(batch.bronze(), misplaced).where(F.col("key").isNull())
+        new += _truncates(batch, from_bronze(batch, rows), past)
     past = past.with_cutoffs(new)
     highest = past.highest_cutoffs("truncate", "snapshot").values()
     return past, [cutoff for cutoff in highest if cutoff in new]
-
-
-def _places(batch: FeedBatch, past: History, *, runs: Collection[str] | None = None) -> DataFrame:
-    return small_table(batch.warehouse.spark, past.places(runs=runs), PLACES)
 
 
 def _earlier_of_runs(batch: FeedBatch, past: History) -> DataFrame | None:
@@ -232,13 +244,14 @@ def _earlier_of_runs(batch: FeedBatch, past: History) -> DataFrame | None:
     ranges = [one for one in past.read_before if one.run_id in runs]
     parts = covering((one.place, one.first_offset, one.last_offset) for one in ranges)
     records = from_bronze(batch, in_ranges(batch.bronze(), parts)).where(F.col("run_id").isin(*runs))
-    return with_position(records, batch.feed, places=_places(batch, past, runs=runs))
+    return with_position(records, batch.feed, places=past.places(runs=runs))
 
 
-def _truncates(batch: FeedBatch, placed: DataFrame) -> list[Cutoff]:
+def _truncates(batch: FeedBatch, records: DataFrame, past: History) -> list[Cutoff]:
+    placed = with_position(records.where(F.col("kind") == "truncate"), batch.feed, places=past.places())
     at = F.struct("position", "topic", "partition", "offset")
     last = F.max(at).alias("at")
-    found = placed.where(F.col("kind") == "truncate").groupBy("topic").agg(last)
+    found = placed.groupBy("topic").agg(last)
     rows = found.select("at.topic", "at.partition", "at.offset", F.to_json("at.position").alias("position")).collect()
     return [
         Cutoff(
@@ -268,7 +281,7 @@ def _merge(batch: FeedBatch, result: FoldedBatch, new_cutoffs: Sequence[Cutoff])
     if not (result.changed or new_cutoffs):
         return
     if batch.is_empty:  # nothing to compare with; a batch that is repeated finds its rows, and is merged
-        batch.warehouse.append(batch.table, first_rows(result.rows))
+        batch.warehouse.append(batch.table, first_rows(result.rows()))
         return
     feed, between = batch.feed, batch.key_ranges
     # A value may be as large as Kafka lets it be.
@@ -276,7 +289,7 @@ def _merge(batch: FeedBatch, result: FoldedBatch, new_cutoffs: Sequence[Cutoff])
     # A cutoff goes over all rows of the table, and between two keys there are few.
     size = 0 if new_cutoffs or between else batch.table_size or 0
     count = result.changed if is_light else None
-    with merge_source(result.rows, key=feed.keys[0], count=count, size_in_bytes=size) as source:
+    with merge_source(result.rows(), key=feed.keys[0], count=count, size_in_bytes=size) as source:
         merge_rows(batch.warehouse.delta(batch.table), source, feed, cutoffs=new_cutoffs, between=between)
 
 
@@ -285,6 +298,7 @@ def _report_strays(batch: FeedBatch, events: DataFrame, past: History) -> None:
     # With one partition there is nothing to look for key by key.
     if len({(one.topic, one.partition) for one in past.known}) == 1:
         return
+    events = events.where("kind = 'change'")
     strays = keys_across_partitions(events, batch.in_key_ranges(batch.read_table()), batch.feed)
     sample = strays.limit(SAMPLE_KEYS).collect()
     if not sample:

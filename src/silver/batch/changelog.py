@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
 
 
-# The record before a batch, in every topic-partition.
-ENDS = "topic STRING, topic_id STRING, partition INT, last_key BIGINT, last_is_delete BOOLEAN"
 # SQL: a condition, and the text where it is true.
 Found = tuple[str, str]
 _TEXTS = "ARRAY<STRING>"

@@ -14,10 +14,11 @@ from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.quality.masking import has_sensitive_key
 from lakehouse.spark.tables import Warehouse
 from silver.batch.changelog import judged
-from silver.batch.events import WHOLE_NUMBERS, decoded, of_feed
+from silver.batch.events import decoded, of_feed
 from silver.batch.missing_columns import MissingColumns, with_missing_columns
 from silver.batch.position import has_position
 from silver.decode.arrow import row_of
+from silver.order.facts import WHOLE_NUMBERS, Facts
 from silver.order.history import History
 from silver.order.runs import Cutoff, TopicPartition
 from silver.order.state import State, feed_row, moved_row
@@ -32,7 +33,7 @@ from silver.quarantine import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
+    pass
 
 
 # Keys lie close together where there are so many possible ones, at most, for each record of the batch.
@@ -66,7 +67,7 @@ class BatchOutcome:
 
 @dataclass(frozen=True)
 class FeedBatch:
-    """A feed, its rules, the counts (COUNTS) of its part of the batch, and the state of the source before it.
+    """A feed, its rules, the facts (silver.order.facts) of its part of the batch, and the state of the source before.
 
     `name`: that of the batch, by its writer and its number (`batch_name`).
     `quarantine_state`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for.
@@ -80,7 +81,7 @@ class FeedBatch:
     name: str
     feed: Feed
     rules: Sequence[Expectation]
-    rows: Sequence[Row]
+    rows: Sequence[Facts]
     run: str
     state: State
     quarantine_state: QuarantineState

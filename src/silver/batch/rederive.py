@@ -28,7 +28,6 @@ from silver.batch.earlier_records import in_ranges
 from silver.batch.events import is_confluent
 from silver.batch.merge import replace_rows, row_type
 from silver.batch.outcome import FeedBatch, entries, from_bronze, read_ranges
-from silver.batch.position import PLACES, with_position
 from silver.batch.transport import event_rows
 from silver.decode.arrow import key_texts
 from silver.decode.explain import large_columns
@@ -134,9 +133,7 @@ def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStac
         rows_of_keys = [dict(zip(KEY, key, strict=True)) for key in further]
         wanted = small_table(spark, rows_of_keys, _KEY_TYPES).join(keys, on=[*KEY], how="left_anti")
     records = reduce(DataFrame.unionByName, found)
-    places = small_table(spark, past.places(), PLACES)
-    placed = with_position(records, feed, places=places)
-    return _grouped(placed, groups(changed)), not further
+    return _grouped(records, groups(changed)), not further
 
 
 def _changes_of_keys(records: DataFrame) -> set[tuple[Key, Key]]:
@@ -161,10 +158,10 @@ def _grouped(records: DataFrame, of_keys: Mapping[Key, str]) -> DataFrame:
 def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     """The records (OF_RECORD) with `outcome` and `is_damaged`; and, in rows of their own, each key's `latest` row."""
     feed = batch.feed
-    plan = Plan(feed, past.cutoff_by_shard())
+    plan = Plan(feed, past.places(), past.cutoff_by_shard())
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
     # Keys that were changed into one another are of one group.
-    groups = event_rows(records, feed, image=_image(feed), more=("shard", "group")).repartition("shard", "group")
+    groups = event_rows(records.withColumn("image", _image(feed)), "shard", "group").repartition("shard", "group")
     return groups.mapInArrow(partial(_fold_partition, plan=plan), ddl)
 
 

@@ -7,7 +7,7 @@ source of a MERGE, and nothing else is asked of Spark. Many are folded where the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,25 +17,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import MOST_BROADCAST
 from lakehouse.spark.tables import small_table
 from silver.batch.merge import row_type, silver_columns
-from silver.batch.position import STREAMED
-from silver.order.position import position_type
-from silver.order.rows import FoldedTable, Plan, event_columns, fold_batch
+from silver.batch.records import JudgedRecords
+from silver.order.rows import JUDGED, MAY_BE_ABSENT, FoldedTable, Plan, fold_batch
 from silver.order.runs import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from silver.batch.outcome import FeedBatch
 
-# The driver folds so many records at most, of so many bytes of values.
-DRIVER_RECORDS, DRIVER_BYTES = 20_000, 32 * 1024 * 1024
-_OUTCOMES = "topic STRING, topic_id STRING, partition INT, offset BIGINT, outcome STRING"
+_OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
+_OUTCOMES = f"{_OF_RECORD}, outcome STRING"
 # What a partition answers: how many of a topic-partition's records had an outcome (`records`; of none, how many rows
 # change); of each record its outcome; and the rows that change.
 _ANSWER = "place INT, offset BIGINT, outcome STRING, is_undecided BOOLEAN, records BIGINT"
@@ -45,63 +42,51 @@ _ANSWER = "place INT, offset BIGINT, outcome STRING, is_undecided BOOLEAN, recor
 class FoldedBatch:
     """What the records of a batch lead to.
 
-    `rows`: those of the table that change, `changed` in number. `counts`: by topic-partition and outcome. `outcomes`
-    (OF_RECORD, `outcome`): of each record. `undecided`: OF_RECORD of those whose keys a batch cannot decide.
+    `rows()`: those of the table that change, `changed` in number. `counts`: by topic-partition and outcome.
+    `outcomes()` (OF_RECORD, `outcome`): of each record. `undecided`: OF_RECORD of those whose keys a batch cannot
+    decide.
     """
 
-    rows: DataFrame
+    rows: Callable[[], DataFrame]
     changed: int
     counts: Mapping[TopicPartition, Mapping[str, int]]
-    outcomes: DataFrame
+    outcomes: Callable[[], DataFrame]
     undecided: DataFrame | None
 
 
-def folded(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitStack) -> FoldedBatch:
-    """The positioned `events` (`event_rows`) folded with the rows of the table; kept until `stack` closes."""
-    size = batch.value_bytes
-    is_small = size is not None and size <= DRIVER_BYTES
-    if batch.total("read") <= DRIVER_RECORDS and is_small:
-        return _on_the_driver(batch, events, plan)
-    return _in_partitions(batch, events, plan, stack)
+def folded(batch: FeedBatch, records: JudgedRecords, plan: Plan, stack: ExitStack) -> FoldedBatch:
+    """The judged records of the batch folded with the rows of the table; kept until `stack` closes."""
+    if records.table is not None:
+        return _on_the_driver(batch, records.table, plan)
+    return _in_partitions(batch, event_rows(records.frame.where("kind <> 'ignored'")), plan, stack)
 
 
-def event_rows(
-    positioned: DataFrame, feed: Feed, *, image: Column | None = None, more: Sequence[str] = ()
-) -> DataFrame:
-    """Positioned records as the fold takes them (silver.order.rows.event_columns), with `row` and `more`.
-
-    `image`: needed where these are all events of their keys.
-    """
-    given = {
-        # Arrow refuses a NULL whose fields cannot be.
-        "position": F.col("position").cast(position_type(feed)),
-        "is_streamed": F.expr(f"{STREAMED} = 1"),
-        "timestamp_ms": F.unix_millis("timestamp"),
-        "image": F.lit(None).cast("bigint") if image is None else image,
-    }
-    absent = {"key_text": "string", "repeats_event": "boolean", "after_delete": "boolean"}
-    given |= {name: F.lit(None).cast(kind) for name, kind in absent.items() if name not in positioned.columns}
-    return positioned.withColumns(given).select(*more, *event_columns(), "row")
+def event_rows(records: DataFrame, *more: str) -> DataFrame:
+    """Of judged records what the fold takes (silver.order.rows.JUDGED), and `more`."""
+    also = [name for name in MAY_BE_ABSENT if name in records.columns]
+    positions = ["position", "is_streamed", "is_replay", "run_from"]
+    also += [name for name in positions if name in records.columns]
+    return records.select(*more, *JUDGED, *also, "row")
 
 
-def _on_the_driver(batch: FeedBatch, events: DataFrame, plan: Plan) -> FoldedBatch:
-    spark, table = events.sparkSession, events.toArrow().combine_chunks()
+def _on_the_driver(batch: FeedBatch, records: pa.Table, plan: Plan) -> FoldedBatch:
+    spark, feed = batch.warehouse.spark, batch.feed
+    table = records.filter(pc.not_equal(records.column("kind"), "ignored"))
     result = fold_batch(table, _rows_of_keys(batch, table), plan)
     coordinates = {name: table.column(name) for name in (*TOPIC_PARTITION, "offset")}
     outcomes = pa.table({**coordinates, "outcome": result.outcomes})
     undecided = table.select(list(coordinates)).filter(result.is_undecided)
     counts: dict[TopicPartition, Counter[str]] = {}
-    for *place, outcome in zip(
-        *(outcomes.column(name).to_pylist() for name in (*TOPIC_PARTITION, "outcome")), strict=True
-    ):
+    columns = [outcomes.column(name).to_pylist() for name in (*TOPIC_PARTITION, "outcome")]
+    for topic, topic_id, partition, outcome in zip(*columns, strict=True):
         if outcome is not None:
-            counts.setdefault(tuple(place), Counter())[outcome] += 1
+            counts.setdefault((topic, topic_id, partition), Counter())[outcome] += 1
     return FoldedBatch(
-        _dataframe(spark, result.rows, silver_columns(batch.feed)),
+        partial(_dataframe, spark, result.rows, silver_columns(feed)),
         result.rows.num_rows,
         counts,
-        _dataframe(spark, outcomes, _OUTCOMES),
-        _dataframe(spark, undecided, _OUTCOMES.rsplit(",", 1)[0]) if undecided.num_rows else None,
+        partial(_dataframe, spark, outcomes, _OUTCOMES),
+        _dataframe(spark, undecided, _OF_RECORD) if undecided.num_rows else None,
     )
 
 
@@ -162,7 +147,8 @@ def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitS
     of_records = answers.where("offset IS NOT NULL").join(F.broadcast(names_of_places), on="place", how="inner")
     outcomes = of_records.select(*TOPIC_PARTITION, "offset", "outcome")
     undecided = of_records.where("is_undecided").select(*TOPIC_PARTITION, "offset") if is_undecided else None
-    return FoldedBatch(answers.where("latest IS NOT NULL").select("latest.*"), changed, counts, outcomes, undecided)
+    rows = answers.where("latest IS NOT NULL").select("latest.*")
+    return FoldedBatch(lambda: rows, changed, counts, lambda: outcomes, undecided)
 
 
 def _fold_partition(
@@ -203,4 +189,5 @@ def _answers(events: pa.Table, result: FoldedTable, places: Sequence[TopicPartit
     counts = counts.rename_columns({"is_undecided_max": "is_undecided", "offset_count": "records"})
     changed = pa.table({"records": pa.array([result.rows.num_rows], pa.int64())})
     latest = pa.table({"latest": result.rows.to_struct_array()})
-    return pa.concat_tables([counts, changed, records, latest], promote_options="default")
+    answers = pa.concat_tables([counts, changed, records, latest], promote_options="default")
+    return answers.select(["place", "offset", "outcome", "is_undecided", "records", "latest"])

@@ -16,7 +16,7 @@ from lakehouse.contracts.models import Feed
 from silver.decode.wrapper import OF_KEY
 from silver.order.position import END_OF_SNAPSHOT
 from silver.order.positions import COORDINATES
-from silver.order.runs import SEGMENT_KEY
+from silver.order.runs import SEGMENT_KEY, TopicPartition
 
 WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 # How the facts of two parts of a batch become one.
@@ -67,7 +67,7 @@ def facts(records: pl.DataFrame, feed: Feed, rules: Sequence[str]) -> list[dict[
     counted = {
         f"{name}/{element}": pl.col(name).list.contains(element).sum()
         for name, elements in lists.items()
-        if (marked.get_column(name).list.len().max() or 0) > 0
+        if marked.select((pl.col(name).list.len() > 0).any()).item()
         for element in elements
     }
     found = marked.group_by(key).agg(
@@ -114,16 +114,14 @@ def merge_facts(parts: Iterable[Facts]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def ignored_facts(
-    topic: str, topic_id: str, partition: int, first: int, last: int, records: int, first_ms: int
-) -> Facts:
+def ignored_facts(place: TopicPartition, *, first: int, last: int, records: int, first_ms: int) -> Facts:
     """The facts of the records of a topic-partition without a feed (heartbeat topics): read, and ignored by policy."""
     nothing: dict[str, Any] = dict.fromkeys(_SUMS, 0)
     nothing |= dict.fromkeys(("lowest", "highest", "read_from_ms", "read_to_ms", "highest_timestamp_ms"))
     nothing |= dict.fromkeys(("snapshot_at", "key_problem", *_LAST)) | {name: {} for name in _MAPS}
     return {
         **nothing,
-        **{"feed": None, "topic": topic, "topic_id": topic_id, "partition": partition, "run_id": ""},
+        **{"feed": None, **dict(zip(("topic", "topic_id", "partition"), place, strict=True)), "run_id": ""},
         **{"first_offset": first, "last_offset": last, "read": records, "ignored": records, "first_ms": first_ms},
         **{"has_end": False, "source_names": [], "drift": [], "key_ranges": {}},
     }

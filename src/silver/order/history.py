@@ -239,7 +239,7 @@ class History:
         return len(named) < len(of_offset) or not named or cutoff.as_position()[0] in named
 
     def places(self, *, runs: Collection[str] | None = None) -> list[dict[str, Any]]:
-        """Of every topic-partition what the positions of records depend on (silver.batch.position.PLACES).
+        """Of every topic-partition what the positions of records depend on (silver.order.positions).
 
         `runs`: of these alone, where only their records are placed.
         """
@@ -276,17 +276,6 @@ class History:
             run["epoch"] = of_runs.get((one.place, one.run_id))
         return [{**row, "runs": list(row["runs"].values())} for row in rows.values()]
 
-    def ends(self) -> list[dict[str, Any]]:
-        """Of every topic-partition the record before the batch (silver.batch.changelog.ENDS)."""
-        return [
-            {
-                **dict(zip(("topic", "topic_id", "partition"), place, strict=True)),
-                "last_key": before.last_key,
-                "last_is_delete": before.last_is_delete,
-            }
-            for place, before in self.before.items()
-        ]
-
     def cutoff_by_shard(self) -> dict[str, Cutoff]:
         """By topic of a sharded feed, else by an empty text: the highest cutoff, below which records are gone."""
         return {topic or "": one for topic, one in self.highest_cutoffs("truncate", "snapshot").items()}
@@ -322,7 +311,7 @@ def with_new_epochs(
 
 
 def history(feed: Feed, rows: Sequence[Stored], state: State) -> History:
-    """The feed's history with the counts (`rows`, COUNTS) of its part of a batch."""
+    """The feed's history with the counts (`rows`, silver.order.facts) of its part of a batch."""
     stored = state.of_feed(feed.name)
     read_to = _read_to(stored)
     starts = _starts(rows)

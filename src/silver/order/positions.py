@@ -58,12 +58,15 @@ def add_coordinates(records: pl.DataFrame, feed: Feed) -> pl.DataFrame:
 def add_positions(records: pl.DataFrame, feed: Feed, places: Places) -> pl.DataFrame:
     """The records with `position`, `is_replay` (an earlier run has sent it) and `run_from` (the run's first offset).
 
-    `records`: with their coordinates; of a feed that goes by Kafka's offsets, all of a batch. `places`: what is known
-    of each topic-partition (`History.places`).
+    `records`: with their coordinates; of a feed that goes by Kafka's offsets, all of a batch, or with
+    `highest_timestamp_ms`, the highest timestamp up to the record. `places`: what is known of each topic-partition
+    (`History.places`).
     """
     with_runs = _with_runs(records, places)
     if feed.sequence_by == "kafka_offset":
-        placed = with_runs.join(_highest_timestamps(places), on=_PLACE, how="left", maintain_order="left")
+        placed = with_runs
+        if "highest_timestamp_ms" not in records.columns:
+            placed = with_runs.join(_highest_timestamps(places), on=_PLACE, how="left", maintain_order="left")
         return _by_timestamp(placed, feed).with_columns(is_replay=pl.lit(False))
     placed = with_runs.with_columns(epoch=pl.coalesce("run_epoch", _epoch_at(places), pl.lit(0, pl.Int64)))
     if feed.kind == "postgresql":

@@ -5,8 +5,8 @@ Values are taken by number from the columns that they are in, so every type pass
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 import polars as pl
@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 
 from lakehouse.contracts.models import Feed
 from silver.order.column_versions import versioned_columns
+from silver.order.facts import key_hash
 from silver.order.fold import Folded, fold
 from silver.order.index import EVENT, position_types
 from silver.order.operands import table_row_types
-from silver.order.runs import Cutoff
+from silver.order.positions import Places, add_coordinates, add_positions
+from silver.order.runs import Cutoff, TopicPartition
 
 
 @dataclass(frozen=True)
@@ -39,33 +41,72 @@ class FoldedTable:
 class Plan:
     """What a fold needs to know beside its operands: the same for all events of a batch.
 
-    `cutoffs`: by shard. `purged_below`: the position below which a key that the table does not have is ignored.
-    `has_unchanged`: whether any change of the feed has ever left a large value unchanged.
+    `places`: what is known of every topic-partition (`History.places`). `cutoffs`: by shard. `purged_below`: the
+    position below which a key that the table does not have is ignored. `has_unchanged`: whether any change of the feed
+    has ever left a large value unchanged. `damaged`: topic, topic id, partition and offset of records that were found
+    damaged before. `deleted_last`: by topic-partition the hash (`silver.order.facts.key_hash`) of the key that the last
+    record before the batch deletes.
     """
 
     feed: Feed
+    places: Places
     cutoffs: Mapping[str, Cutoff]
     purged_below: Cutoff | None = None
     has_unchanged: bool = False
+    damaged: Collection[tuple[str, str, int, int]] = ()
+    deleted_last: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+# The columns of a judged record that are folded, beside its `row`. `image` (a hash of it), `key_text` and
+# `repeats_event` may be absent.
+JUDGED = (
+    *("topic", "topic_id", "partition", "offset", "timestamp", "key", "run_id", "kind", "op", "is_delete", "event_id"),
+    *("old_key", "new_key", "read_ms", "source", "source_ts", "left_out", "absent"),
+)
+MAY_BE_ABSENT = {"image": pa.int64(), "key_text": pa.string(), "repeats_event": pa.bool_()}
+
+
+def positioned_table(records: pa.Table, feed: Feed, places: Places) -> pa.Table:
+    """The records with `position`, `is_streamed`, `is_replay` and `run_from`."""
+    found = _positions_of(records, feed, places)
+    kinds = {name: _ARROW.get(kind, pa.int64()) for name, kind in position_types(feed).items()}
+    fields = found.select(pl.col("position").struct.unnest())
+    arrays = [fields.get_column(name).to_arrow().cast(kind) for name, kind in kinds.items()]
+    is_absent = found.get_column("position").is_null().to_arrow()
+    added = {
+        "position": pa.StructArray.from_arrays(arrays, names=list(kinds), mask=is_absent),
+        **{name: found.get_column(name).to_arrow() for name in ("is_streamed", "is_replay", "run_from")},
+    }
+    for name, array in added.items():
+        records = records.append_column(name, array)
+    return records
+
+
+def _positions_of(records: pa.Table, feed: Feed, places: Places) -> pl.DataFrame:
+    names = ["topic", "topic_id", "partition", "offset", "timestamp", "run_id", "read_ms", "source"]
+    names += [name for name in ("highest_timestamp_ms",) if name in records.column_names]
+    frame = _frame(records.select(names)).with_columns(timestamp_ms=pl.col("timestamp").dt.epoch("ms"))
+    placed = add_positions(add_coordinates(frame, feed), feed, places)
+    return placed.with_columns(is_streamed=pl.col("streamed") == 1)
 
 
 def fold_all(events: pa.Table, plan: Plan) -> FoldedTable:
-    """All events of some keys, whatever the table has: a row for each key.
-
-    `events`: `event_columns` and the struct `row`.
-    """
+    """All events of some keys (judged records), whatever the table has: a row for each key."""
     events = events.combine_chunks()
-    folded = fold(_index(events, plan.feed), plan.feed, plan.cutoffs)
+    folded = fold(_index(events, plan), plan.feed, plan.cutoffs)
     return _result(folded, events, None, plan.feed, folded.rows)
 
 
 def fold_batch(events: pa.Table, rows: pa.Table | None, plan: Plan) -> FoldedTable:
-    """The events of a batch with the `rows` that the table has of their keys (None: it has none): those that change."""
+    """The events of a batch (judged records), with the `rows` that the table has of their keys; the rows that change.
+
+    `rows`: None where it has none.
+    """
     events = events.combine_chunks()
     if rows is not None:
         rows = rows.combine_chunks()
     folded = fold(
-        _index(events, plan.feed),
+        _index(events, plan),
         plan.feed,
         plan.cutoffs,
         is_whole=False,
@@ -77,22 +118,57 @@ def fold_batch(events: pa.Table, rows: pa.Table | None, plan: Plan) -> FoldedTab
     return _result(folded, events, rows, plan.feed, folded.rows.filter(pl.col("is_changed")))
 
 
-def _index(events: pa.Table, feed: Feed) -> pl.DataFrame:
-    names = [*EVENT, "position", "repeats_event", "after_delete", "new_key", "left_out", "absent"]
-    keys = {f"key_{key}": pc.struct_field(events.column("row"), key) for key in feed.keys}
-    columns = {name: events.column(name) for name in names} | keys
-    frame = _frame(pa.table(columns))
+def _index(events: pa.Table, plan: Plan) -> pl.DataFrame:
+    feed, rows = plan.feed, events.num_rows
+    columns = {name: events.column(name) for name in JUDGED if name not in ("timestamp", "read_ms", "source")}
+    columns |= {f"key_{key}": pc.struct_field(events.column("row"), key) for key in feed.keys}
+    known = {name: kind for name, kind in MAY_BE_ABSENT.items() if name in events.column_names}
+    columns |= {name: events.column(name).cast(kind) for name, kind in known.items()}
+    columns |= {name: pa.nulls(rows, kind) for name, kind in MAY_BE_ABSENT.items() if name not in known}
     missing = "absent" if feed.payload == "partial" else "left_out"
     flags = [pl.col(missing).list.contains(column).fill_null(False) for column in versioned_columns(feed)]
-    return (
-        frame.with_columns(
-            *[flag.alias(f"missing_{column}") for flag, column in zip(flags, versioned_columns(feed), strict=True)],
-            pl.col("position").cast(pl.Struct(position_types(feed))),
-            has_unchanged=pl.col("left_out").list.len().fill_null(0) > 0,
-        )
-        .drop("left_out", "absent")
-        .cast(pl.Schema(EVENT))
+    placed = _placed(events, plan)
+    frame = _frame(pa.table(columns)).with_columns(
+        *[flag.alias(f"missing_{column}") for flag, column in zip(flags, versioned_columns(feed), strict=True)],
+        *placed.select("is_streamed", "is_replay", "run_from", "timestamp_ms").get_columns(),
+        placed.get_column("position").cast(pl.Struct(position_types(feed))),
+        has_unchanged=pl.col("left_out").list.len().fill_null(0) > 0,
+        repeats_event=pl.col("repeats_event").fill_null(False),
     )
+    return _with_damage(_with_last_deletes(frame, plan), plan).drop("left_out", "absent").cast(pl.Schema(EVENT))
+
+
+def _placed(events: pa.Table, plan: Plan) -> pl.DataFrame:
+    """The positions of the events, which they have already where more than they themselves was asked for them."""
+    if "position" not in events.column_names:
+        return _positions_of(events, plan.feed, plan.places)
+    names = ["position", "is_streamed", "is_replay", "run_from", "timestamp"]
+    return _frame(events.select(names)).with_columns(timestamp_ms=pl.col("timestamp").dt.epoch("ms"))
+
+
+def _with_last_deletes(frame: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """With `after_delete`: whether the last record before the batch, of their topic-partition, deletes their key."""
+    if not plan.deleted_last:
+        return frame.with_columns(after_delete=pl.lit(False))
+    records = frame.select("topic", "topic_id", "partition", "kind", "key").iter_rows()
+    marks = [
+        kind == "tombstone" and plan.deleted_last.get((topic, topic_id, partition), "") == key_hash(key)
+        for topic, topic_id, partition, kind, key in records
+    ]
+    return frame.with_columns(pl.Series("after_delete", marks, dtype=pl.Boolean))
+
+
+def _with_damage(frame: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """The changes that were found damaged before as such."""
+    if not plan.damaged:
+        return frame
+    names = ["topic", "topic_id", "partition", "offset"]
+    kinds = {name: frame.schema[name] for name in names}
+    known = pl.DataFrame([*plan.damaged], schema=kinds, orient="row").unique().with_columns(is_damaged=pl.lit(True))
+    joined = frame.join(known, on=names, how="left", maintain_order="left")
+    is_damaged = pl.col("is_damaged").fill_null(False) & (pl.col("kind") == "change")
+    kind = pl.when(is_damaged).then(pl.lit("damaged")).otherwise("kind")
+    return joined.with_columns(kind.alias("kind")).drop("is_damaged")
 
 
 def _index_of_rows(rows: pa.Table, feed: Feed) -> pl.DataFrame:
@@ -210,8 +286,3 @@ def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
     nan_and_null = pc.xor(pc.is_null(one), pc.is_null(other))
     found = pc.or_(equal, pc.and_(both, pc.invert(nan_and_null)))
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-
-
-def event_columns() -> Sequence[str]:
-    """The columns of an event that `fold_all` and `fold_batch` take, beside its `row`."""
-    return (*EVENT, "position", "repeats_event", "after_delete", "new_key", "left_out", "absent", "source_ts")

@@ -42,6 +42,7 @@ def table_of(read: Sequence[Read], placed: Sequence[PlacedEvent], feed: Feed) ->
         "partition": pa.array([one.partition for one in placed], pa.int32()),
         **{name: pa.array([getattr(one, name) for one in placed], pa.int64()) for name in _NUMBERS},
         "key": pa.array([one.key for one in placed], pa.binary()),
+        "timestamp": pa.array([(one.timestamp_ms or 0) * 1000 for one in placed], pa.int64()).cast(UTC),
         "position": pa.array(positions, pa.struct([(name, pa.int64()) for name in names])),
         "image": pa.array([one.image for one in placed], pa.int64()),
         "left_out": pa.array([list(one.passed_over) for one in placed], pa.list_(pa.string())),
@@ -77,7 +78,7 @@ def test_the_rows_have_the_values_of_the_records_that_the_fold_names(contracts: 
         history = random_history(kind, random, topic=feed.topics[0], features=None)
         silver: PureSilver = told(contracts, history, in_one(history.records))
         read, placed = silver.placed()
-        found = fold_all(table_of(read, placed, feed), Plan(feed, silver.cutoff_by_shard))
+        found = fold_all(table_of(read, placed, feed), Plan(feed, (), silver.cutoff_by_shard))
         assert rows_in(found.rows, feed) == silver.rows()
         _read, folded = silver.folded()
         assert found.outcomes.to_pylist() == [folded.outcomes.get(place) for place in range(len(read))]
@@ -100,7 +101,7 @@ def test_a_cut_changes_nothing_but_for_keys_that_say_so(contracts: Contracts, ki
         history = random_history(kind, random, topic=feed.topics[0], features=None)
         silver: PureSilver = told(contracts, history, in_one(history.records))
         read, placed = silver.placed()
-        events, plan = table_of(read, placed, feed), Plan(feed, silver.cutoff_by_shard, has_unchanged=True)
+        events, plan = table_of(read, placed, feed), Plan(feed, (), silver.cutoff_by_shard, has_unchanged=True)
         whole = fold_all(events, plan)
         order = sorted(range(len(read)), key=lambda at: placed[at].offset)
         cut = sorted(random.randrange(len(read) + 1) for _ in range(random.randrange(1, 4)))

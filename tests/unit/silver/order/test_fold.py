@@ -14,6 +14,7 @@ import pytest
 
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.topics import SourceKind
+from tests.support.frames import differing_histories
 from tests.support.histories import FEEDS, KINDS, differing, told
 from tests.support.model.batches import (
     WAYS,
@@ -27,6 +28,7 @@ from tests.support.model.history import History
 from tests.support.model.stories import random_history
 from tests.support.oracle import Folded
 from tests.support.pure import PureSilver
+from tests.support.sharded import sharded
 
 # Of each kind.
 HISTORIES = int(os.environ.get("HISTORIES", "250"))
@@ -45,6 +47,16 @@ def test_the_fold_is_the_table_that_the_history_ends_with(contracts: Contracts, 
     for seed, history, random in histories(contracts, kind, part=slice(WAYS.index(way), None, len(WAYS))):
         silver = told(contracts, history, way(history, random))
         assert differing(silver, history) == {}, (seed, sorted(history.features))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_histories_together_are_folded_as_the_oracle_folds_each(contracts: Contracts, kind: SourceKind) -> None:
+    feed, found = sharded(contracts).feeds[FEEDS[kind]], []
+    for number, (_seed, history, random) in enumerate(histories(contracts, kind, part=slice(None))):
+        of_all = sent_again(history, random) if number % 2 else history
+        silver = told(contracts, of_all, WAYS[number % len(WAYS)](of_all, random))
+        found.append((silver.placed()[1], silver.cutoff_by_shard))
+    assert differing_histories(found, feed) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,12 +96,13 @@ def test_what_has_waited_comes_to_the_same_rows_when_it_may_pass(contracts: Cont
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_change_and_tombstone_has_one_outcome(contracts: Contracts, kind: SourceKind) -> None:
+def test_every_change_truncate_and_tombstone_has_one_outcome(contracts: Contracts, kind: SourceKind) -> None:
     """A live row has the record that is applied; a row that is gone may be gone by a cutoff."""
     outcomes: Counter[str] = Counter()
     for seed, history, _random in histories(contracts, kind, part=slice(None, None, 5)):
         read, folded = told(contracts, history, in_one(history.records)).folded()
-        with_outcome = [number for number, one in enumerate(read) if one.event.kind in ("change", "tombstone")]
+        kinds = ("change", "tombstone", "truncate")
+        with_outcome = [number for number, one in enumerate(read) if one.event.kind in kinds]
         assert sorted(folded.outcomes) == with_outcome, seed
         assert _live(folded) <= {number for number, came_to in folded.outcomes.items() if came_to == "applied"}, seed
         assert {folded.outcomes[number] for number in folded.damaged} <= {"quarantined"}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from silver.order.history import Before, History, with_new_epochs
+from silver.order.history import History, with_new_epochs
 from silver.order.runs import Cutoff, EpochStart, Regression, RunSegment
 from tests.support.feeds import feed
 
@@ -163,12 +163,3 @@ def test_a_run_is_read_from_where_it_was_read_before_by_its_place_in_the_log() -
     shards = History(SHARDS, [], {}, [], [], [], read_before=[replace(begun, topic="one.things")])
     assert read(shards, replace(RUN, topic="two.things", lowest=(1, 1))) == set()
     assert read(shards, replace(RUN, topic="one.things", lowest=(1, 1))) == {RUN.run_id}
-
-
-def test_the_end_of_a_place_is_its_last_record_before_the_batch() -> None:
-    past = of_shards(before={ONE: Before(9, 70, last_key=12, last_is_delete=True), TWO: Before(8, None, None, None)})
-    names = ("topic", "topic_id", "partition", "last_key", "last_is_delete")
-    assert past.ends() == [
-        dict(zip(names, (*ONE, 12, True), strict=True)),
-        dict(zip(names, (*TWO, None, None), strict=True)),
-    ]
