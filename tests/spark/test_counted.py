@@ -105,10 +105,10 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
     small = cost_of_changes(spark, contracts_of_load, tmp_path / "small", keys=300)
     large = cost_of_changes(spark, contracts_of_load, tmp_path / "large", keys=3000)
     # Two of them send the keys of the changes along, so that the table is not sorted for them.
-    assert small.jobs <= 27
+    assert small.jobs <= 21
     assert large.jobs <= small.jobs
     # Expressions are SQL, each told in one call.
-    assert small.calls <= 1083
+    assert small.calls <= 720
     for cost in (small, large):
         assert cost.files_added == 1
         assert cost.rows_copied == 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -208,9 +208,10 @@ def _in_files(rows: DataFrame, place: str) -> Iterator[DataFrame]:
     _remove(spark, place)
 
 
-# The rows are materialized: Delta need not do it once more, which would hide how few they are.
+# Of materialized rows: Delta need not do it once more, which would hide how few they are.
+_AS_THEY_ARE = {"spark.databricks.delta.merge.materializeSource": "none"}
 _FILTERED = {
-    "spark.databricks.delta.merge.materializeSource": "none",
+    **_AS_THEY_ARE,
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "true",
     "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold": "0",
@@ -219,15 +220,17 @@ _FILTERED = {
 
 
 @contextmanager
-def merge_source(rows: DataFrame, *, key: str, count: int | None, size_in_bytes: int) -> Iterator[DataFrame]:
+def merge_source(
+    rows: DataFrame, *, key: str, count: int | None, size_in_bytes: int, are_kept: bool = False
+) -> Iterator[DataFrame]:
     """The rows as a MERGE into a table of this size takes them, inside the block; they must not change in it.
 
     `count`: how many there are at most, None where there may be many. `key`: a column that the MERGE compares.
+    `are_kept`: whether they are materialized, or on the driver: then Delta need not do it once more.
     """
-    if count is None:
-        yield rows
-    elif not is_filtered(count, size_in_bytes):
-        yield broadcast(rows, count)
+    if count is None or not is_filtered(count, size_in_bytes):
+        with _settings(rows, _AS_THEY_ARE if are_kept else {}):
+            yield rows if count is None else broadcast(rows, count)
     else:
         from pyspark.sql import functions as F
 
@@ -238,7 +241,7 @@ def merge_source(rows: DataFrame, *, key: str, count: int | None, size_in_bytes:
             few = stack.enter_context(materialized(kept.limit(10 * MOST_BROADCAST)))
             # It takes rows for a choice, and makes a filter of their keys, where a condition has chosen them.
             chosen = few.where(F.coalesce(F.length(F.col(key).cast("string")), F.lit(0)) >= 0)
-            with _settings(rows):
+            with _settings(rows, _FILTERED):
                 yield chosen
 
 
@@ -249,10 +252,10 @@ def is_filtered(count: int, size_in_bytes: int) -> bool:
 
 
 @contextmanager
-def _settings(rows: DataFrame) -> Iterator[None]:
+def _settings(rows: DataFrame, settings: Mapping[str, str]) -> Iterator[None]:
     conf = rows.sparkSession.conf
-    before = {key: conf.get(key, None) for key in _FILTERED}
-    for key, value in _FILTERED.items():
+    before = {key: conf.get(key, None) for key in settings}
+    for key, value in settings.items():
         conf.set(key, value)
     try:
         yield

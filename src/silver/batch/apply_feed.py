@@ -289,7 +289,7 @@ def _merge(batch: FeedBatch, result: FoldedBatch, new_cutoffs: Sequence[Cutoff])
     # A cutoff goes over all rows of the table, and between two keys there are few.
     size = 0 if new_cutoffs or between else batch.table_size or 0
     count = result.changed if is_light else None
-    with merge_source(result.rows(), key=feed.keys[0], count=count, size_in_bytes=size) as source:
+    with merge_source(result.rows(), key=feed.keys[0], count=count, size_in_bytes=size, are_kept=True) as source:
         merge_rows(batch.warehouse.delta(batch.table), source, feed, cutoffs=new_cutoffs, between=between)
 
 

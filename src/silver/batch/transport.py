@@ -17,12 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
+from lakehouse.quality.masking import has_sensitive_key
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import MOST_BROADCAST
 from lakehouse.spark.tables import small_table
 from silver.batch.merge import row_type, silver_columns
 from silver.batch.records import JudgedRecords
+from silver.order.facts import WHOLE_NUMBERS
 from silver.order.rows import JUDGED, MAY_BE_ABSENT, FoldedTable, Plan, fold_batch
 from silver.order.runs import TopicPartition
 
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 _OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
 _OUTCOMES = f"{_OF_RECORD}, outcome STRING"
+# So many keys are looked for by a list of them.
+LISTED_KEYS = 2_000
 # What a partition answers: how many of a topic-partition's records had an outcome (`records`; of none, how many rows
 # change); of each record its outcome; and the rows that change.
 _ANSWER = "place INT, offset BIGINT, outcome STRING, is_undecided BOOLEAN, records BIGINT"
@@ -102,10 +107,22 @@ def _rows_of_keys(batch: FeedBatch, events: pa.Table) -> pa.Table | None:
     keys = keys.group_by(list(batch.feed.keys)).aggregate([])
     if not keys.num_rows:
         return None
-    wanted = batch.warehouse.spark.createDataFrame(keys)
-    rows = batch.in_key_ranges(batch.read_table()).join(F.broadcast(wanted), on=[*batch.feed.keys], how="left_semi")
+    table = batch.in_key_ranges(batch.read_table())
+    if (listed := _in_list(batch.feed, keys)) is not None:
+        rows = table.where(listed)
+    else:
+        wanted = batch.warehouse.spark.createDataFrame(keys)
+        rows = table.join(F.broadcast(wanted), on=[*batch.feed.keys], how="left_semi")
     found = rows.drop("_applied_at").toArrow()
     return found if found.num_rows else None
+
+
+def _in_list(feed: Feed, keys: pa.Table) -> str | None:
+    """SQL: whether a row has one of these keys; None where they are many, no whole numbers, or sensitive."""
+    whole = [key for key in feed.keys if feed.columns[key].type.ddl in WHOLE_NUMBERS]
+    if len(feed.keys) > 1 or not whole or keys.num_rows > LISTED_KEYS or has_sensitive_key(feed):
+        return None
+    return f"`{whole[0]}` IN ({', '.join(str(key) for key in keys.column(0).to_pylist())})"
 
 
 def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitStack) -> FoldedBatch:
