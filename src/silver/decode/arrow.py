@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
@@ -63,7 +63,6 @@ _STATED: Mapping[str, str] = {
     "new_key": "STRING",
     **dict.fromkeys(("absent", "left_out", "untold", "problems", "drift"), "ARRAY<STRING>"),
 }
-_ADDED = {"follows_delete": "BOOLEAN"}
 _SEQUENCE = Source._fields.index("sequence")
 
 _WRAPPED = WRAPPED.encode()
@@ -78,16 +77,12 @@ _RECORD_TYPES: Mapping[str, pa.DataType] = {
 
 
 def ddl(feeds: Iterable[Feed]) -> str:
-    """The columns of the events of these feeds, as Spark writes them: the row of each is `row_<feed>`.
-
-    `follows_delete`: of a tombstone, that the record just before it deletes its key. Where the two were not read
-    together it is false.
-    """
+    """The columns of the events of these feeds, as Spark writes them: the row of each is `row_<feed>`."""
     rows = {
         row_of(feed.name): f"STRUCT<{', '.join(f'`{n}`: {c.type.ddl}' for n, c in feed.columns.items())}>"
         for feed in feeds
     }
-    columns = {"feed": "STRING", **_ADDED, **RECORD, **_STATED, **rows}
+    columns = {"feed": "STRING", **RECORD, **_STATED, **rows}
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
@@ -203,7 +198,6 @@ class _Decoder:
         headers = Headers(batch.column("headers"))
         keys, values = bytes_of(batch.column("key")), bytes_of(batch.column("value"))
         taken: set[int] = set()
-        deletes: set[int] = set()
         may_be = self._is_quick and _names_keys(self.feed, topic)
         plain = may_be_typed(batch, headers, most=self.feed.max_record_bytes) if may_be else [False] * batch.num_rows
         for reads, (at, of_keys, of_values) in self._as_declared(topic, keys, values, plain).items():
@@ -211,7 +205,6 @@ class _Decoder:
             if rows.at:
                 here = [at[n] for n in rows.at]
                 taken.update(here)
-                deletes.update(n for n, op in zip(here, rows.op, strict=True) if op == "d")
                 stated = _stated_by_typed(rows, columns[0], headers.run_ids(here))
                 yield self._batch(_at(batch, here), stated, columns[1:])
         rest = [n for n in range(batch.num_rows) if n not in taken]
@@ -220,12 +213,8 @@ class _Decoder:
             self._learn()
             own = [n for n, event in zip(rest, found, strict=True) if event is not None]
             events = [event for event in found if event is not None]
-            kinds = {n: (event.kind, event.is_delete) for n, event in zip(own, events, strict=True)}
-            deletes.update(n for n, kind in kinds.items() if kind == ("change", True))
-            following = _following(batch, keys, [n for n, kind in kinds.items() if kind[0] == "tombstone"], deletes)
             if own:
-                marks = pa.array([n in following for n in own], pa.bool_())
-                yield self._batch(_at(batch, own), _stated(events), _rows(events, self.feed), marks)
+                yield self._batch(_at(batch, own), _stated(events), _rows(events, self.feed))
 
     def _as_declared(
         self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], plain: Sequence[bool]
@@ -288,41 +277,18 @@ class _Decoder:
         if self._is_quick and len(known) != len(self._wrapped):
             self._wrapped = {prefix.encode(): typed(self.feed, schema) for prefix, schema in known.items()}
 
-    def _batch(
-        self,
-        records: pa.RecordBatch,
-        stated: Sequence[pa.Array],
-        rows: Sequence[pa.Array],
-        follows_delete: pa.Array | None = None,
-    ) -> pa.RecordBatch:
+    def _batch(self, records: pa.RecordBatch, stated: Sequence[pa.Array], rows: Sequence[pa.Array]) -> pa.RecordBatch:
         feed, number = self.feed, records.num_rows
         rows = [rows[0], *with_metadata(rows[1:], feed, records, dict(zip(_STATED, stated, strict=True)))]
-        marks = pa.repeat(pa.scalar(False), number) if follows_delete is None else follows_delete
         of_feeds = [
             _struct(rows[1:], rows[0], feed) if one.name == feed.name else pa.nulls(number, _struct_type(one))
             for one in self._feeds
         ]
         name = pa.repeat(pa.scalar(feed.name), number)
-        columns = [name, marks, *records.columns, *stated, *of_feeds]
+        columns = [name, *records.columns, *stated, *of_feeds]
         return pa.RecordBatch.from_arrays(
-            columns, names=["feed", *_ADDED, *RECORD, *_STATED, *(row_of(one.name) for one in self._feeds)]
+            columns, names=["feed", *RECORD, *_STATED, *(row_of(one.name) for one in self._feeds)]
         )
-
-
-def _following(
-    batch: pa.RecordBatch, keys: Sequence[bytes | None], tombstones: Sequence[int], deletes: Collection[int]
-) -> set[int]:
-    """Of these tombstones of a topic those whose delete is the record just before, with the offset just before."""
-    if not tombstones or not deletes:
-        return set()
-    ids, partitions, offsets = (batch.column(name).to_pylist() for name in ("topic_id", "partition", "offset"))
-    return {
-        n
-        for n in tombstones
-        if n - 1 in deletes
-        and keys[n] == keys[n - 1]
-        and (ids[n], partitions[n], offsets[n]) == (ids[n - 1], partitions[n - 1], offsets[n - 1] + 1)
-    }
 
 
 def _names_keys(feed: Feed, topic: str) -> bool:

@@ -541,7 +541,7 @@ def test_a_delete_that_is_read_fast_has_its_tombstone() -> None:
     (told, marked) = (
         row for batch in decode_batches([batch_of(records)], feeds=[written.feed]) for row in batch.to_pylist()
     )
-    assert (told["is_delete"], marked["follows_delete"]) == (True, True)
+    assert (told["is_delete"], marked["kind"]) == (True, "tombstone")
     assert told["row_things"]["id"] == marked["row_things"]["id"]
 
 
