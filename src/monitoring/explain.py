@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import polars as pl
+
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.errors import SettingsError, TableError
 from lakehouse.quality.masking import MASK
@@ -21,12 +23,12 @@ from monitoring.readings.tables import Tables
 from monitoring.readings.warehouse import OF_THIS_SILVER, moment
 from silver.decode.avro import keys_of
 from silver.decode.explain import Event, Explaining
-from silver.decode.message import Record
+from silver.decode.message import NUMBERS_OF_SOURCE, Record, Source
 from silver.order.fold import fold
 from silver.order.history import history
 from silver.order.operands import event_frame
-from silver.order.position import KnownRuns, Position, is_streamed, known_of, repeats, source_position
-from silver.order.runs import TopicPartition
+from silver.order.position import Position
+from silver.order.positions import Places, add_coordinates, add_positions
 from silver.order.state import State
 
 # So many of a table's last versions are looked through for changes of the row.
@@ -160,7 +162,7 @@ def _events(tables: Tables, feed: Feed, number: int, since: datetime | None) -> 
         read.append((record, event._replace(kind="quarantined") if is_waiting or event.problems else event))
     # Those that silver has not read state nothing yet.
     read = sorted(read, key=lambda one: is_pending(one[0]))
-    placed = [_placed(record, event, feed, known) for record, event in read]
+    placed = _positioned(read, feed, known)
     taken = [one for one, (record, _) in zip(placed, read, strict=True) if not is_pending(record)]
     folded = fold(event_frame(taken, feed), feed, cutoffs)
     row = next(folded.rows.iter_rows(named=True), None)
@@ -212,9 +214,7 @@ def _entries(tables: Tables, feed: Feed, records: Sequence[Mapping[str, Any]]) -
     return {_at(row): list(row["reasons"] or ()) for row in rows}
 
 
-def _known(
-    tables: Tables, feed: Feed
-) -> tuple[dict[TopicPartition, KnownRuns], Mapping[str, Any], Callable[[Mapping[str, Any]], bool]]:
+def _known(tables: Tables, feed: Feed) -> tuple[Places, Mapping[str, Any], Callable[[Mapping[str, Any]], bool]]:
     """What positions depend on, and the cutoffs, as silver knows them now; and whether a record is pending for it."""
     rows = tables.rows(f"{OF_THIS_SILVER} AND source = '{feed.source}' AND (feed = '{feed.name}' OR feed IS NULL)")
     state = State().after(sorted((row for row in rows), key=lambda row: int(row["sequence"])))
@@ -231,8 +231,7 @@ def _known(
         is_suspended = any(one.place == place and one.first <= offset <= one.last for one in ranges)
         return is_suspended or offset > read_to.get(place, -1)
 
-    places = {(row["topic"], row["topic_id"], row["partition"]): known_of(row) for row in past.places()}
-    return places, past.cutoff_by_shard(), is_pending
+    return past.places(), past.cutoff_by_shard(), is_pending
 
 
 def _key_of(event: Event, feed: Feed) -> tuple[Any, ...]:
@@ -240,39 +239,52 @@ def _key_of(event: Event, feed: Feed) -> tuple[Any, ...]:
     return tuple(values.get(key) for key in feed.keys)
 
 
-def _placed(
-    record: Mapping[str, Any], event: Event, feed: Feed, known: Mapping[TopicPartition, KnownRuns]
-) -> dict[str, Any]:
-    of_place = known.get((record["topic"], record["topic_id"], record["partition"]), KnownRuns())
-    key = _key_of(event, feed)
-    millis = round(record["timestamp"].timestamp() * 1000)
-    run = of_place.runs.get(event.run_id)
-    if feed.sequence_by == "kafka_offset":
-        # Within a partition the offset decides; a key is in one.
-        position: Position | None = (millis, record["topic"], record["partition"], record["offset"])
-    else:
-        position = source_position(
-            event.source,
-            feed.kind,
-            run_id=event.run_id,
-            read_ms=event.read_ms,
-            offset=record["offset"],
-            known=of_place,
-        )
-    text = None if record["key"] is None else bytes(record["key"]).decode("utf-8", errors="replace")
-    return {
-        **{name: record[name] for name in ("topic", "topic_id", "partition", "offset", "key")},
-        **{name: getattr(event, name) for name in ("run_id", "kind", "op", "is_delete", "event_id", "old_key")},
-        "key_text": text,
-        "is_streamed": is_streamed(event.source),
-        "is_replay": repeats(event.source, feed.kind, run_id=event.run_id, known=of_place),
-        "position": position,
-        "row_key": None if None in key else key,
-        "missing": event.left_out if feed.payload == "full" else event.absent,
-        "image": None,
-        "run_from": None if run is None else run.from_offset,
-        "timestamp_ms": millis,
-    }
+def _positioned(
+    read: Sequence[tuple[Mapping[str, Any], Event]], feed: Feed, places: Places
+) -> Sequence[Mapping[str, Any]]:
+    """The events as a fold takes them (silver.order.operands.event_frame)."""
+    millis = [round(record["timestamp"].timestamp() * 1000) for record, _event in read]
+    frame = pl.DataFrame(
+        {
+            **{
+                name: [record[name] for record, _event in read] for name in ("topic", "topic_id", "partition", "offset")
+            },
+            **{name: [getattr(event, name) for _record, event in read] for name in ("run_id", "read_ms")},
+            "source": [None if event.source is None else event.source._asdict() for _record, event in read],
+            # Within a partition the offset decides; a key is in one.
+            "timestamp_ms": millis,
+            "highest_timestamp_ms": millis,
+        },
+        schema=_POSITIONED,
+    )
+    found = add_positions(add_coordinates(frame, feed), feed, places)
+    rows = found.select("position", "is_replay", "run_from", is_streamed=pl.col("streamed") == 1).iter_rows(named=True)
+    return [
+        {
+            **{name: record[name] for name in ("topic", "topic_id", "partition", "offset", "key")},
+            **{name: getattr(event, name) for name in ("run_id", "kind", "op", "is_delete", "event_id", "old_key")},
+            **row,
+            "position": None if row["position"] is None else tuple(row["position"].values()),
+            "key_text": None if record["key"] is None else bytes(record["key"]).decode("utf-8", errors="replace"),
+            "row_key": None if None in (key := _key_of(event, feed)) else key,
+            "missing": event.left_out if feed.payload == "full" else event.absent,
+            "image": None,
+            "timestamp_ms": at,
+        }
+        for (record, event), row, at in zip(read, rows, millis, strict=True)
+    ]
+
+
+_SOURCE: dict[str, Any] = {name: pl.Int64 if name in NUMBERS_OF_SOURCE else pl.String for name in Source._fields}
+_POSITIONED: dict[str, Any] = {
+    **dict.fromkeys(("topic", "topic_id"), pl.String),
+    "partition": pl.Int32,
+    "offset": pl.Int64,
+    "run_id": pl.String,
+    "read_ms": pl.Int64,
+    "source": pl.Struct({**_SOURCE, "sequence": pl.List(pl.String)}),
+    **dict.fromkeys(("timestamp_ms", "highest_timestamp_ms"), pl.Int64),
+}
 
 
 _WHY = {

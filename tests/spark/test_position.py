@@ -16,7 +16,8 @@ from silver.batch.position import has_position, with_position
 from silver.decode.arrow import SOURCE
 from silver.decode.message import Source
 from silver.decode.table import sequence_of
-from silver.order.position import KnownRuns, known_of, position_type, repeats, source_position
+from silver.order.position import position_type
+from tests.support.positions import KnownRuns, known_of, repeats, source_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 from lakehouse.contracts.models import Feed
 from silver.order.column_versions import versioned_columns
-from silver.order.position import BEFORE_ALL_OFFSETS, Position, at_offset
+from silver.order.position import Position
 from silver.order.runs import Cutoff
+from tests.support.positions import BEFORE_ALL_OFFSETS, at_offset
 
 RowKey = tuple[Any, ...]
 _STATED = ("change", "quarantined")

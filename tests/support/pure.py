@@ -16,20 +16,12 @@ from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record as Message
 from silver.order.column_versions import versioned_columns
 from silver.order.history import History, epoch_rows, history, with_new_epochs
-from silver.order.position import (
-    END_OF_SNAPSHOT,
-    FULL_SNAPSHOT,
-    KnownRuns,
-    coordinates,
-    is_streamed,
-    known_of,
-    repeats,
-    source_position,
-)
+from silver.order.position import END_OF_SNAPSHOT, FULL_SNAPSHOT
 from silver.order.runs import Coordinates, Cutoff, Regression, TopicPartition
 from silver.order.state import State, feed_row, segment_rows, writer_of
 from tests.support.events import Record, micros
 from tests.support.oracle import Folded, PlacedEvent, fold
+from tests.support.positions import KnownRuns, coordinates, is_streamed, known_of, repeats, source_position
 
 Rows = Mapping[tuple[Any, ...], Mapping[str, Any] | None]
 
@@ -69,7 +61,7 @@ class PureSilver:
         batch = [Read(record, self._event(record)) for record in records]
         if not batch:
             return
-        facts = list(_facts(batch, self.feed))
+        facts = list(facts_of(batch, self.feed))
         before = history(self.feed, facts, self.state)
         self.is_suspended |= self._falls_without_run(before, batch)
         if self.is_suspended:
@@ -259,8 +251,8 @@ def _said(one: Read) -> tuple[Any, ...]:
     return at, one.event.op or "", one.record["key"], None if one.event.row is None else tuple(one.event.row)
 
 
-def _facts(batch: Sequence[Read], feed: Feed) -> Iterable[Mapping[str, Any]]:
-    """One row (silver.batch.events.COUNTS, as far as the history asks) a run, snapshot and topic-partition."""
+def facts_of(batch: Sequence[Read], feed: Feed) -> Iterable[Mapping[str, Any]]:
+    """One row (silver.order.facts, as far as the history asks) a run, snapshot and topic-partition."""
     by: dict[tuple[Any, ...], list[tuple[Read, Coordinates | None]]] = defaultdict(list)
     for one in batch:
         source, at = one.event.source, coordinates(one.event.source, feed.kind)

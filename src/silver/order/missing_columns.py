@@ -12,7 +12,7 @@ from typing import Any
 
 from lakehouse.contracts.models import Feed
 from silver.order.history import History
-from silver.order.position import KnownRuns, known_of
+from silver.order.position import epoch_of
 
 # A position as whole numbers alone, which compare in the order of silver's positions.
 Numbers = tuple[int, ...]
@@ -33,12 +33,6 @@ def columns_of_rows(feed: Feed) -> tuple[str, ...]:
 def required_columns(feed: Feed) -> tuple[str, ...]:
     """Of these the columns whose field a row may not lack once the table has had it."""
     return tuple(name for name in columns_of_rows(feed) if not feed.columns[name].optional)
-
-
-def is_missing(column: str, position: Numbers | None, first_sent: FirstSent, *, shard: str) -> bool:
-    """Whether the field of a column that the record lacks is gone: a record at a lower position has had it."""
-    first = first_sent.get((shard, column))
-    return first is not None and position is not None and position > first
 
 
 def lacking_columns(feed: Feed, rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -67,7 +61,7 @@ def first_sent(feed: Feed, rows: Iterable[Mapping[str, Any]], past: History) -> 
 
     `past`: the history up to the end of the batch.
     """
-    known = {(row["topic"], row["topic_id"], row["partition"]): known_of(row) for row in past.places()}
+    known = {(row["topic"], row["topic_id"], row["partition"]): row for row in past.places()}
     found: dict[tuple[str, str], Numbers] = {}
     for row in rows:
         lowest = _lowest(feed, row, known[row["topic"], row["topic_id"], row["partition"]]) if row["judged"] else None
@@ -99,7 +93,7 @@ def _coordinates(row: Mapping[str, Any]) -> Sequence[int] | None:
     return found
 
 
-def _lowest(feed: Feed, row: Mapping[str, Any], known: KnownRuns) -> Numbers | None:
+def _lowest(feed: Feed, row: Mapping[str, Any], place: Mapping[str, Any]) -> Numbers | None:
     """The lowest position of a run segment's records; None where none has a position."""
     offset = row["first_offset"]
     if feed.sequence_by == "kafka_offset":
@@ -107,10 +101,7 @@ def _lowest(feed: Feed, row: Mapping[str, Any], known: KnownRuns) -> Numbers | N
     at = _coordinates(row)
     if at is None:
         return None
-    run = known.runs.get(row["run_id"])
-    epoch = None if run is None else run.epoch
-    if epoch is None:
-        epoch = max((one for from_offset, one in known.epochs if from_offset <= offset), default=0)
+    epoch = epoch_of(place, run_id=row["run_id"], offset=offset)
     streamed = 0 if row["snapshot_at"] is not None else 1
     if feed.kind != "postgresql":
         return (epoch, *at, streamed, offset)

@@ -68,9 +68,10 @@ def add_positions(records: pl.DataFrame, feed: Feed, places: Places) -> pl.DataF
         if "highest_timestamp_ms" not in records.columns:
             placed = with_runs.join(_highest_timestamps(places), on=_PLACE, how="left", maintain_order="left")
         return _by_timestamp(placed, feed).with_columns(is_replay=pl.lit(False))
-    placed = with_runs.with_columns(epoch=pl.coalesce("run_epoch", _epoch_at(places), pl.lit(0, pl.Int64)))
+    epoch_at = _epoch_at(with_runs, places)
+    placed = with_runs.with_columns(epoch=pl.coalesce("run_epoch", epoch_at, pl.lit(0, pl.Int64)))
     if feed.kind == "postgresql":
-        behind = _snapshot_lsn(places)
+        behind = pl.lit(_snapshot_lsn(placed, places))
         ordered = pl.when(pl.col("streamed") == 1).then(pl.max_horizontal("commit_lsn", behind)).otherwise("commit_lsn")
         placed = placed.with_columns(ordered_lsn=ordered)
         has_position = pl.col("lsn").is_not_null()
@@ -120,41 +121,56 @@ def _is_not_above_repeated() -> pl.Expr:
     return is_not_above & pl.col(COORDINATES[0]).is_not_null() & pl.col(_REPEATED[0]).is_not_null()
 
 
-def _is_in(place: Mapping[str, Any]) -> pl.Expr:
-    return pl.all_horizontal([pl.col(name) == place[name] for name in _PLACE])
+def _entries(places: Places, name: str, kinds: Mapping[str, Any]) -> list[pl.DataFrame]:
+    """What is known of topic-partitions under this name: the first entry of each, then the second of each, and on."""
+    most = max((len(place[name]) for place in places), default=0)
+    schema = {"topic": pl.String, "topic_id": pl.String, "partition": pl.Int32, **kinds}
+    found = []
+    for number in range(most):
+        rows = [
+            {**{at: place[at] for at in _PLACE}, **{f"known_{at}": value for at, value in place[name][number].items()}}
+            for place in places
+            if number < len(place[name])
+        ]
+        found.append(pl.DataFrame(rows, schema=schema))
+    return found
 
 
-def _epoch_at(places: Places) -> pl.Expr:
+def _highest(records: pl.DataFrame, entries: Sequence[pl.DataFrame], value: pl.Expr) -> pl.Series:
+    """The highest value that any entry of its topic-partition gives a record; null where none does."""
+    highest = pl.Series("highest", [None] * records.height, dtype=pl.Int64)
+    for known in entries:
+        joined = records.join(known, on=_PLACE, how="left", maintain_order="left")
+        highest = joined.select(highest=pl.max_horizontal(pl.lit(highest), value)).to_series()
+    return highest
+
+
+def _epoch_at(records: pl.DataFrame, places: Places) -> pl.Series:
     """The epoch that the record's offset lies in, where one has begun."""
-    begun = [
-        pl.when(_is_in(place) & (pl.col("offset") >= one["from_offset"])).then(pl.lit(one["epoch"], pl.Int64))
-        for place in places
-        for one in place["epochs"]
-    ]
-    return pl.max_horizontal(begun) if begun else pl.lit(None, pl.Int64)
+    entries = _entries(places, "epochs", {"known_from_offset": pl.Int64, "known_epoch": pl.Int64})
+    begun = pl.when(pl.col("offset") >= pl.col("known_from_offset")).then("known_epoch")
+    return _highest(records, entries, begun)
 
 
-def _snapshot_lsn(places: Places) -> pl.Expr:
+def _snapshot_lsn(records: pl.DataFrame, places: Places) -> pl.Series:
     """The highest LSN of the full snapshots that a streamed change stands behind.
 
     A record may be sent again much later. So of earlier runs, those before the record's own, in its epoch, where the
     connector has no stored offsets yet; and of snapshots in the middle of its run, those that were taken before it was
     read. Without the names of runs only the clock tells a record that is sent again behind the snapshot.
     """
-    has_run = pl.col("run_id") != ""
+    numbers = dict.fromkeys(("known_epoch", "known_from_offset", "known_lsn", "known_read_from_ms"), pl.Int64)
+    entries = _entries(places, "snapshots", {"known_run_id": pl.String, **numbers})
+    has_run, begins = pl.col("run_id") != "", pl.col("known_from_offset")
+    opens_run = has_run & (pl.col("run_from") == begins)
+    was_read_later = (pl.col("read_ms") >= pl.col("known_read_from_ms")).fill_null(True)
+    is_of_run = (pl.col("run_id") == pl.col("known_run_id")) & (pl.col("offset") > begins)
+    is_of_run &= opens_run | was_read_later
     run_begins = pl.when(has_run).then("run_from").otherwise("offset")
-    found = []
-    for place in places:
-        for one in place["snapshots"]:
-            opens_run = has_run & (pl.col("run_from") == one["from_offset"])
-            was_read_later = (pl.col("read_ms") >= pl.lit(one["read_from_ms"], pl.Int64)).fill_null(True)
-            is_of_run = (pl.col("run_id") == one["run_id"]) & (pl.col("offset") > one["from_offset"])
-            is_of_run &= opens_run | was_read_later
-            is_earlier = pl.col("last_commit").is_null() & (pl.col("epoch") == one["epoch"])
-            is_earlier &= (pl.lit(one["from_offset"], pl.Int64) < run_begins) & (has_run | was_read_later)
-            stands_behind = _is_in(place) & (is_of_run | is_earlier).fill_null(False)
-            found.append(pl.when(stands_behind).then(pl.lit(one["lsn"], pl.Int64)))
-    return pl.max_horizontal(found) if found else pl.lit(None, pl.Int64)
+    is_earlier = pl.col("last_commit").is_null() & (pl.col("epoch") == pl.col("known_epoch"))
+    is_earlier &= (begins < run_begins) & (has_run | was_read_later)
+    stands_behind = (is_of_run | is_earlier).fill_null(False)
+    return _highest(records, entries, pl.when(stands_behind).then("known_lsn"))
 
 
 def _highest_timestamps(places: Places) -> pl.DataFrame:

@@ -6,9 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import polars as pl
+
+from silver.order.fold import fold as fold_columns
 from silver.order.runs import Cutoff
 from tests.support.feeds import feed
 from tests.support.frames import checked_fold as fold
+from tests.support.frames import frame_of
 from tests.support.oracle import Folded, PlacedEvent
 
 THINGS = feed(columns={"id": "BIGINT", "note": "STRING", "amount": "BIGINT"})
@@ -315,3 +319,12 @@ def test_a_previous_key_states_nothing_after_the_change_and_nothing_that_is_dele
 def test_a_changed_key_has_nothing_of_an_earlier_row_of_the_same_key() -> None:
     story = [placed(0, 5, "c", 2), placed(1, 10, "c", 1), *changed(2, 20, key=2, old=1)]
     assert of_things(story).rows[2,].column_versions == {"note": (1, (0, 20, 1, 20, 20, 3))}
+
+
+def test_a_large_value_is_found_over_thousands_of_changes_of_the_key() -> None:
+    story = [placed(0, 10, "c", 0)]
+    for number in range(1, 3_000):
+        story += changed(2 * number, 10 + number, key=number, old=number - 1)
+    frame = frame_of(story, THINGS)
+    row = fold_columns(frame, THINGS, {}).rows.filter(~pl.col("is_delete")).row(0, named=True)
+    assert (row["last"], row["number_note"]) == (len(story) - 1, 0)

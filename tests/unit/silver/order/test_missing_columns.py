@@ -17,7 +17,6 @@ from silver.order.history import history
 from silver.order.missing_columns import (
     FirstSent,
     first_sent,
-    is_missing,
     lacking_columns,
     lower,
     lowest,
@@ -43,6 +42,12 @@ COLUMNS: Mapping[str, Any] = {
 }
 THINGS = feed(columns=COLUMNS)
 WHOLE: Mapping[str, Any] = {"absent_columns": {}}
+
+
+def is_missing(column: str, position: tuple[int, ...] | None, first_sent: FirstSent, *, shard: str) -> bool:
+    """Whether the field of a column that the record lacks is gone: a record at a lower position has had it."""
+    first = first_sent.get((shard, column))
+    return first is not None and position is not None and position > first
 
 
 def facts(first: int, last: int, at: Sequence[int] | None, **more: Any) -> dict[str, Any]:

@@ -6,8 +6,9 @@ import pytest
 
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.message import Source
-from silver.order.position import KnownRuns, Position, Run, coordinates, source_position
+from silver.order.position import Position
 from silver.order.runs import Coordinates
+from tests.support.positions import KnownRuns, Run, coordinates, source_position
 
 BINLOG = Source(file="binlog.000003", pos=700, row=2)
 

@@ -12,11 +12,11 @@ import pytest
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.message import NUMBERS_OF_SOURCE, Source
-from silver.order.position import coordinates
 from silver.order.positions import COORDINATES, add_coordinates, add_positions
 from tests.support.histories import FEEDS, KINDS, told
 from tests.support.model.batches import batches_with_lagging_partitions, without_run_headers
 from tests.support.model.stories import random_history
+from tests.support.positions import coordinates
 from tests.support.pure import Read
 
 HISTORIES = 60
