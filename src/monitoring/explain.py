@@ -24,9 +24,9 @@ from monitoring.readings.warehouse import OF_THIS_SILVER, moment
 from silver.decode.avro import keys_of
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import NUMBERS_OF_SOURCE, Record, Source
-from silver.order.fold import fold
+from silver.fold.fold import fold
+from silver.fold.operands import event_frame
 from silver.order.history import history
-from silver.order.operands import event_frame
 from silver.order.position import Position
 from silver.order.positions import Places, add_coordinates, add_positions
 from silver.order.state import State
@@ -242,7 +242,7 @@ def _key_of(event: Event, feed: Feed) -> tuple[Any, ...]:
 def _positioned(
     read: Sequence[tuple[Mapping[str, Any], Event]], feed: Feed, places: Places
 ) -> Sequence[Mapping[str, Any]]:
-    """The events as a fold takes them (silver.order.operands.event_frame)."""
+    """The events as a fold takes them (silver.fold.operands.event_frame)."""
     millis = [round(record["timestamp"].timestamp() * 1000) for record, _event in read]
     frame = pl.DataFrame(
         {

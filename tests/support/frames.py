@@ -9,16 +9,16 @@ from typing import Any
 import polars as pl
 
 from lakehouse.contracts.models import Feed
-from silver.order.column_versions import versioned_columns
-from silver.order.fold import Folded, fold
-from silver.order.operands import event_frame
+from silver.fold.column_versions import versioned_columns
+from silver.fold.fold import Folded, fold
+from silver.fold.operands import event_frame
 from silver.order.runs import Cutoff
 from tests.support import oracle
 from tests.support.oracle import PlacedEvent
 
 
 def frame_of(events: Sequence[PlacedEvent], feed: Feed) -> pl.DataFrame:
-    """The events as `silver.order.fold` takes them."""
+    """The events as `silver.fold.fold` takes them."""
     # The hash of an image is of any size.
     images = [None if one.image is None else one.image % 2**62 for one in events]
     rows = zip(events, images, strict=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lakehouse.contracts.models import Feed
-from silver.order.column_versions import versioned_columns
+from silver.fold.column_versions import versioned_columns
 from silver.order.position import Position
 from silver.order.runs import Cutoff
 from tests.support.positions import BEFORE_ALL_OFFSETS, at_offset

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lakehouse.contracts.models import Feed
 from silver.decode.explain import Event, Explaining
 from silver.decode.message import Record as Message
-from silver.order.column_versions import versioned_columns
+from silver.fold.column_versions import versioned_columns
 from silver.order.history import History, epoch_rows, history, with_new_epochs
 from silver.order.position import END_OF_SNAPSHOT, FULL_SNAPSHOT
 from silver.order.runs import Coordinates, Cutoff, Regression, TopicPartition

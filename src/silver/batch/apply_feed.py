@@ -36,8 +36,8 @@ from silver.batch.position import with_position
 from silver.batch.records import JudgedRecords
 from silver.batch.rederive import keys_of, keys_without_correction, rederive
 from silver.batch.transport import FoldedBatch, folded
+from silver.fold.rows import Plan
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
-from silver.order.rows import Plan
 from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
 from lakehouse.spark.tables import OWN_PROPERTY, UPSERTED, TableSpec
-from silver.order.column_versions import versioned_columns
+from silver.fold.column_versions import versioned_columns
 from silver.order.position import position_type
 from silver.order.runs import Cutoff
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lakehouse.contracts.models import Feed
+from silver.fold.rows import positioned_table
 from silver.order.position import FULL_SNAPSHOT, position_fields, position_type
 from silver.order.positions import Places
-from silver.order.rows import positioned_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -31,9 +31,9 @@ from silver.batch.outcome import FeedBatch, entries, from_bronze, read_ranges
 from silver.batch.transport import event_rows
 from silver.decode.arrow import key_texts
 from silver.decode.explain import large_columns
+from silver.fold.rows import Plan, fold_all
 from silver.order.history import History
 from silver.order.keys import Key, groups
-from silver.order.rows import Plan, fold_all
 from silver.order.runs import TopicPartition
 from silver.order.state import writer_of
 from silver.quarantine import DAMAGED, OF_RECORD, QUARANTINE, add, set_aside

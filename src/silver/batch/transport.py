@@ -25,8 +25,8 @@ from lakehouse.spark.sizing import MOST_BROADCAST
 from lakehouse.spark.tables import small_table
 from silver.batch.merge import row_type, silver_columns
 from silver.batch.records import JudgedRecords
+from silver.fold.rows import JUDGED, MAY_BE_ABSENT, FoldedTable, Plan, fold_batch
 from silver.order.facts import WHOLE_NUMBERS
-from silver.order.rows import JUDGED, MAY_BE_ABSENT, FoldedTable, Plan, fold_batch
 from silver.order.runs import TopicPartition
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def folded(batch: FeedBatch, records: JudgedRecords, plan: Plan, stack: ExitStac
 
 
 def event_rows(records: DataFrame, *more: str) -> DataFrame:
-    """Of judged records what the fold takes (silver.order.rows.JUDGED), and `more`."""
+    """Of judged records what the fold takes (silver.fold.rows.JUDGED), and `more`."""
     also = [name for name in MAY_BE_ABSENT if name in records.columns]
     positions = ["position", "is_streamed", "is_replay", "run_from"]
     also += [name for name in positions if name in records.columns]

@@ -8,7 +8,7 @@ import sys
 
 def test_the_order_loads_without_spark() -> None:
     code = (
-        "import sys; import silver.order.fold, silver.order.history, silver.order.state;"
+        "import sys; import silver.fold.fold, silver.order.history, silver.order.state;"
         "heavy = ','.join(m for m in ('pyspark', 'delta', 'pyarrow', 'great_expectations') if m in sys.modules);"
         "sys.exit(heavy or None)"
     )

@@ -1,6 +1,6 @@
 """The operands of a fold as frames: events, and the rows that the table has of their keys.
 
-In both a position is one number (silver.order.index), and `row_key` is one number for the values of the key columns.
+In both a position is one number (silver.fold.index), and `row_key` is one number for the values of the key columns.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from lakehouse.contracts.models import Feed
-from silver.order.column_versions import versioned_columns
-from silver.order.index import EVENT, Positions, position_types
+from silver.fold.column_versions import versioned_columns
+from silver.fold.index import EVENT, Positions, position_types
 from silver.order.position import position_fields
 
 # Where the log has an event, as far as one asks for it apart from its position.

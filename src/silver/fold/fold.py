@@ -1,7 +1,7 @@
 """The definition of silver: the row that all records of a key lead to, whatever their order and their batches.
 
 `fold` takes events and, of a batch, the rows that the table has of their keys; it returns the row of each key and the
-outcome of each event. A row names the events that its values are from, by number; `silver.order.rows` takes the values.
+outcome of each event. A row names the events that its values are from, by number; `silver.fold.rows` takes the values.
 
     0. Where the log counts the rows at one position anew, they count on.
     1. A record whose position a later one of its key and run contradicts is damaged, and excluded.
@@ -25,10 +25,10 @@ import polars as pl
 
 from lakehouse.contracts.models import Feed
 from silver.decode.explain import large_columns
-from silver.order.column_versions import with_values_of_previous_keys, with_versions
-from silver.order.damage import damaged, with_rows_counted_on
-from silver.order.index import Positions, coordinates_of, cutoff_frame
-from silver.order.operands import (
+from silver.fold.column_versions import with_values_of_previous_keys, with_versions
+from silver.fold.damage import damaged, with_rows_counted_on
+from silver.fold.index import Positions, coordinates_of, cutoff_frame
+from silver.fold.operands import (
     LOG_FIELDS,
     indexed_events,
     indexed_rows,
@@ -36,8 +36,8 @@ from silver.order.operands import (
     positions_of_rows,
     with_row_keys,
 )
+from silver.fold.tombstones import deleting_tombstones, lone_tombstones, sent_again
 from silver.order.runs import Cutoff
-from silver.order.tombstones import deleting_tombstones, lone_tombstones, sent_again
 
 # Of two numbers of events and of rows: whether the values of both are the same, but for metadata.
 SameValues = Callable[[pl.Series, pl.Series], pl.Series]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from lakehouse.contracts.models import Feed
-from silver.order.index import OFFSET_BITS, Positions, before_all_offsets, coordinates_of
+from silver.fold.index import OFFSET_BITS, Positions, before_all_offsets, coordinates_of
 
 _KEY = ["topic_partition", "key"]
 _RUN = [*_KEY, "run_id"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from silver.order.index import coordinates_of
+from silver.fold.index import coordinates_of
 
 _LOG_EVENT = ["topic", "topic_id", "partition", "key", "epoch", "binlog_file", "binlog_pos"]
 

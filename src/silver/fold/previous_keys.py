@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lakehouse.contracts.models import Feed
-from silver.order.index import OFFSET_BITS
+from silver.fold.index import OFFSET_BITS
 
 
 class _Change(NamedTuple):
@@ -29,7 +29,7 @@ class _Change(NamedTuple):
 def values_of_previous_keys(
     rows: pl.DataFrame, changes: pl.DataFrame, versioned: Sequence[str], feed: Feed
 ) -> pl.DataFrame:
-    """The rows (`silver.order.fold.Folded.rows`) with the versions that a previous key has sent, for columns without.
+    """The rows (`silver.fold.fold.Folded.rows`) with the versions that a previous key has sent, for columns without.
 
     The version is at the position of the change of the key. `changes`: of all keys.
     """

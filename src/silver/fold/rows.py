@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.contracts.models import Feed
-from silver.order.column_versions import versioned_columns
+from silver.fold.column_versions import versioned_columns
+from silver.fold.fold import Folded, fold
+from silver.fold.index import EVENT, position_types
+from silver.fold.operands import table_row_types
 from silver.order.facts import key_hash
-from silver.order.fold import Folded, fold
-from silver.order.index import EVENT, position_types
-from silver.order.operands import table_row_types
 from silver.order.positions import Places, add_coordinates, add_positions
 from silver.order.runs import Cutoff, TopicPartition
 
@@ -172,7 +172,7 @@ def _with_damage(frame: pl.DataFrame, plan: Plan) -> pl.DataFrame:
 
 
 def _index_of_rows(rows: pa.Table, feed: Feed) -> pl.DataFrame:
-    """The table's rows (silver columns) as `silver.order.fold` takes them."""
+    """The table's rows (silver columns) as `silver.fold.fold` takes them."""
     columns: dict[str, pa.ChunkedArray] = {f"key_{key}": rows.column(key) for key in feed.keys}
     columns |= {"position": rows.column("_position"), "op": rows.column("_op"), "is_delete": rows.column("_is_deleted")}
     columns |= {name: rows.column(f"_{name}") for name in ("topic", "partition", "offset")}

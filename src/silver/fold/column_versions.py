@@ -13,8 +13,8 @@ import polars as pl
 
 from lakehouse.contracts.models import Feed
 from silver.decode.explain import large_columns
-from silver.order.index import before_all_offsets, coordinates_of
-from silver.order.previous_keys import values_of_previous_keys
+from silver.fold.index import before_all_offsets, coordinates_of
+from silver.fold.previous_keys import values_of_previous_keys
 
 
 def versioned_columns(feed: Feed) -> tuple[str, ...]:

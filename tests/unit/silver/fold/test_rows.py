@@ -12,8 +12,8 @@ import pytest
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.arrays import UTC, array_of
+from silver.fold.rows import FoldedTable, Plan, fold_all, fold_batch
 from silver.order.position import position_fields
-from silver.order.rows import FoldedTable, Plan, fold_all, fold_batch
 from tests.support.histories import FEEDS, KINDS, told
 from tests.support.model.batches import in_one
 from tests.support.model.stories import random_history

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from silver.order.fold import fold as fold_columns
+from silver.fold.fold import fold as fold_columns
 from silver.order.runs import Cutoff
 from tests.support.feeds import feed
 from tests.support.frames import checked_fold as fold
