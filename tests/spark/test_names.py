@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 FEED = "postgres_orders"
 LEFT_OUT = "__debezium_unavailable_value"
 # What SQL of ours calls the two sides of a MERGE, a function's argument, a field.
-OF_SQL = ("target", "latest", "known", "found", "one", "hop", "hops", "now", "new", "cells")
+OF_SQL = ("text", "target", "latest", "known", "found", "one", "hop", "hops", "now", "new", "cells")
 CASE = "shard_of"
 
 
@@ -33,7 +33,7 @@ def own_names() -> list[str]:
     """The names that silver's code gives to columns: its aliases, and what its frames begin with."""
     told = "".join(file.read_text(encoding="utf-8") for file in Path(str(silver.__path__[0])).rglob("*.py"))
     aliases = re.findall(
-        r'\.alias\("([a-z][a-z_]*)"\)|withColumn\(\s*"([a-z][a-z_]*)"|F\.col\("([a-z][a-z_]*)"\)', told
+        r'\.alias\("([a-z][a-z_]*)"\)|withColumn\(\s*"([a-z][a-z_]*)"|(?:F|pl)\.col\("([a-z][a-z_]*)"\)', told
     )
     return sorted({name for names in aliases for name in names if name} | set(OF_SQL))
 

@@ -31,14 +31,14 @@ def rows_of(folded: Folded, feed: Feed) -> dict[tuple[Any, ...], Mapping[str, An
     positions = {
         name: folded.positions.decode(frames.get_column(name)).rows()
         for name in frames.columns
-        if name in ("position", "deleted_at") or name.startswith("version_")
+        if name in ("position", "deleted_at") or name.startswith("version:")
     }
     found: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for at, row in enumerate(frames.iter_rows(named=True)):
         versions = {}
         for column in versioned_columns(feed):
-            version = positions[f"version_{column}"][at]
-            versions[column] = None if None in version else (row[f"number_{column}"], version)
+            version = positions[f"version:{column}"][at]
+            versions[column] = None if None in version else (row[f"number:{column}"], version)
         deleted_at = positions["deleted_at"][at]
         found[row["last"],] = {
             "position": positions["position"][at],

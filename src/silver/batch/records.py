@@ -34,7 +34,7 @@ def are_few(records: int, value_bytes: int | None) -> bool:
 class JudgedRecords:
     """A feed's records (silver.batch.outcome.judged_records), with its `row`.
 
-    `frame_of`: in Spark. `table`: on the driver, None where they are many.
+    One of both is there: `kept`, in Spark, or `table`, on the driver.
     """
 
     feed: Feed
@@ -90,7 +90,7 @@ def _fact_batches(batches: Iterable[pa.RecordBatch], feed: Feed, rules: Sequence
 
 def _facts_of(records: pa.Table, feed: Feed, rules: Sequence[str]) -> list[dict[str, Any]]:
     columns = {name: records.column(name) for name in FACT_COLUMNS if name != "timestamp_ms"}
-    columns |= {f"key_{key}": pc.struct_field(records.column("row"), key) for key in feed.keys}
+    columns |= {f"key:{key}": pc.struct_field(records.column("row"), key) for key in feed.keys}
     columns["timestamp"] = records.column("timestamp")
     frame = pl.DataFrame(pa.table(columns)).with_columns(timestamp_ms=pl.col("timestamp").dt.epoch("ms"))
     return facts(add_coordinates(frame, feed), feed, rules)

@@ -96,7 +96,8 @@ def _on_the_driver(batch: FeedBatch, records: pa.Table, plan: Plan) -> FoldedBat
 
 
 def _dataframe(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
-    return spark.createDataFrame(rows, ddl) if rows.num_rows else small_table(spark, [], ddl)
+    # One partition: what a MERGE writes of few rows is one file.
+    return spark.createDataFrame(rows, ddl).coalesce(1) if rows.num_rows else small_table(spark, [], ddl)
 
 
 def _rows_of_keys(batch: FeedBatch, events: pa.Table) -> pa.Table | None:

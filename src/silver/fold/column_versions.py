@@ -46,11 +46,11 @@ def with_versions(latest: pl.DataFrame, live: pl.DataFrame, table: pl.DataFrame,
     for column in versioned:
         sent = pl.concat(
             [
-                live.filter(~pl.col("is_delete") & ~pl.col(f"missing_{column}")).select(
+                live.filter(~pl.col("is_delete") & ~pl.col(f"missing:{column}")).select(
                     "row_key", version="position", number="number", is_of_table=pl.lit(False)
                 ),
-                table.filter(pl.col(f"version_{column}").is_not_null()).select(
-                    "row_key", version=f"version_{column}", number="number", is_of_table=pl.lit(True)
+                table.filter(pl.col(f"version:{column}").is_not_null()).select(
+                    "row_key", version=f"version:{column}", number="number", is_of_table=pl.lit(True)
                 ),
             ]
         ).join(deleted, on="row_key", how="left")
@@ -67,23 +67,23 @@ def with_versions(latest: pl.DataFrame, live: pl.DataFrame, table: pl.DataFrame,
         rows = rows.join(
             newest.select(
                 "row_key",
-                pl.col("version").alias(f"version_{column}"),
-                pl.col("number").alias(f"number_{column}"),
-                pl.col("is_of_table").alias(f"is_of_table_{column}"),
+                pl.col("version").alias(f"version:{column}"),
+                pl.col("number").alias(f"number:{column}"),
+                pl.col("is_of_table").alias(f"is_of_table:{column}"),
             ),
             on="row_key",
             how="left",
             maintain_order="left",
         )
-        changed |= ~pl.col(f"is_of_table_{column}").fill_null(True)
+        changed |= ~pl.col(f"is_of_table:{column}").fill_null(True)
     known = table.select("row_key", table_deleted_at="deleted_at")
     rows = rows.join(known, on="row_key", how="left", maintain_order="left")
     # What a cutoff deletes of the table goes with all other rows below it.
     is_new_end = pl.col("is_known") & pl.col("deleted_at").ne_missing(pl.col("table_deleted_at"))
     changed |= is_new_end & ~pl.col("is_below_cutoff")
     rows = rows.with_columns(
-        *[pl.when(~pl.col("is_delete")).then(f"version_{column}").alias(f"version_{column}") for column in versioned],
-        *[pl.when(~pl.col("is_delete")).then(f"number_{column}").alias(f"number_{column}") for column in versioned],
+        *[pl.when(~pl.col("is_delete")).then(f"version:{column}").alias(f"version:{column}") for column in versioned],
+        *[pl.when(~pl.col("is_delete")).then(f"number:{column}").alias(f"number:{column}") for column in versioned],
         is_changed=changed & ~pl.col("is_kept"),
     )
     return rows if is_partial else _with_unresolved(rows, versioned)
@@ -98,7 +98,7 @@ def with_values_of_previous_keys(rows: pl.DataFrame, changes: pl.DataFrame, feed
 
 
 def _with_unresolved(rows: pl.DataFrame, versioned: Sequence[str]) -> pl.DataFrame:
-    missing = [pl.when(pl.col(f"version_{column}").is_null()).then(pl.lit(column)) for column in versioned]
+    missing = [pl.when(pl.col(f"version:{column}").is_null()).then(pl.lit(column)) for column in versioned]
     unresolved = pl.concat_list(missing).list.drop_nulls()
     is_unresolved = ~pl.col("is_delete") & (unresolved.list.len() > 0)
     return rows.with_columns(unresolved=pl.when(is_unresolved).then(unresolved))

@@ -48,8 +48,8 @@ class Folded:
     """What events lead to.
 
     `rows`: a row a key: `row_key`; `last`, the number of its latest change, with `is_delete`, `op`, `position`,
-    `topic`, `partition`, `offset` and `is_below_cutoff`; `deleted_at`; by versioned column `version_<name>`, a
-    position, and `number_<name>`; `unresolved`; and `is_changed`: whether it differs from the row that the table has.
+    `topic`, `partition`, `offset` and `is_below_cutoff`; `deleted_at`; by versioned column `version:<name>`, a
+    position, and `number:<name>`; `unresolved`; and `is_changed`: whether it differs from the row that the table has.
     `outcomes`: of each event, null of what changes nothing by its kind. `damaged`: the numbers of damaged events.
     `undecided`: the numbers of the events whose keys a batch cannot decide. `positions`: what the numbers mean.
     """
@@ -74,7 +74,7 @@ def fold(
 ) -> Folded:
     """The rows of all keys that these events name. An event may be there twice.
 
-    `events`: EVENT, their `position`, `key_<name>`, `missing_<name>`. `cutoffs`: by shard. `is_whole`: whether these
+    `events`: EVENT, their `position`, `key:<name>`, `missing:<name>`. `cutoffs`: by shard. `is_whole`: whether these
     are all events of their keys, as of a batch they are not; of a batch, `rows` are what the table has of them
     (`table_row_types`), numbered behind the events. `same_values`: needed with `rows`. `purged_below`: a key that the
     table does not have is ignored below it. `has_unchanged`: whether any change has ever left a large value unchanged.
@@ -257,7 +257,7 @@ def _unchanged_rows(
 def _outcomes(changes: pl.DataFrame, rows: pl.DataFrame, feed: Feed) -> pl.DataFrame:
     """The changes with their `outcome`, and what the row of their key is (`row_…`)."""
     changes = changes.with_columns(own_position=pl.coalesce("sent_position", "position"))
-    versions = [name for name in rows.columns if name.startswith("version_")]
+    versions = [name for name in rows.columns if name.startswith("version:")]
     of_row = ["position", "is_delete", "topic", "partition", "offset", "is_streamed", *LOG_FIELDS]
     joined = changes.join(
         rows.select("row_key", *[pl.col(name).alias(f"row_{name}") for name in (*of_row, *versions)]),

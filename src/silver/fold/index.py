@@ -20,7 +20,7 @@ from silver.order.runs import Cutoff
 OFFSET_BITS = 32
 
 # The columns of an event, beside its position (`silver.order.position.position_fields`), the columns of its key
-# (`key_<name>`) and a flag a versioned column (`missing_<name>`).
+# (`key:<name>`) and a flag a versioned column (`missing:<name>`).
 EVENT: Mapping[str, pl.DataType] = {
     **dict.fromkeys(("topic", "topic_id"), pl.String()),
     "partition": pl.Int32(),

@@ -30,10 +30,10 @@ def event_frame(events: Sequence[Mapping[str, Any]], feed: Feed) -> pl.DataFrame
     columns["position"] = [
         None if one["position"] is None else dict(zip(fields, one["position"], strict=True)) for one in events
     ]
-    columns |= {f"key_{name}": [key[number] for key in keys] for number, name in enumerate(feed.keys)}
-    columns |= {f"missing_{column}": [column in one["missing"] for one in events] for column in versioned_columns(feed)}
+    columns |= {f"key:{name}": [key[number] for key in keys] for number, name in enumerate(feed.keys)}
+    columns |= {f"missing:{column}": [column in one["missing"] for one in events] for column in versioned_columns(feed)}
     kinds: dict[str, Any] = {**EVENT, "position": pl.Struct(position_types(feed))}
-    kinds |= {f"missing_{column}": pl.Boolean() for column in versioned_columns(feed)}
+    kinds |= {f"missing:{column}": pl.Boolean() for column in versioned_columns(feed)}
     series = [pl.Series(name, values, dtype=kinds.get(name)) for name, values in columns.items()]
     no = pl.lit(False)
     return pl.DataFrame(series).with_columns(repeats_event=no, after_delete=no, has_unchanged=no)
@@ -42,9 +42,9 @@ def event_frame(events: Sequence[Mapping[str, Any]], feed: Feed) -> pl.DataFrame
 def table_row_types(feed: Feed) -> dict[str, Any]:
     """The columns of `rows`: of the table's row of a key what decides the order."""
     position = pl.Struct(position_types(feed))
-    versions = {f"version_{column}": position for column in versioned_columns(feed)}
+    versions = {f"version:{column}": position for column in versioned_columns(feed)}
     return {
-        **{f"key_{key}": None for key in feed.keys},
+        **{f"key:{key}": None for key in feed.keys},
         **{"position": position, "deleted_at": position, **versions},
         **{"op": pl.String(), "is_delete": pl.Boolean(), "topic": pl.String()},
         **{"partition": pl.Int32(), "offset": pl.Int64()},
@@ -58,7 +58,7 @@ def no_rows(feed: Feed) -> pl.DataFrame:
 
 def positions_of_rows(rows: pl.DataFrame, feed: Feed) -> list[pl.DataFrame]:
     """All positions that rows of the table have, with the fields of a position."""
-    names = ["position", "deleted_at", *(f"version_{column}" for column in versioned_columns(feed))]
+    names = ["position", "deleted_at", *(f"version:{column}" for column in versioned_columns(feed))]
     return [rows.select(pl.col(name).struct.unnest()) for name in names]
 
 
@@ -72,14 +72,14 @@ def indexed_events(events: pl.DataFrame, positions: Positions, feed: Feed) -> pl
         .with_columns(
             _shard(feed),
             pl.struct("topic", "topic_id", "partition").rank("dense").alias("topic_partition"),
-            pl.all_horizontal([pl.col(f"key_{key}").is_not_null() for key in feed.keys]).alias("has_row_key"),
+            pl.all_horizontal([pl.col(f"key:{key}").is_not_null() for key in feed.keys]).alias("has_row_key"),
         )
     )
 
 
 def indexed_rows(rows: pl.DataFrame, positions: Positions, feed: Feed, *, first: int) -> pl.DataFrame:
     """The table's rows as operands: `number` from `first` on, and positions as numbers."""
-    names = ["position", "deleted_at", *(f"version_{column}" for column in versioned_columns(feed))]
+    names = ["position", "deleted_at", *(f"version:{column}" for column in versioned_columns(feed))]
     fields = rows.select(pl.col("position").struct.unnest())
     is_streamed = fields.get_column("streamed") == 1 if "streamed" in fields.columns else pl.lit(True)
     return (
@@ -103,7 +103,7 @@ def _shard(feed: Feed) -> pl.Expr:
 
 def with_row_keys(changes: pl.DataFrame, table: pl.DataFrame, feed: Feed) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Both with `row_key`, the same number for the same values of the key columns; null where one is null."""
-    names = [f"key_{key}" for key in feed.keys]
+    names = [f"key:{key}" for key in feed.keys]
     kinds = pl.Schema(changes.select(names).schema)
     keys = pl.concat([changes.select(names), table.select(names).cast(kinds)]).unique(maintain_order=True)
     numbered = keys.drop_nulls().with_row_index("row_key")

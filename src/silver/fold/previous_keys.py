@@ -34,7 +34,7 @@ def values_of_previous_keys(
     The version is at the position of the change of the key. `changes`: of all keys.
     """
     is_live = ~pl.col("is_delete")
-    unresolved = rows.filter(is_live & pl.any_horizontal([pl.col(f"version_{one}").is_null() for one in versioned]))
+    unresolved = rows.filter(is_live & pl.any_horizontal([pl.col(f"version:{one}").is_null() for one in versioned]))
     own = changes.filter(~pl.col("is_repeated")).join(
         unresolved.select("row_key", "deleted_at"), on="row_key", how="inner"
     )
@@ -45,18 +45,18 @@ def values_of_previous_keys(
     creates = since.sort("position").unique("row_key", keep="last").select("row_key", "shard", "old_key", "position")
     by_key = _by_key(changes, versioned)
     found: dict[str, list[Any]] = {"row_key": []}
-    found |= {f"{kind}_{column}": [] for column in versioned for kind in ("previous", "number_of")}
-    versions = unresolved.select("row_key", *(f"version_{one}" for one in versioned))
+    found |= {f"{kind}:{column}": [] for column in versioned for kind in ("previous", "number_of")}
+    versions = unresolved.select("row_key", *(f"version:{one}" for one in versioned))
     for row in creates.join(versions, on="row_key", how="inner").iter_rows(named=True):
         found["row_key"].append(row["row_key"])
         for column in versioned:
             number = None
-            if row[f"version_{column}"] is None:
+            if row[f"version:{column}"] is None:
                 shard = row["shard"] if feed.is_sharded else ""
                 number = _number_of(by_key, column, shard=shard, key=row["old_key"], before=row["position"])
-            found[f"number_of_{column}"].append(number)
-            found[f"previous_{column}"].append(None if number is None else row["position"])
-    kinds: dict[str, Any] = {name: pl.Int64 if name.startswith("previous_") else pl.UInt32 for name in found}
+            found[f"number_of:{column}"].append(number)
+            found[f"previous:{column}"].append(None if number is None else row["position"])
+    kinds: dict[str, Any] = {name: pl.Int64 if name.startswith("previous:") else pl.UInt32 for name in found}
     joined = rows.join(
         pl.DataFrame(found, schema={**kinds, "row_key": rows.schema["row_key"]}),
         on="row_key",
@@ -64,15 +64,15 @@ def values_of_previous_keys(
         maintain_order="left",
     )
     return joined.with_columns(
-        *[pl.coalesce(f"version_{column}", f"previous_{column}").alias(f"version_{column}") for column in versioned],
-        *[pl.coalesce(f"number_{column}", f"number_of_{column}").alias(f"number_{column}") for column in versioned],
+        *[pl.coalesce(f"version:{column}", f"previous:{column}").alias(f"version:{column}") for column in versioned],
+        *[pl.coalesce(f"number:{column}", f"number_of:{column}").alias(f"number:{column}") for column in versioned],
     ).drop(name for name in found if name != "row_key")
 
 
 def _by_key(changes: pl.DataFrame, versioned: Sequence[str]) -> Mapping[tuple[str, str], list[_Change]]:
     """By shard and key text the changes that are no deletes, in the order of their positions."""
     by_key: dict[tuple[str, str], list[_Change]] = defaultdict(list)
-    flags = [f"missing_{column}" for column in versioned]
+    flags = [f"missing:{column}" for column in versioned]
     kept = changes.filter(~pl.col("is_delete") & pl.col("key_text").is_not_null()).sort(
         "position", "number", descending=[False, True]
     )

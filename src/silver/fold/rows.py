@@ -121,7 +121,7 @@ def fold_batch(events: pa.Table, rows: pa.Table | None, plan: Plan) -> FoldedTab
 def _index(events: pa.Table, plan: Plan) -> pl.DataFrame:
     feed, rows = plan.feed, events.num_rows
     columns = {name: events.column(name) for name in JUDGED if name not in ("timestamp", "read_ms", "source")}
-    columns |= {f"key_{key}": pc.struct_field(events.column("row"), key) for key in feed.keys}
+    columns |= {f"key:{key}": pc.struct_field(events.column("row"), key) for key in feed.keys}
     known = {name: kind for name, kind in MAY_BE_ABSENT.items() if name in events.column_names}
     columns |= {name: events.column(name).cast(kind) for name, kind in known.items()}
     columns |= {name: pa.nulls(rows, kind) for name, kind in MAY_BE_ABSENT.items() if name not in known}
@@ -129,7 +129,7 @@ def _index(events: pa.Table, plan: Plan) -> pl.DataFrame:
     flags = [pl.col(missing).list.contains(column).fill_null(False) for column in versioned_columns(feed)]
     placed = _placed(events, plan)
     frame = _frame(pa.table(columns)).with_columns(
-        *[flag.alias(f"missing_{column}") for flag, column in zip(flags, versioned_columns(feed), strict=True)],
+        *[flag.alias(f"missing:{column}") for flag, column in zip(flags, versioned_columns(feed), strict=True)],
         *placed.select("is_streamed", "is_replay", "run_from", "timestamp_ms").get_columns(),
         placed.get_column("position").cast(pl.Struct(position_types(feed))),
         has_unchanged=pl.col("left_out").list.len().fill_null(0) > 0,
@@ -173,7 +173,7 @@ def _with_damage(frame: pl.DataFrame, plan: Plan) -> pl.DataFrame:
 
 def _index_of_rows(rows: pa.Table, feed: Feed) -> pl.DataFrame:
     """The table's rows (silver columns) as `silver.fold.fold` takes them."""
-    columns: dict[str, pa.ChunkedArray] = {f"key_{key}": rows.column(key) for key in feed.keys}
+    columns: dict[str, pa.ChunkedArray] = {f"key:{key}": rows.column(key) for key in feed.keys}
     columns |= {"position": rows.column("_position"), "op": rows.column("_op"), "is_delete": rows.column("_is_deleted")}
     columns |= {name: rows.column(f"_{name}") for name in ("topic", "partition", "offset")}
     frame = _frame(pa.table(columns))
@@ -183,7 +183,7 @@ def _index_of_rows(rows: pa.Table, feed: Feed) -> pl.DataFrame:
         frame = frame.with_columns(
             versions.get_column("_deleted_position").alias("deleted_at"),
             *[
-                versions.get_column("_column_versions").struct.field(column).alias(f"version_{column}")
+                versions.get_column("_column_versions").struct.field(column).alias(f"version:{column}")
                 for column in versioned_columns(feed)
             ],
         )
@@ -217,7 +217,7 @@ def _values(folded: Folded, events: pa.Table, rows: pa.Table | None, feed: Feed,
     for column in feed.columns:
         numbers = last if column in feed.keys else live
         if column in versioned:
-            numbers = changed.get_column(f"number_{column}")
+            numbers = changed.get_column(f"number:{column}")
         found[column] = _taken(_column(events, rows, column), numbers)
     found |= {
         "_position": _positions(folded, changed.get_column("position"), feed),
@@ -229,7 +229,7 @@ def _values(folded: Folded, events: pa.Table, rows: pa.Table | None, feed: Feed,
         "_offset": changed.get_column("offset").to_arrow(),
     }
     if versioned:
-        versions = [_positions(folded, changed.get_column(f"version_{column}"), feed) for column in versioned]
+        versions = [_positions(folded, changed.get_column(f"version:{column}"), feed) for column in versioned]
         found["_column_versions"] = pa.StructArray.from_arrays(versions, names=list(versioned))
         found["_deleted_position"] = _positions(folded, changed.get_column("deleted_at"), feed)
         if feed.payload != "partial":

@@ -106,7 +106,7 @@ def lone_tombstones(events: pl.DataFrame, table: pl.DataFrame, feed: Feed) -> fr
     deletes_before = records.filter(_STATES & pl.col("is_delete")).select(
         *_RUN, pl.col("own_highest").alias("run_highest"), delete_offset="offset"
     )
-    names = [f"key_{key}" for key in feed.keys]
+    names = [f"key:{key}" for key in feed.keys]
     live = table.filter(~pl.col("is_delete")).select(
         *names,
         topic=pl.col("topic"),

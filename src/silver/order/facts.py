@@ -30,7 +30,7 @@ _MAPS = ("failed_rules", "absent_columns")
 _SETS = ("source_names", "drift")
 _LAST = ("last_key", "last_is_delete")
 Facts = Mapping[str, Any]
-# The columns of a judged record that facts are made of, beside the keys of its row (`key_<name>`).
+# The columns of a judged record that facts are made of, beside the keys of its row (`key:<name>`).
 FACT_COLUMNS = (
     *("topic", "topic_id", "partition", "offset", "timestamp_ms", "key", "run_id", "kind", "is_delete", "read_ms"),
     *("source", "left_out", "absent", "problems", "drift", "failed_rules", "is_judged", "is_unread"),
@@ -97,8 +97,8 @@ def facts(records: pl.DataFrame, feed: Feed, rules: Sequence[str]) -> list[dict[
         drift=pl.col("drift").list.explode().drop_nulls().unique(),
         **{f"lowest_{at}": one for at, one in enumerate(_extreme(pl.Expr.min))},
         **{f"highest_{at}": one for at, one in enumerate(_extreme(pl.Expr.max))},
-        **{f"range/{name}/lowest": pl.col(f"key_{name}").min() for name in keys},
-        **{f"range/{name}/highest": pl.col(f"key_{name}").max() for name in keys},
+        **{f"range/{name}/lowest": pl.col(f"key:{name}").min() for name in keys},
+        **{f"range/{name}/highest": pl.col(f"key:{name}").max() for name in keys},
         **counted,
     )
     return [_fact(row, feed, keys) for row in found.iter_rows(named=True)]

@@ -327,4 +327,4 @@ def test_a_large_value_is_found_over_thousands_of_changes_of_the_key() -> None:
         story += changed(2 * number, 10 + number, key=number, old=number - 1)
     frame = frame_of(story, THINGS)
     row = fold_columns(frame, THINGS, {}).rows.filter(~pl.col("is_delete")).row(0, named=True)
-    assert (row["last"], row["number_note"]) == (len(story) - 1, 0)
+    assert (row["last"], row["number:note"]) == (len(story) - 1, 0)

@@ -43,7 +43,7 @@ def judged(read: Sequence[Read], of_feed: Feed) -> pl.DataFrame:
         "failed_rules": pl.Series([["amount"] if event.kind == "quarantined" else [] for event in events], dtype=lists),
         "is_judged": [event.kind == "change" for event in events],
         "is_unread": [False for _event in events],
-        "key_order_id": pl.Series(keys, dtype=pl.Int64),
+        "key:order_id": pl.Series(keys, dtype=pl.Int64),
     }
     return add_coordinates(
         frame(read).with_columns(**{name: pl.Series(name, values) for name, values in more.items()}), of_feed
@@ -97,7 +97,7 @@ def test_key_ranges_are_of_whole_numbers_alone() -> None:
 
 
 _KINDS: Mapping[str, Any] = {
-    **dict.fromkeys(("topic", "topic_id", "run_id", "kind", "key_id"), pl.String),
+    **dict.fromkeys(("topic", "topic_id", "run_id", "kind", "key:id"), pl.String),
     **dict.fromkeys(("offset", "timestamp_ms", "read_ms"), pl.Int64),
     **dict.fromkeys(("is_delete", "is_judged", "is_unread"), pl.Boolean),
     **dict.fromkeys(("left_out", "absent", "problems", "drift", "failed_rules"), pl.List(pl.String)),
