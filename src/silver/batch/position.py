@@ -80,17 +80,6 @@ def flat_position(feed: Feed) -> str:
     return f"array({', '.join(f'position.{part}' for part in parts)})"
 
 
-def same_place(position: str, other: str, feed: Feed) -> str:
-    """SQL: whether two positions differ in nothing but the offset."""
-    return "(" + " AND ".join(f"{position}.{field} <=> {other}.{field}" for field in _place_fields(feed)) + ")"
-
-
-def at_offset(position: str, offset: str, feed: Feed) -> str:
-    """SQL: the same source position at another Kafka offset; NULL of none."""
-    fields = {field: f"{position}.{field}" for field in _place_fields(feed)}
-    return f"IF({position} IS NOT NULL, {_struct({**fields, 'kafka_offset': f'CAST({offset} AS BIGINT)'})}, NULL)"
-
-
 def log_event_of(position: str, feed: Feed) -> str:
     """SQL: where in the log a streamed change is, without the row of MySQL, which may begin anew at one position."""
     fields = [field for field in _place_fields(feed) if field not in ("streamed", "binlog_row")]
