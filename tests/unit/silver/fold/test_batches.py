@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakehouse.contracts.models import Feed
 from silver.decode.arrow import decode_batches, row_of
 from silver.decode.message import Record
-from silver.fold.rows import FoldedTable, Plan, fold_batch
+from silver.fold.rows import FoldedTable, Plan, fold_batch, positioned_table
 from silver.order.facts import key_hash
 from silver.order.runs import Cutoff
 from tests.support.decoding import batch_of
@@ -147,3 +147,19 @@ def test_a_batch_without_a_change_leaves_the_table_as_it_is() -> None:
     assert (found.rows.num_rows, found.outcomes.to_pylist()) == (0, ["tombstone"])
     names: Sequence[str] = found.rows.column_names
     assert "_position" in names
+
+
+def test_a_table_has_its_positions_as_columns_of_their_own() -> None:
+    """By the highest timestamp up to a record; also of one that is read again, of which bronze knows that."""
+    place = {"topic": TOPIC, "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
+    known = [{**place, "highest_timestamp_ms": 7_000 + round(EPOCH.timestamp() * 1000)}]
+    batch = batch_of([flat(1, {"name": "a"}), flat(1, None)], offset=4)
+    records = pa.Table.from_batches(decode_batches([batch], feeds=[BY_OFFSET]))
+    found = positioned_table(records, BY_OFFSET, known)
+    assert found.column_names == [*records.column_names, "position", "is_streamed", "is_replay", "run_from"]
+    at = round(EPOCH.timestamp() * 1000)
+    positions = [tuple(one.values()) for one in found.column("position").to_pylist()]
+    assert positions == [(at + 7_000, TOPIC, 0, 4), (at + 7_000, TOPIC, 0, 5)]
+    of_bronze = records.append_column("highest_timestamp_ms", pa.array([at + 1, at + 2], pa.int64()))
+    again = positioned_table(of_bronze, BY_OFFSET, known).column("position").to_pylist()
+    assert [one["timestamp_ms"] for one in again] == [at + 1, at + 2]
