@@ -37,8 +37,9 @@ Layer = Literal["bronze", "silver", "gold", "run"]
 # What this code reads and writes. A new number is for a change that code of this one would read or write wrongly.
 # 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold; 4: and when a batch began;
 # 5: and under which contract a table was suspended, and from which position on its records have had the field of a
-# column; entries of the quarantine say who has found them, events of an outbox in which topic they were seen.
-FORMAT = 5
+# column; entries of the quarantine say who has found them, events of an outbox in which topic they were seen;
+# 6: and the last key of a topic-partition by another hash.
+FORMAT = 6
 FORMAT_PROPERTY = f"{OWN_PROPERTY}format"
 
 COORDINATES = "ARRAY<BIGINT>"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -42,9 +43,6 @@ from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from pyspark.sql import Row
 
 SAMPLE_KEYS = 5
@@ -61,7 +59,7 @@ def apply_feed(batch: FeedBatch, records: JudgedRecords) -> BatchOutcome:
     misplaced = past.read_again(epoch_starts)
     past, cutoffs = _with_new_cutoffs(batch, records, past, misplaced)
     plan = Plan(
-        feed,
+        feed.model_copy(update={"schemas": None}),  # of decoding: they need not travel
         past.places(runs={row["run_id"] for row in batch.rows}),
         past.cutoff_by_shard(),
         past.highest_cutoffs(COLLECTED).get(None),
@@ -200,10 +198,23 @@ def _telling_news(batch: FeedBatch, past: History, found: Sequence[Regression]) 
 
 
 def _known_damage(batch: FeedBatch) -> frozenset[tuple[str, str, int, int]]:
-    """The records of the feed that were found damaged before."""
+    """The records of the batch that were found damaged before."""
     if batch.feed.name not in batch.quarantine_state.damaged:
         return frozenset()
-    known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed).select(*OF_RECORD).collect()
+    # Of its offsets alone: the quarantine keeps entries of all times.
+    ranges = covering(
+        ((row["topic"], row["topic_id"], row["partition"]), row["first_offset"], row["last_offset"])
+        for row in batch.rows
+    )
+    damaged = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
+    of_ranges = [
+        (F.col("topic") == topic)
+        & (F.col("topic_id") == topic_id)
+        & (F.col("partition") == partition)
+        & F.col("offset").between(first, last)
+        for (topic, topic_id, partition), (first, last) in ranges.items()
+    ]
+    known = damaged.where(reduce(or_, of_ranges)).select(*OF_RECORD).collect()
     return frozenset((row["topic"], row["topic_id"], row["partition"], row["offset"]) for row in known)
 
 
@@ -211,8 +222,11 @@ def _deleted_last(batch: FeedBatch, past: History) -> Mapping[TopicPartition, in
     """By topic-partition the key that the last record before the batch deletes, where tombstones ask for it."""
     if batch.feed.sequence_by != "kafka_offset" or not batch.total("tombstones"):
         return {}
-    before = {place: one for place, one in past.before.items() if one.last_is_delete and one.last_key is not None}
-    return {place: one.last_key for place, one in before.items() if one.last_key is not None}
+    return {
+        topic_partition: before.last_key
+        for topic_partition, before in past.before.items()
+        if before.last_is_delete and before.last_key is not None
+    }
 
 
 def _with_new_cutoffs(

@@ -228,10 +228,10 @@ def appended_outcomes(events: DataFrame, table: DataFrame) -> DataFrame:
         F.col("_event_id"), *[F.col(f"_{name}").alias(f"table_{name}") for name in ("topic", "partition", "offset")]
     )
     # Offsets begin again when a topic is made again: the events differ.
-    told = events.where("kind IN ('change', 'truncate', 'tombstone')").join(rows, on="_event_id", how="left")
+    with_rows = events.where("kind IN ('change', 'truncate', 'tombstone')").join(rows, on="_event_id", how="left")
     is_applied = "topic = table_topic AND partition = table_partition AND offset = table_offset"
     outcome = f"CASE WHEN kind = 'tombstone' THEN kind WHEN {is_applied} THEN 'applied' ELSE 'duplicate' END"
-    return told.withColumn("outcome", F.expr(outcome))
+    return with_rows.withColumn("outcome", F.expr(outcome))
 
 
 def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:

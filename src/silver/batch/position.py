@@ -52,15 +52,14 @@ def with_position(
     (silver.batch.earlier_records): of records that are not the last of their topic-partitions, where the feed goes by
     Kafka's offsets.
     """
-    placed = records
     if highest_timestamps is not None:
-        placed = records.join(highest_timestamps, on=["topic", "topic_id", "partition", "offset"], how="left")
+        records = records.join(highest_timestamps, on=["topic", "topic_id", "partition", "offset"], how="left")
     elif feed.sequence_by == "kafka_offset":
-        placed = records.repartition("topic", "topic_id", "partition")  # what comes before a record counts
+        records = records.repartition("topic", "topic_id", "partition")  # what comes before a record counts
     position = f"position {position_type(feed)}, is_streamed BOOLEAN, is_replay BOOLEAN, run_from BIGINT"
     added = cast(StructType, StructType.fromDDL(position))
-    schema = StructType([*placed.schema.fields, *added.fields])
-    return placed.mapInArrow(partial(_position_batches, feed=feed, places=places), schema)
+    schema = StructType([*records.schema.fields, *added.fields])
+    return records.mapInArrow(partial(_position_batches, feed=feed, places=places), schema)
 
 
 def _position_batches(batches: Iterable[pa.RecordBatch], feed: Feed, places: Places) -> Iterator[pa.RecordBatch]:

@@ -34,7 +34,7 @@ def are_few(records: int, value_bytes: int | None) -> bool:
 class JudgedRecords:
     """A feed's records (silver.batch.outcome.judged_records), with its `row`.
 
-    One of both is there: `kept`, in Spark, or `table`, on the driver.
+    `kept`: in Spark, where they are kept there. `table`: on the driver, where they are few. One of both at least.
     """
 
     feed: Feed

@@ -158,7 +158,7 @@ def _grouped(records: DataFrame, of_keys: Mapping[Key, str]) -> DataFrame:
 def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     """The records (OF_RECORD) with `outcome` and `is_damaged`; and, in rows of their own, each key's `latest` row."""
     feed = batch.feed
-    plan = Plan(feed, past.places(), past.cutoff_by_shard())
+    plan = Plan(feed.model_copy(update={"schemas": None}), past.places(), past.cutoff_by_shard())
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
     # Keys that were changed into one another are of one group.
     groups = event_rows(records.withColumn("image", _image(feed)), "shard", "group").repartition("shard", "group")

@@ -40,7 +40,7 @@ _OUTCOMES = f"{_OF_RECORD}, outcome STRING"
 LISTED_KEYS = 2_000
 # What a partition answers: how many of a topic-partition's records had an outcome (`records`; of none, how many rows
 # change); of each record its outcome; and the rows that change.
-_ANSWER = "place INT, offset BIGINT, outcome STRING, is_undecided BOOLEAN, records BIGINT"
+_ANSWER = "partition_number INT, offset BIGINT, outcome STRING, is_undecided BOOLEAN, records BIGINT"
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _in_list(feed: Feed, keys: pa.Table) -> str | None:
 
 def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitStack) -> FoldedBatch:
     feed, spark = batch.feed, events.sparkSession
-    places = sorted({(row["topic"], row["topic_id"], row["partition"]) for row in batch.rows})
+    topic_partitions = sorted({(row["topic"], row["topic_id"], row["partition"]) for row in batch.rows})
     names = [f"key_{number}" for number in range(len(feed.keys))]
     keys = [F.col(f"row.`{key}`").alias(name) for key, name in zip(feed.keys, names, strict=True)]
     # The columns of an event, side by side with those of a row of the table.
@@ -148,21 +148,26 @@ def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitS
         operands = operands.unionByName(known)
     by_key = operands.repartition(*names).drop(*names)
     answers = by_key.mapInArrow(
-        partial(_fold_partition, plan=plan, places=places), f"{_ANSWER}, latest {row_type(feed)}"
+        partial(_fold_partition, plan=plan, topic_partitions=topic_partitions), f"{_ANSWER}, latest {row_type(feed)}"
     )
     answers = stack.enter_context(materialized(answers))
     counts: dict[TopicPartition, Counter[str]] = {}
     changed, is_undecided = 0, False
-    for row in answers.where("records IS NOT NULL").select("place", "outcome", "is_undecided", "records").collect():
-        if row["place"] is None:
+    for row in (
+        answers.where("records IS NOT NULL").select("partition_number", "outcome", "is_undecided", "records").collect()
+    ):
+        if row["partition_number"] is None:
             changed += row["records"]
         else:
-            counts.setdefault(places[row["place"]], Counter())[row["outcome"]] += row["records"]
+            counts.setdefault(topic_partitions[row["partition_number"]], Counter())[row["outcome"]] += row["records"]
             is_undecided |= row["is_undecided"]
-    columns = "place INT, topic STRING, topic_id STRING, partition INT"
-    numbered = [{"place": at, **dict(zip(TOPIC_PARTITION, place, strict=True))} for at, place in enumerate(places)]
-    names_of_places = small_table(spark, numbered, columns)
-    of_records = answers.where("offset IS NOT NULL").join(F.broadcast(names_of_places), on="place", how="inner")
+    columns = "partition_number INT, topic STRING, topic_id STRING, partition INT"
+    numbered = [
+        {"partition_number": at, **dict(zip(TOPIC_PARTITION, one, strict=True))}
+        for at, one in enumerate(topic_partitions)
+    ]
+    numbers = small_table(spark, numbered, columns)
+    of_records = answers.where("offset IS NOT NULL").join(F.broadcast(numbers), on="partition_number", how="inner")
     outcomes = of_records.select(*TOPIC_PARTITION, "offset", "outcome")
     undecided = of_records.where("is_undecided").select(*TOPIC_PARTITION, "offset") if is_undecided else None
     rows = answers.where("latest IS NOT NULL").select("latest.*")
@@ -170,7 +175,7 @@ def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitS
 
 
 def _fold_partition(
-    batches: Iterable[pa.RecordBatch], plan: Plan, places: Sequence[TopicPartition]
+    batches: Iterable[pa.RecordBatch], plan: Plan, topic_partitions: Sequence[TopicPartition]
 ) -> Iterator[pa.RecordBatch]:
     """The answers of a partition: all events of its keys in this batch, and the rows that the table has of them."""
     received = list(batches)
@@ -181,7 +186,7 @@ def _fold_partition(
     if not events.num_rows:
         return
     result = fold_batch(events, known if known.num_rows else None, plan)
-    yield from _answers(events, result, places).combine_chunks().to_batches(max_chunksize=20_000)
+    yield from _answers(events, result, topic_partitions).combine_chunks().to_batches(max_chunksize=20_000)
 
 
 def _fields(operands: pa.Table, name: str) -> pa.Table:
@@ -192,20 +197,20 @@ def _fields(operands: pa.Table, name: str) -> pa.Table:
     return pa.table(parts, names=[field.name for field in column.type])
 
 
-def _answers(events: pa.Table, result: FoldedTable, places: Sequence[TopicPartition]) -> pa.Table:
-    number_of = {place: number for number, place in enumerate(places)}
+def _answers(events: pa.Table, result: FoldedTable, topic_partitions: Sequence[TopicPartition]) -> pa.Table:
+    number_of = {topic_partition: number for number, topic_partition in enumerate(topic_partitions)}
     of_record = zip(*(events.column(name).to_pylist() for name in TOPIC_PARTITION), strict=True)
     records = pa.table(
         {
-            "place": pa.array([number_of[place] for place in of_record], pa.int32()),
+            "partition_number": pa.array([number_of[one] for one in of_record], pa.int32()),
             "offset": events.column("offset").cast(pa.int64()),
             "outcome": result.outcomes,
             "is_undecided": result.is_undecided,
         }
     ).filter(pc.is_valid(result.outcomes))
-    counts = records.group_by(["place", "outcome"]).aggregate([("is_undecided", "max"), ("offset", "count")])
+    counts = records.group_by(["partition_number", "outcome"]).aggregate([("is_undecided", "max"), ("offset", "count")])
     counts = counts.rename_columns({"is_undecided_max": "is_undecided", "offset_count": "records"})
     changed = pa.table({"records": pa.array([result.rows.num_rows], pa.int64())})
     latest = pa.table({"latest": result.rows.to_struct_array()})
     answers = pa.concat_tables([counts, changed, records, latest], promote_options="default")
-    return answers.select(["place", "offset", "outcome", "is_undecided", "records", "latest"])
+    return answers.select(["partition_number", "offset", "outcome", "is_undecided", "records", "latest"])

@@ -97,7 +97,7 @@ def fold(
     limits = limits.with_columns(cutoff=positions.encode(limits))
     changes, table = _below_cutoffs(changes, limits), _below_cutoffs(table, limits)
     changes = _with_repeated_events(changes, feed)
-    latest = _latest(changes, table, positions, feed, same_values)
+    latest = _latest(changes, table, feed, same_values)
     if is_whole:
         latest = with_values_of_previous_keys(latest, changes, feed)
     if purged_below is not None:
@@ -188,13 +188,7 @@ def _with_repeated_events(changes: pl.DataFrame, feed: Feed) -> pl.DataFrame:
     return firsts.with_columns(is_repeated=repeated).drop("first", "first_id")
 
 
-def _latest(
-    changes: pl.DataFrame,
-    table: pl.DataFrame,
-    positions: Positions,
-    feed: Feed,
-    same_values: SameValues | None,
-) -> pl.DataFrame:
+def _latest(changes: pl.DataFrame, table: pl.DataFrame, feed: Feed, same_values: SameValues | None) -> pl.DataFrame:
     """A row a key (Folded.rows), with `is_known`: whether the table has one."""
     columns = ["row_key", "number", "position", "is_delete", "op", "at_topic", "at_partition", "at_offset"]
     columns += ["is_below_cutoff", "is_streamed", *LOG_FIELDS]

@@ -67,7 +67,7 @@ def indexed_events(events: pl.DataFrame, positions: Positions, feed: Feed) -> pl
     fields = events.select(pl.col("position").struct.unnest())
     return (
         events.with_columns(positions.encode(fields))
-        .with_columns(_log_fields(fields, feed))
+        .with_columns(_log_fields(fields))
         .with_row_index("number")
         .with_columns(
             _shard(feed),
@@ -84,16 +84,16 @@ def indexed_rows(rows: pl.DataFrame, positions: Positions, feed: Feed, *, first:
     is_streamed = fields.get_column("streamed") == 1 if "streamed" in fields.columns else pl.lit(True)
     return (
         rows.with_columns(positions.encode(rows.select(pl.col(name).struct.unnest())).alias(name) for name in names)
-        .with_columns(*_log_fields(fields, feed), is_streamed=is_streamed)
+        .with_columns(*_log_fields(fields), is_streamed=is_streamed)
         .with_row_index("number", offset=first)
         .with_columns(_shard(feed))
     )
 
 
-def _log_fields(fields: pl.DataFrame, feed: Feed) -> list[pl.Series]:
+def _log_fields(fields: pl.DataFrame) -> list[pl.Series]:
     """Of positions the epoch, and of MySQL and MariaDB where the event is in the binlog."""
     names = [name for name in LOG_FIELDS if name in fields.columns]
-    absent = pl.Series([None], dtype=pl.Int64).extend_constant(None, max(fields.height - 1, 0)).head(fields.height)
+    absent = pl.Series([None] * fields.height, dtype=pl.Int64)
     return [*fields.select(names).get_columns(), *(absent.alias(name) for name in LOG_FIELDS if name not in names)]
 
 

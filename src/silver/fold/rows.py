@@ -68,14 +68,11 @@ MAY_BE_ABSENT = {"image": pa.int64(), "key_text": pa.string(), "repeats_event": 
 
 def positioned_table(records: pa.Table, feed: Feed, places: Places) -> pa.Table:
     """The records with `position`, `is_streamed`, `is_replay` and `run_from`."""
-    found = _positions_of(records, feed, places)
-    kinds = {name: _ARROW.get(kind, pa.int64()) for name, kind in position_types(feed).items()}
-    fields = found.select(pl.col("position").struct.unnest())
-    arrays = [fields.get_column(name).to_arrow().cast(kind) for name, kind in kinds.items()]
-    is_absent = found.get_column("position").is_null().to_arrow()
+    positioned = _positions_of(records, feed, places)
+    fields = positioned.select(pl.col("position").struct.unnest())
     added = {
-        "position": pa.StructArray.from_arrays(arrays, names=list(kinds), mask=is_absent),
-        **{name: found.get_column(name).to_arrow() for name in ("is_streamed", "is_replay", "run_from")},
+        "position": _position_array(fields, positioned.get_column("position").is_null(), feed),
+        **{name: positioned.get_column(name).to_arrow() for name in ("is_streamed", "is_replay", "run_from")},
     }
     for name, array in added.items():
         records = records.append_column(name, array)
@@ -239,10 +236,13 @@ def _values(folded: Folded, events: pa.Table, rows: pa.Table | None, feed: Feed,
 
 
 def _positions(folded: Folded, positions: pl.Series, feed: Feed) -> pa.Array:
-    fields = folded.positions.decode(positions)
+    return _position_array(folded.positions.decode(positions), positions.is_null(), feed)
+
+
+def _position_array(fields: pl.DataFrame, is_absent: pl.Series, feed: Feed) -> pa.Array:
     kinds = {name: _ARROW.get(kind, pa.int64()) for name, kind in position_types(feed).items()}
     arrays = [fields.get_column(name).to_arrow().cast(kind) for name, kind in kinds.items()]
-    return pa.StructArray.from_arrays(arrays, names=list(kinds), mask=positions.is_null().to_arrow())
+    return pa.StructArray.from_arrays(arrays, names=list(kinds), mask=is_absent.to_arrow())
 
 
 _ARROW = {pl.String: pa.string(), pl.Int32: pa.int32()}
