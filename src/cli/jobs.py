@@ -13,7 +13,7 @@ from bronze import ingest
 from cli.tables.accounts import audit_now
 from gold import build, joins, publish, upsert
 from gold.unify import UNIFIED
-from lakehouse.batches import BATCHES, batches
+from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.mistakes import GOLD
@@ -30,7 +30,6 @@ from lakehouse.steps import Steps
 from silver import apply
 from silver.audit import Memory
 from silver.by_rule.tables import with_made_tables
-from silver.conservation import COUNTED
 from silver.order.state import OUTCOMES
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def _bronze(work: Work) -> Results:
 def _silver(work: Work) -> Results:
     """Bronze through gate 1 to silver."""
     with work.steps.step("silver", "gate 1, folding and merging changes") as note:
-        apply.run(
+        sums = apply.run(
             work.spark,
             work.settings,
             work.contracts,
@@ -150,8 +149,6 @@ def _silver(work: Work) -> Results:
             memories=work.memories,
             retry_policy=RetryPolicy("silver", note.say),
         )
-        audit = batches(work.warehouse, "silver").where(F.col("run") == work.run_id)
-        sums = audit.agg(*[F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in COUNTED]).collect()[0].asDict()
         note(f"{sums['read']:,} records = " + " + ".join(f"{sums[kind]:,} {kind}" for kind in OUTCOMES))
     return sums
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
@@ -34,13 +34,13 @@ from lakehouse.spark.streams import run_until_done
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Note
 from silver import decisions, suspended
-from silver.audit import OUTBOX_EVENTS, Memory, checkpoint_of, rule_counts
+from silver.audit import OUTBOX_EVENTS, Memory, audited, rule_counts
 from silver.batch.merge import silver_table
 from silver.by_rule.tables import MadeTables, made_tables
 from silver.gate import require_rules
 from silver.job import SilverJob
 from silver.micro_batch import apply_batch, resume
-from silver.order.state import SuspensionCause
+from silver.order.state import COUNTED, SuspensionCause
 from silver.quarantine import QUARANTINE
 from silver.schemas import Schemas, schemas
 from silver.views import ensure_views
@@ -64,8 +64,8 @@ def run(
     say: Note | None = None,
     memories: dict[str, Memory] | None = None,
     retry_policy: RetryPolicy | None = None,
-) -> None:
-    """Bring silver up to date with bronze, and end.
+) -> dict[str, int]:
+    """Bring silver up to date with bronze, and end; how many records it has read, and what became of them (COUNTED).
 
     A source that fails does not keep the others from being applied; its error is raised at the end. A schema registry
     that does not answer is waited for as `retry_policy` says. `accepted`: tables whose rejects go to quarantine,
@@ -80,8 +80,9 @@ def run(
     known = {source: Memory() for source in contracts.topics.sources} if memories is None else memories
     require_rules(spark, contracts)
     ensure_tables(warehouse, contracts)
-    join_files(warehouse)
     own_memories = {source: known.setdefault(source, Memory()) for source in contracts.topics.sources}
+    if all(memory.state is None for memory in own_memories.values()):  # the first pass of a process
+        join_files(warehouse)
     own_schemas = _own_schemas(warehouse, settings, own_memories)
 
     known_tables = contracts.made.values() or made_tables(warehouse, contracts)
@@ -96,7 +97,7 @@ def run(
         job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory, of_registry, made)
         jobs[source] = job
         with storage_errors(job=f"silver: {source}", places=places):
-            if warehouse.checkpoint_id(job.checkpoint) is not None:  # a rebuilt silver reads all of it by itself
+            if memory.begin(warehouse, source):  # a rebuilt silver reads all of it by itself
                 decisions.carry_out(warehouse, job)
             return _start(warehouse, job)
 
@@ -116,7 +117,8 @@ def run(
         for job in jobs.values():
             failures += _resume_tables(warehouse, job, resumed, places=places)
     finally:
-        _store_rule_results(warehouse, contracts, run_id)
+        counted = audited(warehouse, run=run_id)
+        _store_rule_results(warehouse, contracts, run_id, counted)
     if failures:
         raise failures[0]
     contracts = contracts.with_made(made.known.values())
@@ -124,6 +126,7 @@ def run(
         for feed in _nameless(warehouse, contracts, known):
             say(f"silver.{feed}: {NAMELESS_RUN}")
     _raise_if_stopped(warehouse, contracts, known)
+    return {kind: sum(row[kind] for row in counted) for kind in COUNTED}
 
 
 def _own_schemas(warehouse: Warehouse, settings: Settings, memories: Mapping[str, Memory]) -> dict[str, Schemas]:
@@ -157,8 +160,7 @@ def _resume_tables(
     """
     try:
         with storage_errors(job=f"silver: {job.source}", places=places):
-            checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
-            tables = job.memory.now(warehouse, job.source, checkpoint=checkpoint).suspended
+            tables = job.memory.now(warehouse, job.source).suspended
     except LakehouseError as error:
         return [error]
     failures: list[LakehouseError] = []
@@ -191,7 +193,7 @@ def _is_defined_anew(warehouse: Warehouse, job: SilverJob, feed: Feed) -> bool:
 def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> None:
     causes: dict[str, SuspensionCause] = {}
     for source in contracts.topics.sources:
-        state = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source))
+        state = memories[source].now(warehouse, source)
         feeds = {**contracts.of_source(source), **contracts.not_made(source)}
         causes |= {feed: cause for feed, cause in state.suspended.items() if feed in feeds}
     if causes:
@@ -202,7 +204,7 @@ def _nameless(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str,
     """The tables whose order needs the connector's runs, and whose newest records do not name theirs."""
     found = []
     for source in contracts.topics.sources:
-        state = memories[source].now(warehouse, source, checkpoint=checkpoint_of(warehouse, source))
+        state = memories[source].now(warehouse, source)
         found += [
             name
             for name, feed in contracts.of_source(source).items()
@@ -211,23 +213,25 @@ def _nameless(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str,
     return found
 
 
-def _store_rule_results(warehouse: Warehouse, contracts: Contracts, run_id: str) -> None:
+def _store_rule_results(
+    warehouse: Warehouse, contracts: Contracts, run_id: str, counted: Sequence[Mapping[str, Any]]
+) -> None:
     """How the row rules came out in this run, into `quality.results`; nothing when the run read nothing."""
     rules = {rule.name: rule for rule in contracts.silver_gate.expectations}
     results = [
         Result(
             run=run_id,
             gate="silver",
-            source=row["source"],
-            feed=row["feed"],
-            rule=row["rule"],
-            on_failure=rules[row["rule"]].on_failure,
-            evaluated=row["evaluated"],
-            failed=row["failed"],
-            passed=rules[row["rule"]].is_met(failed=row["failed"], evaluated=row["evaluated"]),
-            description=rules[row["rule"]].description,
+            source=source,
+            feed=feed,
+            rule=rule,
+            on_failure=rules[rule].on_failure,
+            evaluated=evaluated,
+            failed=failed,
+            passed=rules[rule].is_met(failed=failed, evaluated=evaluated),
+            description=rules[rule].description,
         )
-        for row in rule_counts(batches(warehouse, "silver"), run=run_id).collect()
+        for (source, feed, rule), (evaluated, failed) in rule_counts(counted).items()
     ]
     if results:
         warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))

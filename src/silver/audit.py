@@ -17,7 +17,7 @@ from lakehouse.batches import batches
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.tables import TableSpec, Warehouse
 from silver.order.runs import SEGMENT_KEY
-from silver.order.state import State, Stored, job_name, writer_of
+from silver.order.state import COUNTED, State, Stored, job_name, writer_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,10 +89,18 @@ class Memory:
         self.checkpoint, self.state = checkpoint, known
         return known
 
-    def now(self, warehouse: Warehouse, source: str, *, checkpoint: str) -> State:
+    def begin(self, warehouse: Warehouse, source: str) -> str:
+        """The identity of the checkpoint of the source's silver, as it is now; of another one nothing is known."""
+        checkpoint = checkpoint_of(warehouse, source)
+        if checkpoint != self.checkpoint:
+            self.checkpoint, self.state = checkpoint, None
+        return checkpoint
+
+    def now(self, warehouse: Warehouse, source: str) -> State:
         """What silver knows now."""
-        if self.state is None or self.checkpoint != checkpoint:
-            self.checkpoint, self.state = checkpoint, read_state(warehouse, source, checkpoint=checkpoint)
+        self.checkpoint = self.checkpoint or checkpoint_of(warehouse, source)
+        if self.state is None:
+            self.state = read_state(warehouse, source, checkpoint=self.checkpoint)
         return self.state
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,11 +154,17 @@ def pending_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFra
     )
 
 
-def rule_counts(audit: DataFrame, *, run: str) -> DataFrame:
-    """source, feed, rule, evaluated, failed: how every row rule came out over all batches of a run."""
-    return (
-        audit.where((F.col("run") == run) & F.col("feed").isNotNull())
-        .select("source", "feed", "judged", F.explode("failed_rules").alias("rule", "times"))
-        .groupBy("source", "feed", "rule")
-        .agg(F.sum("judged").alias("evaluated"), F.sum("times").alias("failed"))
-    )
+def audited(warehouse: Warehouse, *, run: str) -> list[Stored]:
+    """What all batches of a run have counted: source, feed, `read` and its outcomes, `judged` and `failed_rules`."""
+    rows = batches(warehouse, "silver").where((F.col("run") == run) & F.col("read").isNotNull())
+    return [row.asDict() for row in rows.select("source", "feed", *COUNTED, "judged", "failed_rules").collect()]
+
+
+def rule_counts(rows: Iterable[Stored]) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """By source, feed and rule: how many changes were judged (`audited`), and how many have failed."""
+    found: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for row in rows:
+        for rule, times in (row["failed_rules"] or {}).items():
+            evaluated, failed = found.get((row["source"], row["feed"], rule), (0, 0))
+            found[row["source"], row["feed"], rule] = evaluated + row["judged"], failed + times
+    return found

@@ -15,12 +15,10 @@ from pyspark.sql import functions as F
 
 from lakehouse.findings import finding
 from lakehouse.kafka.ranges import TOPIC_PARTITION, length, overlap
-from silver.order.state import OUTCOMES
+from silver.order.state import COUNTED, OUTCOMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-COUNTED = ("read", *OUTCOMES)
 
 
 def of_this_pass(audit: DataFrame, *, source: str, checkpoint: str | None) -> DataFrame:

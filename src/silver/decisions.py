@@ -103,7 +103,7 @@ def judged_again(
             rows=(),
             run="",
             state=read_state(warehouse, feed.source, checkpoint=checkpoint),
-            quarantine_state=QuarantineState((), (), (), ()),
+            quarantine_state=QuarantineState(),
             checkpoint=checkpoint,
             request="",
         )
@@ -172,7 +172,7 @@ def _read_again(
         rows=(),
         run=job.run,
         state=known,
-        quarantine_state=quarantine.quarantine_state(warehouse, job.source, []),
+        quarantine_state=quarantine.quarantine_state(warehouse, job.source),
         checkpoint=asked.checkpoint,
         request=asked.request,
     )

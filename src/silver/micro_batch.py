@@ -116,6 +116,7 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
     sizes = _table_sizes(warehouse, going_on, empty=created)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = _quarantine_state(warehouse, job, ranges)
+        job.memory.quarantine_state = None  # until the batch is written down: one that breaks off may have added to it
         judged = judged_batch(arrived, going_on, quarantine_state, stack, state=state)
         judged = _without_regressed(arrived, judged, state)
         new = {**waiting, **judged.newly_suspended}
@@ -234,12 +235,11 @@ def _waiting(feeds: Iterable[Feed], *, but: Collection[str]) -> dict[str, Suspen
 
 
 def _quarantine_state(warehouse: Warehouse, job: SilverJob, ranges: Sequence[OffsetRange]) -> QuarantineState:
-    """What the quarantine has that concerns a batch: read where records of the source are pending, or on first use."""
+    """What the quarantine has that concerns a batch: read on first use, and where the batch may have its records."""
     known = job.memory.quarantine_state
-    if known is None or known.pending:
-        known = quarantine.quarantine_state(warehouse, job.source, ranges)
-        job.memory.quarantine_state = known
-    return known
+    if known is None or known.meets(ranges):
+        return quarantine.quarantine_state(warehouse, job.source, ranges)
+    return replace(known, met_again=frozenset(), is_met=False, is_new=False)
 
 
 def _table_sizes(warehouse: Warehouse, feeds: Sequence[Feed], *, empty: Collection[str]) -> Mapping[str, int]:
@@ -317,13 +317,15 @@ def _apply(
         for name in judged.records
     ]
     outcomes = {part.feed.name: one for part in parts if (one := _applied(part, judged)) is not None}
-    if any(row["quarantined"] for row in rows) or any(one.is_damaged for one in outcomes.values()):
-        job.memory.quarantine_state = None
     # Last: a batch that is in `ops.batches` is done.
     of_columns = [row for part in parts if (row := _first_sent(part, outcomes.get(part.feed.name))) is not None]
     segments = segment_rows(state, rows)
     written = [*_audited(arrived, judged, outcomes), *segments, *of_columns, *others]
-    return append(warehouse, state, written, of_batch=number.row, writer=number.writer, started_at=number.started_at)
+    after = append(warehouse, state, written, of_batch=number.row, writer=number.writer, started_at=number.started_at)
+    is_added_to = any(row["quarantined"] for row in rows) or any(one.is_damaged for one in outcomes.values())
+    if not (is_added_to or judged.quarantine_state.met_again):
+        job.memory.quarantine_state = judged.quarantine_state
+    return after
 
 
 def _applied(part: FeedBatch, judged: JudgedBatch) -> BatchOutcome | None:

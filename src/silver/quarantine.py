@@ -7,8 +7,8 @@ which is rebuilt from bronze comes to the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.spark.tables import TableSpec, Warehouse, small_table
-from silver.order.runs import OffsetRange
+from silver.order.runs import OffsetRange, TopicPartition, covering
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -52,13 +52,26 @@ class QuarantineState:
     """What the quarantine has that concerns a batch, by feed.
 
     `damaged`: feeds of which damaged records were set aside. `decided`: feeds of which records were released or
-    discarded. `pending`: feeds with pending records; `met_again`: those of which the batch has some.
+    discarded. `pending`: feeds with pending records; `met_again`: those of which the batch has some. `offsets`: of
+    every topic-partition between which offsets there are entries. `is_met`: whether the batch has some of these
+    offsets. `is_new`: whether it was read for this batch: one before it may have broken off.
     """
 
-    damaged: Collection[str]
-    decided: Collection[str]
-    pending: Collection[str]
-    met_again: Collection[str]
+    damaged: Collection[str] = frozenset()
+    decided: Collection[str] = frozenset()
+    pending: Collection[str] = frozenset()
+    met_again: Collection[str] = frozenset()
+    offsets: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    is_met: bool = True
+    is_new: bool = True
+
+    def meets(self, ranges: Iterable[OffsetRange]) -> bool:
+        """Whether there may be entries of records in these ranges."""
+        return any(
+            first <= self.offsets[place][1] and self.offsets[place][0] <= last
+            for place, first, last in ranges
+            if place in self.offsets
+        )
 
 
 def contract_version(feed: Feed, rules: Sequence[Expectation]) -> str:
@@ -158,11 +171,11 @@ def is_pending_entry() -> Column:
     return (F.col("state") == "open") | is_asked
 
 
-def quarantine_state(warehouse: Warehouse, source: str, ranges: Iterable[OffsetRange]) -> QuarantineState:
-    """What concerns a batch of these ranges of offsets."""
+def quarantine_state(warehouse: Warehouse, source: str, ranges: Sequence[OffsetRange] | None = None) -> QuarantineState:
+    """What concerns a batch of these ranges of offsets; None: any."""
     rows = [
         {"topic": topic, "topic_id": topic_id, "partition": partition, "first": first, "last": last}
-        for (topic, topic_id, partition), first, last in ranges
+        for (topic, topic_id, partition), first, last in ranges or ()
     ]
     of_batch = F.broadcast(small_table(warehouse.spark, rows, _RANGES))
     is_met = F.coalesce(F.col("offset").between(F.col("first"), F.col("last")), F.lit(False))
@@ -172,8 +185,10 @@ def quarantine_state(warehouse: Warehouse, source: str, ranges: Iterable[OffsetR
         warehouse.read(QUARANTINE.name)
         .where(F.col("source") == source)
         .join(of_batch, on=["topic", "topic_id", "partition"], how="left")
-        .groupBy("feed")
+        .groupBy("feed", "topic", "topic_id", "partition")
         .agg(
+            F.min("offset").alias("lowest"),
+            F.max("offset").alias("highest"),
             F.bool_or(is_damaged).alias("damaged"),
             F.bool_or(F.col("state").isin("released", "discarded")).alias("decided"),
             F.bool_or(is_pending).alias("pending"),
@@ -181,8 +196,16 @@ def quarantine_state(warehouse: Warehouse, source: str, ranges: Iterable[OffsetR
         )
         .collect()
     )
-    kinds = ("damaged", "decided", "pending", "met_again")
-    return QuarantineState(**{kind: frozenset(row["feed"] for row in found if row[kind]) for kind in kinds})
+
+    def feeds(kind: str) -> frozenset[str]:
+        return frozenset(row["feed"] for row in found if row[kind])
+
+    offsets = covering(
+        ((row["topic"], row["topic_id"], row["partition"]), row["lowest"], row["highest"]) for row in found
+    )
+    kinds = feeds("damaged"), feeds("decided"), feeds("pending"), feeds("met_again")
+    state = QuarantineState(*kinds, offsets=offsets)
+    return replace(state, is_met=ranges is None or state.meets(ranges))
 
 
 def decided(quarantine: DataFrame, feed: Feed) -> DataFrame:

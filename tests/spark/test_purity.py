@@ -23,15 +23,9 @@ from lakehouse.contracts.published import Field, unified_columns
 from lakehouse.kafka.ranges import overlaid
 from lakehouse.spark.tables import small_table
 from silver import conservation as silver_accounts
-from silver.audit import OUTBOX_EVENTS, pending_ranges, rule_counts
-from silver.batch.changelog import (
-    appended_outcomes,
-    judged,
-    keys_across_partitions,
-    list_of_changes,
-    with_event_ids,
-    with_known_events,
-)
+from silver.audit import OUTBOX_EVENTS, pending_ranges
+from silver.batch.append_feed import list_of_changes, with_event_ids, with_outcome
+from silver.batch.changelog import judged, keys_across_partitions, with_known_events
 from silver.batch.earlier_records import fallen_behind, in_ranges, not_sent_before
 from silver.batch.events import events as events_of
 from silver.batch.events import offset_gaps, offset_ranges
@@ -72,14 +66,13 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         with_ids = with_event_ids(placed, feed, earlier=placed)
         list_table = small_table(spark, [], silver_table(feed.model_copy(update={"append_only": True})).columns)
         written += [
-            rule_counts(small_table(spark, [], BATCHES.columns), run="run"),
             quarantine_rows(read, feed, contract="of a test", checkpoint=""),
             offset_gaps(read),
             offset_ranges(read, read),
             keys_across_partitions(events, table, feed),
             event_rows(events),
             list_of_changes(with_ids, feed),
-            appended_outcomes(with_ids, list_table),
+            with_outcome(with_ids, list_table),
             not_sent_before(events_of(batch, feed), fallen_behind(spark, []), feed),
             in_ranges(batch, {("topic", "", 0): (0, 1)}),
             keys_of(batch, feed),

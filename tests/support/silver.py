@@ -82,7 +82,7 @@ def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: 
             rows=[],
             run="test",
             state=state,
-            quarantine_state=quarantine.quarantine_state(warehouse, source, []),
+            quarantine_state=quarantine.quarantine_state(warehouse, source),
             checkpoint=checkpoint,
         )
         keys = keys_of(bronze.where(F.col("topic").isin(*topics)), feed)

@@ -21,7 +21,7 @@ from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse, small_table
 from silver import conservation as of_silver
 from silver.audit import pending_ranges
-from silver.order.state import job_name
+from silver.order.state import COUNTED, job_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -151,12 +151,11 @@ def _by_kind(rows: Sequence[Row]) -> dict[str, Findings]:
 def _places(totals: Sequence[Row], findings: Mapping[str, Findings]) -> list[Mapping[str, Any]]:
     """Of every topic-partition, the counts of the batch audit, and how many records are pending for silver."""
     counts: dict[tuple[Any, ...], dict[str, int]] = {
-        tuple(row[name] for name in TOPIC_PARTITION): {count: row[count] for count in of_silver.COUNTED}
-        for row in totals
+        tuple(row[name] for name in TOPIC_PARTITION): {count: row[count] for count in COUNTED} for row in totals
     }
     waits = findings[PENDING].shown if PENDING in findings else ()
     pending = {tuple(one[name] for name in TOPIC_PARTITION): one["records"] for one in waits}
-    nothing = dict.fromkeys(of_silver.COUNTED, 0)
+    nothing = dict.fromkeys(COUNTED, 0)
     return [
         {**dict(zip(TOPIC_PARTITION, place, strict=True)), **counts.get(place, nothing), PENDING: pending.get(place, 0)}
         for place in sorted({*counts, *pending})

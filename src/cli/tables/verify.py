@@ -281,7 +281,7 @@ def _show_topic(comparison: Comparison | None) -> None:
 
 def summary(account: Account) -> str:
     """The source's numbers in one line: `1,234 read = 1,000 applied + …`."""
-    from silver.conservation import COUNTED
+    from silver.order.state import COUNTED
 
     sums = {count: sum(place[count] for place in account.places) for count in COUNTED}
     return f"{sums.pop('read'):,} read = " + " + ".join(f"{number:,} {count}" for count, number in sums.items())
@@ -341,7 +341,7 @@ def _show(accounts: Sequence[Account]) -> None:
 
 
 def _table(account: Account) -> Table:
-    from silver.conservation import COUNTED
+    from silver.order.state import COUNTED
 
     again = _made_again(account)
     # Without lines: ten columns of numbers, and a topic's name stays in one piece.

@@ -22,24 +22,28 @@ from lakehouse.quality.results import RESULTS, Result, result_rows
 from lakehouse.spark.materialized import materialized, merge_source
 from lakehouse.spark.sizing import MOST_BYTES_BROADCAST, broadcast
 from silver.audit import OUTBOX_EVENTS
+from silver.batch.append_feed import append_feed
 from silver.batch.changelog import (
-    appended_outcomes,
     keys_across_partitions,
-    list_of_changes,
-    with_event_ids,
     with_known_events,
 )
-from silver.batch.earlier_records import fallen_behind, highest_timestamps, in_ranges, not_sent_before
+from silver.batch.earlier_records import (
+    fallen_behind,
+    highest_timestamps,
+    in_ranges,
+    not_sent_before,
+    steps_back,
+)
 from silver.batch.events import events
-from silver.batch.merge import append_changes, first_rows, merge_rows
-from silver.batch.outcome import BatchOutcome, FeedBatch, covering, from_bronze, read_ranges
+from silver.batch.merge import first_rows, merge_rows
+from silver.batch.outcome import BatchOutcome, FeedBatch, from_bronze
 from silver.batch.position import with_position
 from silver.batch.records import JudgedRecords
 from silver.batch.rederive import keys_of, keys_without_correction, rederive
 from silver.batch.transport import FoldedBatch, folded
 from silver.fold.rows import Plan
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
-from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition
+from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition, covering
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
 
 if TYPE_CHECKING:
@@ -53,7 +57,7 @@ def apply_feed(batch: FeedBatch, records: JudgedRecords) -> BatchOutcome:
     feed = batch.feed
     past, epoch_starts = _history(batch)
     if feed.append_only:
-        outcome = _append(batch, _positioned(batch, records.frame, past).drop("value", "headers"), past)
+        outcome = append_feed(batch, _positioned(batch, records.frame, past).drop("value", "headers"), past)
         outcome.epochs, outcome.past = epoch_rows(past, epoch_starts), past
         return outcome
     misplaced = past.read_again(epoch_starts)
@@ -157,22 +161,6 @@ def _outcome_of(
     return outcome
 
 
-def _append(batch: FeedBatch, placed: DataFrame, past: History) -> BatchOutcome:
-    """Add the changes of a list of changes that the table does not have."""
-    feed, sent = batch.feed, batch.total("read")
-    with ExitStack() as stack:
-        events = with_event_ids(placed, feed, earlier=_earlier_of_runs(batch, past))
-        events = stack.enter_context(materialized(events))
-        rows = list_of_changes(events.where(F.col("kind").isin("change", "truncate")), feed)
-        if batch.is_empty:
-            batch.warehouse.append(batch.table, first_rows(rows))
-        else:
-            is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_BROADCAST
-            append_changes(batch.warehouse.delta(batch.table), broadcast(rows, sent) if is_light else rows)
-        ended = appended_outcomes(events, batch.read_table())
-        return _as_outcome(ended.groupBy(*TOPIC_PARTITION, "outcome").agg(F.count(F.lit(1)).alias("records")).collect())
-
-
 def _as_outcome(counted: Sequence[Row]) -> BatchOutcome:
     outcome = BatchOutcome()
     for row in counted:
@@ -188,18 +176,23 @@ def _highest_timestamps(batch: FeedBatch, records: DataFrame, past: History) -> 
 
 def _telling_news(batch: FeedBatch, past: History, found: Sequence[Regression]) -> list[Regression]:
     """The regressions that do not only repeat what bronze has."""
-    read = read_ranges(past)
-    rows = in_ranges(batch.bronze(), {regression.place: read[regression.place] for regression in found})
-    # Materialized: what is asked of them would be pushed into the plan that reads them, over and over.
-    with materialized(events(rows, batch.feed)) as told:
-        fallen = fallen_behind(batch.warehouse.spark, found)
-        numbers = not_sent_before(told, fallen, batch.feed).distinct().collect()
-    return [found[row["number"]] for row in numbers]
+    left = [*found]
+    begins = {one.place: min(other.from_offset for other in found if other.place == one.place) for one in found}
+    for ranges, is_whole in steps_back(past.read_ranges(), begins):
+        # Materialized: what is asked of them would be pushed into the plan that reads them, over and over.
+        with materialized(events(in_ranges(batch.bronze(), ranges), batch.feed)) as told:
+            fallen = fallen_behind(batch.warehouse.spark, left)
+            numbers = not_sent_before(told, fallen, batch.feed, is_whole=is_whole).distinct().collect()
+        left = [left[row["number"]] for row in numbers]
+        if not left:
+            break
+    return left
 
 
 def _known_damage(batch: FeedBatch) -> frozenset[tuple[str, str, int, int]]:
     """The records of the batch that were found damaged before."""
-    if batch.feed.name not in batch.quarantine_state.damaged:
+    known = batch.quarantine_state
+    if not known.is_met or batch.feed.name not in known.damaged:
         return frozenset()
     # Of its offsets alone: the quarantine keeps entries of all times.
     ranges = covering(
@@ -214,8 +207,8 @@ def _known_damage(batch: FeedBatch) -> frozenset[tuple[str, str, int, int]]:
         & F.col("offset").between(first, last)
         for (topic, topic_id, partition), (first, last) in ranges.items()
     ]
-    known = damaged.where(reduce(or_, of_ranges)).select(*OF_RECORD).collect()
-    return frozenset((row["topic"], row["topic_id"], row["partition"], row["offset"]) for row in known)
+    found = damaged.where(reduce(or_, of_ranges)).select(*OF_RECORD).collect()
+    return frozenset((row["topic"], row["topic_id"], row["partition"], row["offset"]) for row in found)
 
 
 def _deleted_last(batch: FeedBatch, past: History) -> Mapping[TopicPartition, int]:
@@ -243,22 +236,6 @@ def _with_new_cutoffs(
     past = past.with_cutoffs(new)
     highest = past.highest_cutoffs("truncate", "snapshot").values()
     return past, [cutoff for cutoff in highest if cutoff in new]
-
-
-def _earlier_of_runs(batch: FeedBatch, past: History) -> DataFrame | None:
-    """The placed records of earlier batches, of runs that have come as far in the log as where this batch begins.
-
-    None without: a run sends its changes in the order of the log, so the batch goes on where no other has been.
-    """
-    if batch.feed.sequence_by == "kafka_offset":
-        return None
-    runs = past.runs_read_from_here()
-    if not runs:
-        return None
-    ranges = [one for one in past.read_before if one.run_id in runs]
-    parts = covering((one.place, one.first_offset, one.last_offset) for one in ranges)
-    records = from_bronze(batch, in_ranges(batch.bronze(), parts)).where(F.col("run_id").isin(*runs))
-    return with_position(records, batch.feed, places=past.places(runs=runs))
 
 
 def _truncates(batch: FeedBatch, records: DataFrame, past: History) -> list[Cutoff]:

@@ -11,16 +11,11 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.quality.arguments import columns_asked, reason
 from lakehouse.quality.row_rules import fails
-from silver.batch.position import log_event_of, place_of
 from silver.order.position import position_type
 from silver.quarantine import DISCARDED, OF_RECORD, WAITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-# What a silver row says of the event that it is from.
-OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
-
 
 # SQL: a condition, and the text where it is true.
 Found = tuple[str, str]
@@ -136,102 +131,6 @@ def with_known_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> Dat
         .withColumn("is_known", F.col("known_at").isNotNull())
         .drop("known_at")
     )
-
-
-def with_event_ids(changes: DataFrame, feed: Feed, *, earlier: DataFrame | None = None) -> DataFrame:
-    """The placed records of an append-only feed with `_event_id`, which a change has again when it is sent again.
-
-    A streamed change is identified by its log coordinates, its operation and its row, and by its number among those
-    that are equal in all of it and that its connector run has sent one behind the other: rows that one COPY writes
-    share an LSN, and may be equal. A run that sends them again numbers them again, and so does what falls behind in its
-    own run. Any other change is identified by its Kafka coordinates.
-
-    `earlier`: placed records of earlier batches, of runs that may have sent some of these (`EQUAL`); None without.
-    """
-    of_kafka = "concat_ws('/', topic, nullif(topic_id, ''), CAST(partition AS STRING), CAST(offset AS STRING))"
-    if feed.sequence_by == "kafka_offset":
-        return changes.withColumn("_event_id", F.expr(of_kafka))
-    own = _with_equals(changes, feed, of_kafka).withColumn("_is_new", F.lit(True))
-    if earlier is None:
-        numbered = _numbered(own)
-    else:
-        new = own.select(*EQUAL)
-        known = _with_equals(earlier, feed, of_kafka).withColumn("_is_new", F.lit(False)).select(*EQUAL)
-        rows = new.unionByName(known.join(new, on=OF_RECORD, how="left_anti"))
-        numbers = _numbered(rows).where("_is_new").select(*OF_RECORD, "_number").distinct()
-        numbered = own.join(numbers, on=OF_RECORD, how="inner")
-    event_id = "IF(_number = 1, _equal, concat_ws(' ', _equal, CAST(_number AS STRING)))"
-    return numbered.withColumn("_event_id", F.expr(event_id)).drop("_equal", "_log", "_is_new", "_falls", "_number")
-
-
-# What tells equal changes apart: `_equal` is the same text for all of them, `_log` where they are in the source's log.
-EQUAL = (*OF_RECORD, "run_id", "_equal", "_log", "_is_new")
-
-
-def _with_equals(changes: DataFrame, feed: Feed, of_kafka: str) -> DataFrame:
-    # What says where a record comes from differs in a change that is sent again.
-    of_row = [f"row.`{name}`" for name, column in feed.columns.items() if column.metadata is None]
-    image = f"CAST(xxhash64({', '.join(['op', *of_row])}) AS STRING)"
-    of_source = f"concat_ws(' ', topic, to_json({place_of('position', feed)}), {image})"
-    is_of_log = "kind IN ('change', 'truncate') AND coalesce(position.streamed = 1, false)"
-    return changes.withColumns(
-        {
-            "_equal": F.expr(f"IF({is_of_log}, {of_source}, {of_kafka})"),
-            "_log": F.expr(f"IF({is_of_log}, {log_event_of('position', feed)}, NULL)"),
-        }
-    )
-
-
-def _numbered(changes: DataFrame) -> DataFrame:
-    """The changes (EQUAL) with `_number`, from 1 on; those of earlier batches first, whatever their partitions.
-
-    What comes again behind later changes of its run and partition is numbered by itself. A record may be there twice,
-    and has one number.
-    """
-    of_run = Window.partitionBy("topic", "topic_id", "partition", "run_id").orderBy("offset")
-    before = F.last("_log", ignorenulls=True).over(of_run.rowsBetween(Window.unboundedPreceding, -1))
-    of_place = Window.partitionBy(
-        "topic", "topic_id", "partition", "run_id", F.coalesce(F.to_json("_log"), F.col("_equal"))
-    )
-    comes_again = F.col("_falls") > F.min("_falls").over(of_place)
-    in_order = Window.partitionBy("run_id", "_falls", "_equal").orderBy("_is_new", "topic_id", "partition", "offset")
-    return (
-        changes.withColumn("_falls", F.coalesce(F.col("_log") < before, F.lit(False)))
-        .withColumn("_falls", F.count_if("_falls").over(of_run))
-        .withColumn("_falls", F.when(comes_again, F.col("_falls")).otherwise(0))
-        .withColumn("_number", F.dense_rank().over(in_order))
-    )
-
-
-def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
-    """The rows of an append-only table: one an event (`with_event_ids`), `_event_id` first."""
-    first = f"min_by(struct(row, position, {', '.join(OF_LAST_EVENT)}), struct(partition, offset)) AS _first"
-    return (
-        changes.groupBy("_event_id")
-        .agg(F.expr(first))
-        .selectExpr(
-            "_event_id",
-            *[f"_first.row.`{column}` AS `{column}`" for column in feed.columns],
-            "_first.position AS _position",
-            "false AS _is_deleted",
-            *[f"_first.{name} AS _{name}" for name in OF_LAST_EVENT],
-        )
-    )
-
-
-def appended_outcomes(events: DataFrame, table: DataFrame) -> DataFrame:
-    """What became of every change, truncate and tombstone of an append-only feed: the records with `outcome`.
-
-    applied: the `table` has it. duplicate: it repeats another record.
-    """
-    rows = table.select(
-        F.col("_event_id"), *[F.col(f"_{name}").alias(f"table_{name}") for name in ("topic", "partition", "offset")]
-    )
-    # Offsets begin again when a topic is made again: the events differ.
-    with_rows = events.where("kind IN ('change', 'truncate', 'tombstone')").join(rows, on="_event_id", how="left")
-    is_applied = "topic = table_topic AND partition = table_partition AND offset = table_offset"
-    outcome = f"CASE WHEN kind = 'tombstone' THEN kind WHEN {is_applied} THEN 'applied' ELSE 'duplicate' END"
-    return with_rows.withColumn("outcome", F.expr(outcome))
 
 
 def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> DataFrame:

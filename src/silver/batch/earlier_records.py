@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -15,7 +16,7 @@ from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import small_table
 from silver.batch.events import events
 from silver.batch.position import IS_FULL_SNAPSHOT, STREAMED, coordinates, log_place
-from silver.order.runs import Regression, TopicPartition
+from silver.order.runs import OffsetRange, Regression, TopicPartition, covering
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,21 +30,50 @@ def in_ranges(bronze: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]
     return in_parts(bronze, [(place, first, last) for place, (first, last) in ranges.items()])
 
 
-def in_parts(bronze: DataFrame, parts: Sequence[tuple[TopicPartition, int, int]]) -> DataFrame:
+def _covered(parts: Sequence[OffsetRange]) -> str:
+    """SQL: whether a row lies between the ends of all ranges of its topic-partition."""
+    ends = covering(((topic, "", partition), first, last) for (topic, _topic_id, partition), first, last in parts)
+    conditions = [
+        f"topic = '{topic}' AND partition = {partition} AND offset BETWEEN {first} AND {last}"
+        for (topic, _topic_id, partition), (first, last) in ends.items()
+    ]
+    return " OR ".join(conditions) or "false"
+
+
+def in_parts(bronze: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:
     """The same of any number of ranges of a topic-partition: a row is there once for each that it lies in."""
     rows = [
         {**dict(zip(TOPIC_PARTITION, place, strict=True)), "first": first, "last": last} for place, first, last in parts
     ]
     columns = "topic STRING, topic_id STRING, partition INT, first BIGINT, last BIGINT"
     wanted = small_table(bronze.sparkSession, rows, columns).withColumnRenamed("topic_id", "wanted_id")
-    topics = {place[0] for place, _first, _last in parts}
     is_of_topic = F.col("wanted_id") == F.coalesce("_topic_id", F.lit(""))
     return (
-        bronze.where(F.col("topic").isin(*topics))  # files of other topics are skipped
+        bronze.where(_covered(parts))  # Delta passes over files with other offsets
         .join(F.broadcast(wanted), on=["topic", "partition"], how="inner")
         .where(is_of_topic & F.col("offset").between(F.col("first"), F.col("last")))
         .drop("wanted_id", "first", "last")
     )
+
+
+# A connector that is started again sends again what it sent last: so many offsets are looked at first, then so many
+# times as many, and so on.
+FIRST_STEP, GROWTH = 20_000, 4
+
+
+def steps_back(
+    read: Mapping[TopicPartition, tuple[int, int]], before: Mapping[TopicPartition, int]
+) -> Iterator[tuple[dict[TopicPartition, tuple[int, int]], bool]]:
+    """Ranges of offsets that reach further and further back before these; and whether they are all that was read.
+
+    `read`: the first and the last offset of each topic-partition; every range ends with the last one.
+    """
+    size, is_whole = FIRST_STEP, False
+    while not is_whole:
+        ranges = {place: (max(read[place][0], offset - size), read[place][1]) for place, offset in before.items()}
+        is_whole = all(first == read[place][0] for place, (first, _last) in ranges.items())
+        yield ranges, is_whole
+        size *= GROWTH
 
 
 def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame:
@@ -62,10 +92,11 @@ def fallen_behind(spark: SparkSession, found: Sequence[Regression]) -> DataFrame
     return small_table(spark, rows, f"{columns}, number INT")
 
 
-def not_sent_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame:
+def not_sent_before(told: DataFrame, fallen: DataFrame, feed: Feed, *, is_whole: bool = True) -> DataFrame:
     """`number` of the regressions with a record behind `below` that repeats no earlier one of its topic-partition.
 
-    `told`: events (silver.batch.events). `fallen`: `fallen_behind`.
+    `told`: events (silver.batch.events). `fallen`: `fallen_behind`. `is_whole`: whether `told` are all that was read;
+    else a position far ahead cannot be known to be one, and a record counts as behind it.
     """
     said = _said(feed)
     # The rows of one position of a binlog may be counted anew: that is no regression.
@@ -73,7 +104,9 @@ def not_sent_before(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame
     if feed.kind != "postgresql":
         at, below, highest = f"slice({at}, 1, 2)", f"slice({below}, 1, 2)", f"slice({highest}, 1, 2)"
     is_behind = f"{STREAMED} = 1 AND {at} < least({below}, coalesce({highest}, {below}))"
-    known = fallen.join(_sound_highs(told, fallen, feed), on="number", how="left")
+    known = fallen.withColumn("highest", F.lit(None).cast(COORDINATES))
+    if is_whole:
+        known = fallen.join(_sound_highs(told, fallen, feed), on="number", how="left")
     new = told.join(F.broadcast(known), on=[*TOPIC_PARTITION, "run_id"], how="inner").where(is_behind)
     # Of each run by itself: a batch may have two regressions, and the later one's past is the earlier one.
     first = told.groupBy(said).agg(F.min("offset").alias("first_told"))
@@ -177,25 +210,30 @@ def nameless_falls(warehouse: Warehouse, judged: DataFrame, past: History) -> di
     if not rows:
         return {}
     known = small_table(warehouse.spark, rows, NAMELESS)
-    with materialized(nameless_regressions(judged, known, feed)) as fallen:
-        last = fallen.groupBy(*TOPIC_PARTITION).agg(F.max("offset").alias("last")).collect()
-        if not last:
-            return {}
-        ranges = {(row["topic"], row["topic_id"], row["partition"]): (0, row["last"]) for row in last}
-        told = events(in_ranges(warehouse.read(f"bronze.{feed.source}_events"), ranges), feed)
-        counted = (
-            repeats_nothing(told, fallen, feed)
-            .groupBy(*TOPIC_PARTITION)
-            .agg(F.min("offset").alias("first"), F.count(F.lit(1)).alias("records"))
-            .collect()
-        )
-    return {(row["topic"], row["topic_id"], row["partition"]): (row["first"], row["records"]) for row in counted}
+    bronze, read = warehouse.read(f"bronze.{feed.source}_events"), past.read_ranges()
+    with ExitStack() as stack:
+        fallen = stack.enter_context(materialized(nameless_regressions(judged, known, feed)))
+        counted = _counted(fallen)
+        for ranges, is_whole in steps_back(read, {place: first for place, (first, _records) in counted.items()}):
+            told = events(in_ranges(bronze, ranges), feed)
+            fallen = stack.enter_context(materialized(repeats_nothing(told, fallen, feed)))
+            counted = _counted(fallen)
+            if is_whole or not counted:
+                break
+    return counted
+
+
+def _counted(fallen: DataFrame) -> dict[TopicPartition, tuple[int, int]]:
+    """By topic-partition the first offset, and how many records there are."""
+    counts = F.min("offset").alias("first"), F.count(F.lit(1)).alias("records")
+    rows = fallen.groupBy(*TOPIC_PARTITION).agg(*counts).collect()
+    return {(row["topic"], row["topic_id"], row["partition"]): (row["first"], row["records"]) for row in rows}
 
 
 def repeats_nothing(told: DataFrame, fallen: DataFrame, feed: Feed) -> DataFrame:
     """Of `nameless_regressions` those that repeat no earlier record of their topic-partition. `told`: events."""
     first = told.groupBy(_said(feed)).agg(F.min("offset").alias("first_told"))
-    return fallen.join(first, on="said", how="inner").where(F.col("first_told") >= F.col("offset"))
+    return fallen.join(first, on="said", how="inner").where(F.col("first_told") >= F.col("offset")).drop("first_told")
 
 
 def highest_timestamps(bronze: DataFrame, records: DataFrame) -> DataFrame:

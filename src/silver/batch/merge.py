@@ -139,13 +139,17 @@ def replace_rows(table: DeltaTable, latest: DataFrame, feed: Feed) -> int:
     return int(result.collect()[0]["num_affected_rows"])
 
 
-def append_changes(table: DeltaTable, rows: DataFrame) -> int:
-    """Add the rows of an append-only table that it does not have; how many."""
+def append_changes(table: DeltaTable, rows: DataFrame, where: str | None) -> int:
+    """Add the rows of an append-only table that it does not have; how many.
+
+    `where` (SQL, of `target`): the rows that can be of the same events; None: any.
+    """
+    same = "target._event_id = latest._event_id"
     result = (
         table.alias("target")
         .merge(
             rows.withColumn("_applied_at", F.current_timestamp()).alias("latest"),
-            "target._event_id = latest._event_id",
+            same if where is None else f"{same} AND {where}",
         )
         .whenNotMatchedInsertAll()
         .execute()

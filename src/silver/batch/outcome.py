@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -31,10 +31,6 @@ from silver.quarantine import (
     decided_or_pending,
     quarantine_rows,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 # Keys lie close together where there are so many possible ones, at most, for each record of the batch.
 FEW_FOR_ONE = 20
@@ -197,7 +193,9 @@ def judged_of_feed(
 
 
 def decisions_about(warehouse: Warehouse, feeds: Sequence[Feed], quarantine_state: QuarantineState) -> DataFrame | None:
-    """`decided` of these feeds; None where nobody has decided anything."""
+    """`decided` of these feeds; None where nobody has decided anything about records of the batch."""
+    if not quarantine_state.is_met:
+        return None
     found = [decided(warehouse.read(QUARANTINE.name), feed) for feed in feeds if feed.name in quarantine_state.decided]
     return reduce(DataFrame.unionByName, found) if found else None
 
@@ -216,20 +214,6 @@ def entries(batch: FeedBatch, judged_records: DataFrame, *, are_damaged: bool = 
     contract = contract_version(batch.feed, batch.rules)
     of_silver = {"contract": contract, "checkpoint": batch.checkpoint}
     return quarantine_rows(judged_records, batch.feed, **of_silver, found_by=batch.name if are_damaged else None)
-
-
-def read_ranges(past: History) -> dict[TopicPartition, tuple[int, int]]:
-    """Of every topic-partition the offsets that silver has read, this batch included."""
-    return covering((one.place, one.first_offset, one.last_offset) for one in past.known)
-
-
-def covering(parts: Iterable[tuple[TopicPartition, int, int]]) -> dict[TopicPartition, tuple[int, int]]:
-    """Of every topic-partition the range of offsets in which these ranges lie."""
-    ranges: dict[TopicPartition, tuple[int, int]] = {}
-    for place, first, last in parts:
-        so_far = ranges.get(place, (first, last))
-        ranges[place] = (min(so_far[0], first), max(so_far[1], last))
-    return ranges
 
 
 def learned(feed: str, outcome: BatchOutcome) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from silver.audit import finished
 from silver.batch.earlier_records import in_ranges
 from silver.batch.events import is_confluent
 from silver.batch.merge import replace_rows, row_type
-from silver.batch.outcome import FeedBatch, entries, from_bronze, read_ranges
+from silver.batch.outcome import FeedBatch, entries, from_bronze
 from silver.batch.transport import event_rows
 from silver.decode.arrow import key_texts
 from silver.decode.explain import large_columns
@@ -116,7 +116,7 @@ def _events_of(batch: FeedBatch, keys: DataFrame, past: History, stack: ExitStac
     And whether these are all keys: the search ends after MOST_KEY_CHANGES.
     """
     feed, spark = batch.feed, batch.warehouse.spark
-    bronze = with_key(in_ranges(batch.bronze(), read_ranges(past)), feed)
+    bronze = with_key(in_ranges(batch.bronze(), past.read_ranges()), feed)
     found: list[DataFrame] = []
     changed: set[tuple[Key, Key]] = set()
     asked: set[Key] = set()
@@ -217,7 +217,7 @@ def keys_without_correction(batch: FeedBatch) -> DataFrame | None:
 
     None where there are none. When they are derived again, the audit is corrected.
     """
-    if batch.feed.name not in batch.quarantine_state.damaged:
+    if not batch.quarantine_state.is_new or batch.feed.name not in batch.quarantine_state.damaged:
         return None
     known = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
     unfinished = _unfinished(batch, known)

@@ -17,6 +17,7 @@ from silver.order.runs import (
     SnapshotCutoff,
     TopicPartition,
     brought_about,
+    covering,
     epoch_at,
     epoch_start,
     epochs,
@@ -90,6 +91,29 @@ class History:
             and self._log_event(one.lowest)
             <= highest.get((one.topic if self.feed.is_sharded else None, one.run_id), ())
         }
+
+    def read_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Of every topic-partition the first and the last offset that silver has read, this batch included."""
+        return covering((one.place, one.first_offset, one.last_offset) for one in self.known)
+
+    def sends_again(self) -> bool:
+        """Whether earlier batches may have read streamed changes of the batch: of its topic and epoch they have come as
+        far in the log as where it begins.
+        """
+        highest: dict[tuple[str, int], Coordinates] = {}
+        for one, epoch in self.positioned:
+            if one.highest is not None:
+                of_epoch = one.topic, epoch
+                highest[of_epoch] = max(self._log_event(one.highest), highest.get(of_epoch, ()))
+        of_runs, begins = self._epochs_of_runs(), self.epochs()
+        return any(
+            self._log_event(one.lowest)
+            <= highest.get(
+                (one.topic, of_runs.get((one.place, one.run_id), epoch_at(begins, one.place, one.first_offset))), ()
+            )
+            for one in self.own
+            if one.lowest is not None
+        )
 
     def _log_event(self, at: Coordinates) -> Coordinates:
         """The coordinates without the row of MySQL and MariaDB, which may begin anew at one place."""

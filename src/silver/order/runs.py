@@ -123,6 +123,15 @@ class SnapshotCutoff:
     at: Coordinates
 
 
+def covering(parts: Iterable[OffsetRange]) -> dict[TopicPartition, tuple[int, int]]:
+    """Of every topic-partition the range of offsets in which these ranges lie."""
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for place, first, last in parts:
+        so_far = ranges.get(place, (first, last))
+        ranges[place] = (min(so_far[0], first), max(so_far[1], last))
+    return ranges
+
+
 def run_segments(rows: Iterable[Mapping[str, Any]]) -> list[RunSegment]:
     """Rows of `ops.batches`, or of one batch, as run segments: one a partition, run and snapshot."""
     return together(

@@ -13,6 +13,7 @@ from silver.order.runs import SEGMENT_KEY, Cutoff, EpochStart, OffsetRange, Topi
 
 # Every record read is exactly one of these.
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
+COUNTED = ("read", *OUTCOMES)
 
 # A feed in a topic-partition; None: of topics without one, or all feeds of it.
 OfFeed = tuple[str | None, TopicPartition]

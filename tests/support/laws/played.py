@@ -89,7 +89,12 @@ def play(
         transports[records % 2 == 0] += 1
         return records % 2 == 0
 
-    with ThreadPoolExecutor() as pool, patch("silver.judged.are_few", are_few):
+    with (
+        ThreadPoolExecutor() as pool,
+        patch("silver.judged.are_few", are_few),
+        # So that what was sent before is looked for in several steps.
+        patch("silver.batch.earlier_records.FIRST_STEP", 4),
+    ):
         versions = pool.map(_applied_by(warehouse, contracts, folder), batches, batches.values())
         return Played(warehouse, contracts, batches, dict(zip(batches, versions, strict=True)), transports)
 

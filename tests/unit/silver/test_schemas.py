@@ -53,6 +53,7 @@ def test_no_two_sources_share_what_they_know(
     ):
         monkeypatch.setattr(apply, name, lambda *_given, **_more: None)
     monkeypatch.setattr(Warehouse, "checkpoint_id", lambda *_given: None)
+    monkeypatch.setattr(apply, "audited", lambda *_given, **_more: [])
     monkeypatch.setattr(apply, "_resume_tables", lambda *_given, **_more: [])
     monkeypatch.setattr(apply, "schemas", kept)
     monkeypatch.setattr(apply, "made_tables", lambda *_given: [])
