@@ -105,14 +105,17 @@ def test_a_replay_is_compared_with_what_its_run_can_have_sent_again(
         )
         apply_batch(rows, batch, job=job)
     forget(warehouse, "bronze.postgres_events", version=1)
-    again = [event(at, at + 2, run="b") for at in (38, 39, 40, 41)]
-    apply_batch(stored(warehouse, tmp_path, again), 4, job=job)
-    (counted,) = warehouse.read("ops.batches").where("batch = 4 AND read > 0").select("applied", "duplicate").collect()
-    epochs = warehouse.read("ops.batches").where("epochs IS NOT NULL")
-    assert (counted["applied"], counted["duplicate"], epochs.isEmpty()) == (1, 3, True)
+    # The second one goes further back than the first step.
+    runs = {"b": [(38, 40), (39, 41), (40, 42), (41, 43)], "c": [(31, 44), (32, 45), (42, 46)]}
+    for batch, (run, changes) in enumerate(runs.items(), start=4):
+        apply_batch(stored(warehouse, tmp_path, [event(at, offset, run=run) for at, offset in changes]), batch, job=job)
+    audit = warehouse.read("ops.batches").where("batch > 3")
+    counted = audit.where("read > 0").orderBy("batch").select("applied", "duplicate").collect()
+    assert [tuple(row) for row in counted] == [(1, 3), (1, 2)]
+    assert audit.where("epochs IS NOT NULL").isEmpty()
     # What is nowhere near is looked for in all that was read.
     with pytest.raises(Exception, match=r"FILE_NOT_EXIST|FileNotFound"):
-        apply_batch(stored(warehouse, tmp_path, [event(35, 44, run="c", key=350)]), 5, job=job)
+        apply_batch(stored(warehouse, tmp_path, [event(35, 47, run="d", key=350)]), 6, job=job)
 
 
 def stored(warehouse: Warehouse, folder: Path, records: Sequence[Record]) -> DataFrame:

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lakehouse.contracts.models import Feed
-from silver.fold.rows import positioned_table
+from lakehouse.kafka.ranges import TOPIC_PARTITION
+from silver.fold.rows import places_behind, positioned_table
 from silver.order.position import FULL_SNAPSHOT, position_fields, position_type
 from silver.order.positions import Places
 
@@ -55,7 +56,8 @@ def with_position(
     if highest_timestamps is not None:
         records = records.join(highest_timestamps, on=["topic", "topic_id", "partition", "offset"], how="left")
     elif feed.sequence_by == "kafka_offset":
-        records = records.repartition("topic", "topic_id", "partition")  # what comes before a record counts
+        # What comes before a record counts.
+        records = records.repartition(*TOPIC_PARTITION).sortWithinPartitions(*TOPIC_PARTITION, "offset")
     position = f"position {position_type(feed)}, is_streamed BOOLEAN, is_replay BOOLEAN, run_from BIGINT"
     added = cast(StructType, StructType.fromDDL(position))
     schema = StructType([*records.schema.fields, *added.fields])
@@ -63,13 +65,12 @@ def with_position(
 
 
 def _position_batches(batches: Iterable[pa.RecordBatch], feed: Feed, places: Places) -> Iterator[pa.RecordBatch]:
-    """Batches with their positions; all together where what comes before a record counts."""
-    parts: Iterable[list[pa.RecordBatch]] = ([batch] for batch in batches)
-    if feed.sequence_by == "kafka_offset":
-        parts = [list(batches)]
-    for part in parts:
-        if part:
-            yield from positioned_table(pa.Table.from_batches(part), feed, places).combine_chunks().to_batches()
+    """Batches with their positions. Of a feed that goes by Kafka's offsets they are in the order of these."""
+    for batch in batches:
+        records = pa.Table.from_batches([batch])
+        yield from positioned_table(records, feed, places).combine_chunks().to_batches()
+        if feed.sequence_by == "kafka_offset":
+            places = places_behind(records, places)
 
 
 def flat_position(feed: Feed) -> str:

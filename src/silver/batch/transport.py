@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 _OF_RECORD = "topic STRING, topic_id STRING, partition INT, offset BIGINT"
 _OUTCOMES = f"{_OF_RECORD}, outcome STRING"
+# A Python process folds the records of a partition at once, and has them in its memory: so many at most, and of so many
+# bytes of values, but for the records of one key.
+PARTITION_RECORDS, PARTITION_BYTES = 250_000, 256 * 1024 * 1024
 # So many keys are looked for by a list of them.
 LISTED_KEYS = 2_000
 # What a partition answers: how many of a topic-partition's records had an outcome (`records`; of none, how many rows
@@ -126,6 +130,11 @@ def _in_list(feed: Feed, keys: pa.Table) -> str | None:
     return f"`{whole[0]}` IN ({', '.join(str(key) for key in keys.column(0).to_pylist())})"
 
 
+def fold_partitions(records: int, value_bytes: int | None) -> int:
+    """In how many partitions so many records are folded at least."""
+    return max(ceil(records / PARTITION_RECORDS), ceil((value_bytes or 0) / PARTITION_BYTES))
+
+
 def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitStack) -> FoldedBatch:
     feed, spark = batch.feed, events.sparkSession
     topic_partitions = sorted({(row["topic"], row["topic_id"], row["partition"]) for row in batch.rows})
@@ -146,8 +155,10 @@ def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitS
             F.struct(*rows.columns).cast(row_type(feed)).alias("known"),
         )
         operands = operands.unionByName(known)
-    by_key = operands.repartition(*names).drop(*names)
-    answers = by_key.mapInArrow(
+    usual = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    parts = fold_partitions(batch.total("read"), batch.value_bytes)
+    by_key = operands.repartition(parts, *names) if parts > usual else operands.repartition(*names)
+    answers = by_key.drop(*names).mapInArrow(
         partial(_fold_partition, plan=plan, topic_partitions=topic_partitions), f"{_ANSWER}, latest {row_type(feed)}"
     )
     answers = stack.enter_context(materialized(answers))

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.contracts.models import Feed
+from lakehouse.kafka.ranges import TOPIC_PARTITION
 from silver.fold.column_versions import versioned_columns
 from silver.fold.fold import Folded, fold
 from silver.fold.index import EVENT, position_types
@@ -77,6 +79,19 @@ def positioned_table(records: pa.Table, feed: Feed, places: Places) -> pa.Table:
     for name, array in added.items():
         records = records.append_column(name, array)
     return records
+
+
+def places_behind(records: pa.Table, places: Places) -> Places:
+    """What is known of the topic-partitions behind these records: the highest timestamp so far."""
+    times = pl.DataFrame(records.select([*TOPIC_PARTITION, "timestamp"]))
+    highest = times.group_by(TOPIC_PARTITION).agg(pl.col("timestamp").dt.epoch("ms").max())
+    found = {of_row[:-1]: of_row[-1] for of_row in highest.iter_rows()}
+
+    def highest_of(place: Mapping[str, Any]) -> int | None:
+        both = place["highest_timestamp_ms"], found.get(tuple(place[name] for name in TOPIC_PARTITION))
+        return max((one for one in both if one is not None), default=None)
+
+    return [{**place, "highest_timestamp_ms": highest_of(place)} for place in places]
 
 
 def _positions_of(records: pa.Table, feed: Feed, places: Places) -> pl.DataFrame:

@@ -92,7 +92,8 @@ def play(
     with (
         ThreadPoolExecutor() as pool,
         patch("silver.judged.are_few", are_few),
-        # So that what was sent before is looked for in several steps.
+        # So that many records are folded in several partitions, and earlier ones are looked for in several steps.
+        patch("silver.batch.transport.PARTITION_RECORDS", 40),
         patch("silver.batch.earlier_records.FIRST_STEP", 4),
     ):
         versions = pool.map(_applied_by(warehouse, contracts, folder), batches, batches.values())

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from lakehouse.contracts.models import Feed
+from silver.batch.position import _position_batches
 from silver.decode.arrow import decode_batches, row_of
 from silver.decode.message import Record
-from silver.fold.rows import FoldedTable, Plan, fold_batch, positioned_table
+from silver.fold.rows import FoldedTable, Plan, fold_batch, places_behind, positioned_table
 from silver.order.facts import key_hash
 from silver.order.runs import Cutoff
 from tests.support.decoding import batch_of
@@ -163,3 +164,20 @@ def test_a_table_has_its_positions_as_columns_of_their_own() -> None:
     of_bronze = records.append_column("highest_timestamp_ms", pa.array([at + 1, at + 2], pa.int64()))
     again = positioned_table(of_bronze, BY_OFFSET, known).column("position").to_pylist()
     assert [one["timestamp_ms"] for one in again] == [at + 1, at + 2]
+
+
+def test_positions_of_batches_in_order_are_those_of_all_records_together() -> None:
+    place = {"topic": TOPIC, "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
+    at = round(EPOCH.timestamp() * 1000)
+    known = [{**place, "highest_timestamp_ms": None}, {**place, "partition": 1, "highest_timestamp_ms": 5}]
+    batch = batch_of([flat(number, {"name": "a"}) for number in range(4)], offset=4)
+    records = pa.Table.from_batches(decode_batches([batch], feeds=[BY_OFFSET]))
+    times = [datetime.fromtimestamp(seconds, UTC) for seconds in (70, 90, 80, 60)]
+    column = records.schema.get_field_index("timestamp")
+    records = records.set_column(column, "timestamp", pa.array(times, records.schema.field(column).type))
+    whole = positioned_table(records, BY_OFFSET, known).column("position").to_pylist()
+    assert [one["timestamp_ms"] - at for one in whole] == [70_000, 90_000, 90_000, 90_000]
+    parts = [*records.slice(0, 2).combine_chunks().to_batches(), *records.slice(2, 2).combine_chunks().to_batches()]
+    in_order = [pa.Table.from_batches([part]) for part in _position_batches(parts, BY_OFFSET, known)]
+    assert pa.concat_tables(in_order).column("position").to_pylist() == whole
+    assert [one["highest_timestamp_ms"] for one in places_behind(records, known)] == [at + 90_000, 5]

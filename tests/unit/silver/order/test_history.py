@@ -163,3 +163,16 @@ def test_a_run_is_read_from_where_it_was_read_before_by_its_place_in_the_log() -
     shards = History(SHARDS, [], {}, [], [], [], read_before=[replace(begun, topic="one.things")])
     assert read(shards, replace(RUN, topic="two.things", lowest=(1, 1))) == set()
     assert read(shards, replace(RUN, topic="one.things", lowest=(1, 1))) == {RUN.run_id}
+
+
+@pytest.mark.parametrize(
+    ("lowest", "run", "sends_again"),
+    [(201, "first", False), (200, "first", True), (150, "second", True), (201, "second", False)],
+)
+def test_changes_are_sent_again_where_the_log_has_been_read_as_far(lowest: int, run: str, sends_again: bool) -> None:
+    own = replace(RUN, run_id=run, first_offset=20, last_offset=29, lowest=(lowest, lowest), highest=(900, 900))
+    past = History(feed(), [RUN, own], {}, [own], [], [], positioned=[(RUN, 0)])
+    assert past.sends_again() is sends_again
+    # Rows of a snapshot are no changes of the log; and what another epoch has read is no comparison.
+    assert not replace(past, own=[replace(own, lowest=None, highest=None, snapshot_at=(1, 1))]).sends_again()
+    assert not replace(past, positioned=[(RUN, 7)]).sends_again()
