@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # A mart has few rows: to write its files again takes a MERGE half as many jobs as to mark rows in deletion vectors.
-_SMALL = {**UPSERTED, "delta.enableDeletionVectors": "false"}
+_PROPERTIES = {**UPSERTED, "delta.enableDeletionVectors": "false"}
 
 
 def refresh(
@@ -88,7 +88,7 @@ def _refresh(
 def mart_table(tables: GoldTables, name: str, mart: Mart) -> TableSpec:
     """The mart's table `gold.<name>`: its group columns, then the count and the sums."""
     declared_columns = ", ".join(f"{column} {type_name}" for column, type_name in mart_columns(tables, mart).items())
-    return TableSpec(name=f"gold.{name}", columns=declared_columns, properties=_SMALL)
+    return TableSpec(name=f"gold.{name}", columns=declared_columns, properties=_PROPERTIES)
 
 
 def groups(orders: DataFrame, *, mart: Mart) -> DataFrame:

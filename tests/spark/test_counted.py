@@ -182,6 +182,11 @@ def test_gold_costs_what_it_did_for_a_few_changed_keys_of_both_sources(
     assert min(shown) > CHANGES / 2
     (first,) = warehouse.delta("gold.unified_orders").history().where("version = 1").select("operation").collect()
     assert first["operation"] == "WRITE", "there was nothing to merge with"
+    # Of a mart few files are written again, and no rows are marked as deleted.
+    for name in contracts_of_load.gold.marts:
+        (merge,) = warehouse.delta(f"gold.{name}").history(1).select("operation", "operationMetrics").collect()
+        marked = merge["operationMetrics"]["numTargetDeletionVectorsAdded"]
+        assert (merge["operation"], marked) == ("MERGE", "0"), name
     # The first takes silver whole; the second loads what Delta then remembers.
     assert costs[-1] <= JOBS_OF_GOLD
 

@@ -32,11 +32,11 @@ PLACE = (TOPIC, "first", 0)
 
 
 def event(at: int, offset: int, *, key: int | None = None, run: str = "a") -> Record:
-    """An order that comes at this place of the log. `run`: empty for a connector that does not name its runs."""
+    """An order that is inserted at this place of the log, sent by this connector run."""
     source = postgres_source(at, last_commit=at)
     value = change("c", source, postgres_image(order(at if key is None else key)))
-    headers = run_headers(run, source=source) if run else ()
-    return record(TOPIC, offset, key={"order_id": at if key is None else key}, value=value, headers=headers)
+    named = {"order_id": at if key is None else key}
+    return record(TOPIC, offset, key=named, value=value, headers=run_headers(run, source=source))
 
 
 def forget(warehouse: Warehouse, table: str, *, version: int) -> None:

@@ -6,7 +6,6 @@ batch's own offsets (it may be repeated), and in all of the table where a run se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import MOST_BYTES_BROADCAST, broadcast
-from silver.batch.earlier_records import in_ranges
+from silver.batch.earlier_records import in_ranges, within
 from silver.batch.merge import append_changes, first_rows
 from silver.batch.outcome import BatchOutcome, FeedBatch, from_bronze
 from silver.batch.position import log_event_of, place_of, with_position
@@ -46,7 +45,7 @@ def append_feed(batch: FeedBatch, placed: DataFrame, past: History) -> BatchOutc
             ids = broadcast(events.select("_event_id").distinct(), sent)
             table = table.join(ids, on="_event_id", how="left_semi")
         else:
-            table = table.where(within(repeated))
+            table = table.where(within(repeated, of="_"))
         events = stack.enter_context(materialized(with_outcome(events, table)))
         counted = (
             events.where("outcome IS NOT NULL")
@@ -59,7 +58,7 @@ def append_feed(batch: FeedBatch, placed: DataFrame, past: History) -> BatchOutc
             batch.warehouse.append(batch.table, first_rows(rows))
         elif any(row["new"] for row in counted):
             is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_BROADCAST
-            where = within(repeated, of="target.") if repeated is not None else None
+            where = within(repeated, of="target._") if repeated is not None else None
             append_changes(batch.warehouse.delta(batch.table), broadcast(rows, sent) if is_light else rows, where)
     outcome = BatchOutcome()
     for row in counted:
@@ -70,24 +69,11 @@ def append_feed(batch: FeedBatch, placed: DataFrame, past: History) -> BatchOutc
 def _where_repeated(batch: FeedBatch, past: History) -> list[OffsetRange] | None:
     """Among which offsets the table may have changes of the batch; None: at any.
 
-    A batch that is repeated finds its own rows. Delta passes over the files that have none of these offsets.
+    A batch that is repeated finds its own rows.
     """
     if batch.feed.sequence_by == "source_position" and past.sends_again():
         return None
-    ranges = covering(
-        ((row["topic"], row["topic_id"], row["partition"]), row["first_offset"], row["last_offset"])
-        for row in batch.rows
-    )
-    return [(place, first, last) for place, (first, last) in ranges.items()]
-
-
-def within(ranges: Sequence[OffsetRange], *, of: str = "") -> str:
-    """SQL: whether a row is of a record among these offsets. `of`: what stands before the names of its columns."""
-    conditions = [
-        f"{of}_topic = '{topic}' AND {of}_partition = {partition} AND {of}_offset BETWEEN {first} AND {last}"
-        for (topic, _topic_id, partition), first, last in ranges
-    ]
-    return f"({' OR '.join(conditions)})"
+    return batch.offset_ranges
 
 
 def _earlier_of_runs(batch: FeedBatch, past: History) -> DataFrame | None:

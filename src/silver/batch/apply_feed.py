@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial, reduce
-from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -33,6 +32,7 @@ from silver.batch.earlier_records import (
     in_ranges,
     not_sent_before,
     steps_back,
+    within,
 )
 from silver.batch.events import events
 from silver.batch.merge import first_rows, merge_rows
@@ -43,7 +43,7 @@ from silver.batch.rederive import keys_of, keys_without_correction, rederive
 from silver.batch.transport import FoldedBatch, folded
 from silver.fold.rows import Plan
 from silver.order.history import COLLECTED, History, epoch_rows, history, with_new_epochs
-from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition, covering
+from silver.order.runs import Cutoff, EpochStart, Regression, TopicPartition
 from silver.quarantine import OF_RECORD, QUARANTINE, set_aside
 
 if TYPE_CHECKING:
@@ -194,20 +194,9 @@ def _known_damage(batch: FeedBatch) -> frozenset[tuple[str, str, int, int]]:
     known = batch.quarantine_state
     if not known.is_met or batch.feed.name not in known.damaged:
         return frozenset()
-    # Of its offsets alone: the quarantine keeps entries of all times.
-    ranges = covering(
-        ((row["topic"], row["topic_id"], row["partition"]), row["first_offset"], row["last_offset"])
-        for row in batch.rows
-    )
     damaged = set_aside(batch.warehouse.read(QUARANTINE.name), batch.feed)
-    of_ranges = [
-        (F.col("topic") == topic)
-        & (F.col("topic_id") == topic_id)
-        & (F.col("partition") == partition)
-        & F.col("offset").between(first, last)
-        for (topic, topic_id, partition), (first, last) in ranges.items()
-    ]
-    found = damaged.where(reduce(or_, of_ranges)).select(*OF_RECORD).collect()
+    # Of its offsets alone: the quarantine keeps entries of all times.
+    found = damaged.where(within(batch.offset_ranges)).select(*OF_RECORD).collect()
     return frozenset((row["topic"], row["topic_id"], row["partition"], row["offset"]) for row in found)
 
 

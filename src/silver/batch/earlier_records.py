@@ -30,14 +30,18 @@ def in_ranges(bronze: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]
     return in_parts(bronze, [(place, first, last) for place, (first, last) in ranges.items()])
 
 
-def _covered(parts: Sequence[OffsetRange]) -> str:
-    """SQL: whether a row lies between the ends of all ranges of its topic-partition."""
-    ends = covering(((topic, "", partition), first, last) for (topic, _topic_id, partition), first, last in parts)
+def within(ranges: Sequence[OffsetRange], *, of: str = "") -> str:
+    """SQL: whether a row lies between the ends of all ranges of its topic-partition, whatever the topic's id.
+
+    `of`: what stands before `topic`, `partition` and `offset` in the names of the columns. Delta passes over the files
+    that have no such row.
+    """
+    ends = covering(((topic, "", partition), first, last) for (topic, _topic_id, partition), first, last in ranges)
     conditions = [
-        f"topic = '{topic}' AND partition = {partition} AND offset BETWEEN {first} AND {last}"
+        f"{of}topic = '{topic}' AND {of}partition = {partition} AND {of}offset BETWEEN {first} AND {last}"
         for (topic, _topic_id, partition), (first, last) in ends.items()
     ]
-    return " OR ".join(conditions) or "false"
+    return f"({' OR '.join(conditions) or 'false'})"
 
 
 def in_parts(bronze: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:
@@ -49,7 +53,7 @@ def in_parts(bronze: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:
     wanted = small_table(bronze.sparkSession, rows, columns).withColumnRenamed("topic_id", "wanted_id")
     is_of_topic = F.col("wanted_id") == F.coalesce("_topic_id", F.lit(""))
     return (
-        bronze.where(_covered(parts))  # Delta passes over files with other offsets
+        bronze.where(within(parts))
         .join(F.broadcast(wanted), on=["topic", "partition"], how="inner")
         .where(is_of_topic & F.col("offset").between(F.col("first"), F.col("last")))
         .drop("wanted_id", "first", "last")

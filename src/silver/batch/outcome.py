@@ -20,7 +20,7 @@ from silver.batch.position import has_position
 from silver.decode.arrow import row_of
 from silver.order.facts import WHOLE_NUMBERS, Facts
 from silver.order.history import History
-from silver.order.runs import Cutoff, TopicPartition
+from silver.order.runs import Cutoff, OffsetRange, TopicPartition, covering
 from silver.order.state import State, feed_row, moved_row
 from silver.quarantine import (
     OF_RECORD,
@@ -117,6 +117,15 @@ class FeedBatch:
         are_close = all(highest - lowest < most for lowest, highest in ranges.values())
         # Delta writes conditions into the history of a table.
         return ranges if are_close and not has_sensitive_key(self.feed) else {}
+
+    @property
+    def offset_ranges(self) -> list[OffsetRange]:
+        """Between which offsets of each topic-partition the records of the batch lie."""
+        ranges = covering(
+            ((row["topic"], row["topic_id"], row["partition"]), row["first_offset"], row["last_offset"])
+            for row in self.rows
+        )
+        return [(topic_partition, first, last) for topic_partition, (first, last) in ranges.items()]
 
     @property
     def has_first_key(self) -> bool:

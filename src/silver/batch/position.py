@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
-from silver.fold.rows import places_behind, positioned_table
+from silver.fold.rows import places_after, positioned_table
 from silver.order.position import FULL_SNAPSHOT, position_fields, position_type
 from silver.order.positions import Places
 
@@ -70,7 +70,7 @@ def _position_batches(batches: Iterable[pa.RecordBatch], feed: Feed, places: Pla
         records = pa.Table.from_batches([batch])
         yield from positioned_table(records, feed, places).combine_chunks().to_batches()
         if feed.sequence_by == "kafka_offset":
-            places = places_behind(records, places)
+            places = places_after(records, places)
 
 
 def flat_position(feed: Feed) -> str:

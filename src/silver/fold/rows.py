@@ -81,8 +81,8 @@ def positioned_table(records: pa.Table, feed: Feed, places: Places) -> pa.Table:
     return records
 
 
-def places_behind(records: pa.Table, places: Places) -> Places:
-    """What is known of the topic-partitions behind these records: the highest timestamp so far."""
+def places_after(records: pa.Table, places: Places) -> Places:
+    """What is known of the topic-partitions after these records: the highest timestamp so far."""
     times = pl.DataFrame(records.select([*TOPIC_PARTITION, "timestamp"]))
     highest = times.group_by(TOPIC_PARTITION).agg(pl.col("timestamp").dt.epoch("ms").max())
     found = {of_row[:-1]: of_row[-1] for of_row in highest.iter_rows()}

@@ -14,7 +14,7 @@ from lakehouse.contracts.models import Feed
 from silver.batch.position import _position_batches
 from silver.decode.arrow import decode_batches, row_of
 from silver.decode.message import Record
-from silver.fold.rows import FoldedTable, Plan, fold_batch, places_behind, positioned_table
+from silver.fold.rows import FoldedTable, Plan, fold_batch, places_after, positioned_table
 from silver.order.facts import key_hash
 from silver.order.runs import Cutoff
 from tests.support.decoding import batch_of
@@ -180,4 +180,4 @@ def test_positions_of_batches_in_order_are_those_of_all_records_together() -> No
     parts = [*records.slice(0, 2).combine_chunks().to_batches(), *records.slice(2, 2).combine_chunks().to_batches()]
     in_order = [pa.Table.from_batches([part]) for part in _position_batches(parts, BY_OFFSET, known)]
     assert pa.concat_tables(in_order).column("position").to_pylist() == whole
-    assert [one["highest_timestamp_ms"] for one in places_behind(records, known)] == [at + 90_000, 5]
+    assert [one["highest_timestamp_ms"] for one in places_after(records, known)] == [at + 90_000, 5]
