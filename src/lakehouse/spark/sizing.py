@@ -70,6 +70,11 @@ def many_rows() -> dict[str, str]:
     }
 
 
+def shuffle_partitions(spark: SparkSession) -> int:
+    """Into how many partitions the session shuffles rows. Serverless compute lets this setting be read."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
 @contextmanager
 def prepared_for(spark: SparkSession, rows: int) -> Iterator[None]:
     """Inside the block the session is prepared for so many rows. Settings that are not FEW_ROWS' stay as they are."""

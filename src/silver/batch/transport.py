@@ -22,7 +22,7 @@ from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.quality.masking import has_sensitive_key
 from lakehouse.spark.materialized import materialized
-from lakehouse.spark.sizing import MOST_BROADCAST
+from lakehouse.spark.sizing import MOST_BROADCAST, shuffle_partitions
 from lakehouse.spark.tables import small_table
 from silver.batch.merge import row_type, silver_columns
 from silver.batch.records import JudgedRecords
@@ -155,9 +155,9 @@ def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitS
             F.struct(*rows.columns).cast(row_type(feed)).alias("known"),
         )
         operands = operands.unionByName(known)
-    usual = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     parts = fold_partitions(batch.total("read"), batch.value_bytes)
-    by_key = operands.repartition(parts, *names) if parts > usual else operands.repartition(*names)
+    many = parts > shuffle_partitions(spark)
+    by_key = operands.repartition(parts, *names) if many else operands.repartition(*names)
     answers = by_key.drop(*names).mapInArrow(
         partial(_fold_partition, plan=plan, topic_partitions=topic_partitions), f"{_ANSWER}, latest {row_type(feed)}"
     )

@@ -21,7 +21,7 @@ GUARDED = {
     "lakehouse/spark/lease.py": ["sparkContext"],
     "lakehouse/spark/materialized.py": ["_jdf", "conf", "localCheckpoint", "rdd", "unpersist"],
     "lakehouse/spark/session.py": ["_gateway", "_jvm", "conf", "sparkContext"],
-    "lakehouse/spark/sizing.py": ["conf", "conf", "conf"],
+    "lakehouse/spark/sizing.py": ["conf", "conf", "conf", "conf"],
 }
 
 
