@@ -26,7 +26,7 @@ from rich.table import Table as Shown
 
 from benchmarks import report
 from benchmarks.load import BEGIN_US, NOTES, STATUSES, TOPICS, Event, Table, contracts_of_load
-from benchmarks.records import bronze_rows
+from benchmarks.records import bronze_rows, store
 from bronze.events import events_table
 from gold import build
 from lakehouse.config import Settings, settings
@@ -169,7 +169,7 @@ class Grown:
         """Append them to bronze; the bytes of their keys and values."""
         records = bronze_rows(self.spark, updates, topic=TOPIC, first_offset=self.offset)
         self.offset += len(updates)
-        self.warehouse.append(events_table(SOURCE).name, records)
+        store(self.warehouse, SOURCE, records)
         return sum(len(key) + len(value or b"") for key, value in updates)
 
     @contextmanager

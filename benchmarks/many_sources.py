@@ -21,7 +21,7 @@ from rich.table import Table as Shown
 from benchmarks import report
 from benchmarks.load import Table, contracts_of_load
 from benchmarks.memory import resident_mb
-from benchmarks.records import bronze_rows
+from benchmarks.records import bronze_rows, store
 from bronze.events import events_table
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     spark, list(islice(told, each)), topic=topic_of(source, table), first_offset=number * each
                 )
                 warehouse.ensure(events_table(f"shop_{source}"))
-                warehouse.append(events_table(f"shop_{source}").name, rows)
+                store(warehouse, f"shop_{source}", rows)
             begun = time.monotonic()
             apply.run(spark, own, contracts, run_id=f"pass {number}", memories=memories)
             seconds = time.monotonic() - begun

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from benchmarks.load import BEGIN_US, Event
+from bronze.batches import Planned, write_down_batch
+from bronze.events import events_table
+from bronze.offsets import steps_of
+from lakehouse.batches import BATCHES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from lakehouse.spark.tables import Warehouse
 
 
 def bronze_rows(spark: SparkSession, events: Sequence[Event], *, topic: str, first_offset: int) -> DataFrame:
@@ -32,4 +39,31 @@ def bronze_rows(spark: SparkSession, events: Sequence[Event], *, topic: str, fir
         F.lit("id").alias("_topic_id"),
         F.current_timestamp().alias("_ingested_at"),
         F.lit(0).cast("bigint").alias("_batch_id"),
+    )
+
+
+def store(warehouse: Warehouse, source: str, rows: DataFrame) -> None:
+    """Append bronze rows, as a batch of bronze does: to the table, and to `ops.batches`."""
+    name = events_table(source).name
+    warehouse.ensure(BATCHES)
+    held = rows.persist()
+    spans = held.groupBy("topic", F.coalesce("_topic_id", F.lit("")).alias("topic_id"), "partition").agg(
+        F.min("offset").alias("first"), F.max("offset").alias("last")
+    )
+    planned = [
+        Planned(row["topic"], row["topic_id"], row["partition"], row["first"], row["last"] + 1)
+        for row in spans.collect()
+    ]
+    warehouse.append(name, held)
+    held.unpersist()
+    _steps, sequence = steps_of(warehouse, source)
+    write_down_batch(
+        warehouse,
+        warehouse.read(name),
+        planned,
+        batch={"source": source, "checkpoint": "test", "batch": sequence, "sequence": sequence + 1},
+        number=sequence,
+        writer=f"bronze/{source}/test",
+        some_were_there=False,
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
     )

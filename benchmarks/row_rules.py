@@ -63,13 +63,14 @@ def one_pass(spark: SparkSession, contracts: Contracts, bronze: Path, folder: Pa
     """The seconds of one batch of all bronze rows into empty silver tables."""
     from silver.apply import ensure_tables
     from silver.job import SilverJob
-    from silver.micro_batch import apply_batch
+    from silver.source_batch import apply_batch, records_reaches
 
     warehouse = Warehouse(spark, str(folder), str(folder / "_checkpoints"))
     ensure_tables(warehouse, contracts)
     rows = spark.read.format("delta").load(str(bronze))
     started = time.monotonic()
-    apply_batch(rows, 0, job=SilverJob("postgres", contracts, warehouse.address, "benchmark"))
+    job = SilverJob("postgres", contracts, warehouse.address, "benchmark")
+    apply_batch(warehouse, rows, records_reaches(rows, job), job=job)
     passed = time.monotonic() - started
     applied = warehouse.read("ops.batches").selectExpr("sum(applied) AS applied").collect()[0]["applied"]
     if not applied:

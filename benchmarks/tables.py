@@ -23,7 +23,7 @@ from rich.table import Table as Shown
 
 from benchmarks import report
 from benchmarks.load import TOPICS, Event, Table, contracts_of_load
-from benchmarks.records import bronze_rows
+from benchmarks.records import bronze_rows, store
 from bronze.events import events_table
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
@@ -94,7 +94,7 @@ def batches(
             some: list[Event] = list(islice(told[number].events(), events))
             rows = bronze_rows(spark, some, topic=topics[number], first_offset=read[number])
             read[number] += len(some)
-            warehouse.append(events_table(SOURCE).name, rows)
+            store(warehouse, SOURCE, rows)
 
         def applied(run: str) -> tuple[float, int]:
             before, begun = jobs(spark), time.monotonic()

@@ -1,8 +1,9 @@
-"""The rows `planned` of `ops.batches`: which offsets every batch was to read, and how many records came of it.
+"""The rows `planned` of `ops.batches`: which offsets every batch was to read, and what it has stored.
 
-Kafka gives an offset to no record now and then (compaction, transaction markers): only the plan of a batch shows that
-such a gap is not a range that nobody read. Structured Streaming keeps the plan in the checkpoint: `offsets/N` has the
-end of batch N, `sources/0/0` where the first one began.
+Silver reads what they say, and nothing else: a batch that was appended and is not written down yet is repeated,
+or confirmed (`confirm`), before bronze reads on. Kafka gives an offset to no record now and then (compaction,
+transaction markers): only the plan of a batch shows that such a gap is not a range that nobody read. Structured
+Streaming keeps the plan in the checkpoint: `offsets/N` has the end of batch N, `sources/0/0` where the first one began.
 """
 
 from __future__ import annotations
@@ -15,14 +16,22 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from bronze.conservation import asked_ranges, stored_ranges
+from bronze.events import events_table
 from bronze.offsets import offsets_in
-from lakehouse.batches import append
+from lakehouse.batches import append, batches
 from lakehouse.kafka.offsets import Partition
-from lakehouse.kafka.ranges import TOPIC_PARTITION
+from lakehouse.kafka.ranges import TOPIC_PARTITION, overlaid
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+# What a batch has stored of a topic-partition: how many records, the bytes of their values, the first and the last
+# offset among them, and the lowest Kafka timestamp.
+STORED = ("records", "value_bytes", "first_offset", "last_offset", "first_ms")
+_NOTHING: Mapping[str, object] = {**dict.fromkeys(STORED), "records": 0, "value_bytes": 0}
 
 
 @dataclass(frozen=True)
@@ -58,22 +67,31 @@ def planned_ranges(warehouse: Warehouse, job: str, batch: int, *, topic_ids: Map
 
 
 def stored_records(events: DataFrame, planned: Sequence[Planned], *, some_were_there: bool) -> DataFrame:
-    """topic, topic_id, partition, records: how many of the planned offsets of each partition bronze has.
+    """TOPIC_PARTITION and STORED: what bronze has of the planned offsets of each partition.
 
     `some_were_there`: whether the batch reads again what bronze may have, and may have twice.
     """
     records = F.count_distinct("offset") if some_were_there else F.count("offset")
     return (
         _placed(events.where(reduce(lambda so_far, also: so_far | also, map(_is_in, planned))))
-        .groupBy("topic", "topic_id", "partition")
-        .agg(records.alias("records"))
+        .groupBy(*TOPIC_PARTITION)
+        .agg(
+            records.alias("records"),
+            F.coalesce(F.sum(F.octet_length("value")), F.lit(0)).alias("value_bytes"),
+            F.min("offset").alias("first_offset"),
+            F.max("offset").alias("last_offset"),
+            F.min(F.unix_millis("timestamp")).alias("first_ms"),
+        )
     )
 
 
 def batch_rows(
-    planned: Sequence[Planned], records: Mapping[tuple[str, str, int], int], *, batch: Mapping[str, object]
+    planned: Sequence[Planned],
+    stored: Mapping[tuple[str, str, int], Mapping[str, object]],
+    *,
+    batch: Mapping[str, object],
 ) -> list[dict[str, object]]:
-    """Rows of `ops.batches`. `batch`: its source, checkpoint and number."""
+    """Rows of `ops.batches`. `stored`: STORED by topic-partition. `batch`: its source, checkpoint, number, sequence."""
     return [
         {
             **batch,
@@ -81,7 +99,7 @@ def batch_rows(
             "planned": {
                 "from_offset": one.from_offset,
                 "until_offset": one.until_offset,
-                "records": records.get(one.place, 0),
+                **stored.get(one.place, _NOTHING),
             },
         }
         for one in planned
@@ -89,9 +107,30 @@ def batch_rows(
 
 
 def planned_of(batches: DataFrame) -> DataFrame:
-    """checkpoint, batch, TOPIC_PARTITION, from_offset, until_offset, records: what batches were to read."""
+    """checkpoint, batch, TOPIC_PARTITION, from_offset, until_offset and STORED: what batches were to read."""
     rows = batches.where("planned IS NOT NULL")
     return rows.select("source", "checkpoint", "batch", *TOPIC_PARTITION, "planned.*", "written_at")
+
+
+def confirm(warehouse: Warehouse, source: str, *, sequence: int) -> None:
+    """Write down what bronze has and no row `planned` says: of a batch that was appended and has never ended.
+
+    Its checkpoint is lost, or was left when the source was moved, so it is not repeated. `sequence`: of the rows.
+    """
+    events = warehouse.read(events_table(source).name)
+    planned = planned_of(batches(warehouse, "bronze").where(F.col("source") == source))
+    ranges = overlaid({"stored": stored_ranges(events), "asked": asked_ranges(planned)})
+    lacking = ranges.where("stored > 0 AND asked = 0").select(*TOPIC_PARTITION, "first", "last")
+    found = [
+        Planned(row["topic"], row["topic_id"], row["partition"], row["first"], row["last"] + 1)
+        for row in lacking.orderBy(*TOPIC_PARTITION, "first").collect()
+    ]
+    # One range a topic-partition at a time: `stored_records` tells no two of them apart.
+    while found:
+        some = list({one.place: one for one in reversed(found)}.values())
+        found = [one for one in found if one not in some]
+        stored = _stored(stored_records(events, some, some_were_there=True))
+        append(warehouse, "bronze", batch_rows(some, stored, batch={"source": source, "sequence": sequence}))
 
 
 def write_down_batch(
@@ -108,15 +147,21 @@ def write_down_batch(
     """Append the batch to `ops.batches`, once: a batch that is repeated after a crash finds the same numbers."""
     if not planned:
         return
-    counted = stored_records(events, planned, some_were_there=some_were_there).collect()
-    records = {(row["topic"], row["topic_id"], row["partition"]): row["records"] for row in counted}
-    rows = batch_rows(planned, records, batch=batch)
+    stored = _stored(stored_records(events, planned, some_were_there=some_were_there))
+    rows = batch_rows(planned, stored, batch=batch)
     append(warehouse, "bronze", rows, writer=writer, number=number, started_at=started_at)
 
 
 def _offsets(text: str) -> dict[Partition, int]:
     """The offsets in the last line of a file of the checkpoint."""
     return offsets_in(text.strip().splitlines()[-1])
+
+
+def _stored(counted: DataFrame) -> dict[tuple[str, str, int], dict[str, object]]:
+    return {
+        (row["topic"], row["topic_id"], row["partition"]): {name: row[name] for name in STORED}
+        for row in counted.collect()
+    }
 
 
 def _placed(events: DataFrame) -> DataFrame:

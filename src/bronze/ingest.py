@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bronze.batches import planned_ranges, write_down_batch
+from bronze.batches import confirm, planned_ranges, write_down_batch
 from bronze.events import events, events_table, not_yet_stored
 from bronze.offsets import SourceOffsets, offsets_of_source, require_no_gap, write_down
 from lakehouse.batches import BATCHES
@@ -62,6 +62,8 @@ def run(
         source_offsets = offsets_of_source(warehouse, connection, source, topics.sources[source], known=known)
         require_no_gap(source, source_offsets.following, source_offsets.ends)
         with storage_errors(job=f"bronze: {source}", places=places):
+            if source_offsets.may_lack_a_batch:
+                confirm(warehouse, source, sequence=source_offsets.sequence)
             write_down(warehouse, source_offsets.unwritten)
             return _start(warehouse, settings, connection, source_offsets)
 
@@ -79,14 +81,16 @@ def append_batch(
     *,
     source: str,
     job: str,
+    sequence: int,
     topic_ids: Mapping[str, str],
     read_again: Mapping[tuple[str, int], tuple[int, int]],
     address: Address,
 ) -> None:
     """Append one micro-batch of Kafka records, then what it was to read; a repeated one is appended once.
 
-    The guard is the identity of the checkpoint together with the batch id: after a lost checkpoint, batch ids start
-    again, and so does the identity. A crash between the two leaves a batch that has not ended: it is repeated.
+    `sequence`: the stream's batches are numbered from it on. The guard is the identity of the
+    checkpoint together with the batch id: after a lost checkpoint, batch ids start again, and so does the identity. A
+    crash between the two leaves a batch that has not ended: it is repeated.
     """
     started_at = datetime.now(UTC)
     warehouse = address.opened(batch.sparkSession)
@@ -102,7 +106,7 @@ def append_batch(
         warehouse,
         warehouse.read(name),
         planned,
-        batch={"source": source, "checkpoint": checkpoint, "batch": batch_id},
+        batch={"source": source, "checkpoint": checkpoint, "batch": batch_id, "sequence": sequence + 1 + batch_id},
         number=batch_id,
         writer=f"{job}/{checkpoint}/batches",
         some_were_there=bool(read_again),
@@ -139,6 +143,7 @@ def _start(
         append_batch,
         source=source_offsets.source,
         job=source_offsets.job,
+        sequence=source_offsets.sequence,
         topic_ids=source_offsets.topic_ids,
         read_again=source_offsets.read_again,
         address=warehouse.address,

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 class SourceOffsets:
     """How far a source has read: the `steps` of its last change, where each partition goes on, and the broker's ends.
 
-    `unwritten` steps are not yet in `ops.batches`: those of partitions that no run has read.
+    `unwritten` steps are not yet in `ops.batches`: those of partitions that no run has read. `sequence`: above that of
+    all batches of the source so far. `may_lack_a_batch`: whether one of an earlier checkpoint may be in bronze, and not
+    be written down.
     """
 
     source: str
@@ -44,6 +46,8 @@ class SourceOffsets:
     unwritten: Sequence[Step]
     following: Mapping[Partition, int]
     ends: Mapping[Partition, Ends]
+    sequence: int = 0
+    may_lack_a_batch: bool = False
 
     @property
     def job(self) -> str:
@@ -75,7 +79,7 @@ def offsets_of_source(
     assigned = contract.assigned(known)
     require_distinguished(source, contract, assigned)
     ids = topic_ids(connection, assigned)
-    all_steps = steps_of(warehouse, source)
+    all_steps, sequence = steps_of(warehouse, source)
     steps = [step for step in all_steps if step.topic not in accepted or ids.get(step.topic) == step.topic_id]
     require_same_topics(source, steps, topic_ids=ids, named=contract)
     change = max((step.change for step in all_steps), default=0)
@@ -84,6 +88,8 @@ def offsets_of_source(
     if steps:
         came = committed(warehouse, job_name(source, change))
     begun = came or (initial_offsets(warehouse, job_name(source, change)) if steps else {})
+    # A batch of a checkpoint that is there is repeated.
+    may_lack_a_batch = bool(steps) and not begun
     if steps and not came:
         # The checkpoint is lost, or no batch of it has ended yet: the table knows.
         going_on = by_the_table(steps, stored(warehouse.read(events_table(source).name)))
@@ -105,14 +111,16 @@ def offsets_of_source(
     following |= {place: offset for place, offset in came.items() if place in following}
     all_steps_now, unwritten = [*steps, *first_steps], [*unwritten, *first_steps]
     if cannot_join(following, begun):
-        change += 1
+        change, may_lack_a_batch = change + 1, True
         highest = stored(warehouse.read(events_table(source).name))
         all_steps_now = unwritten = [
             replace(step, change=change, reason="a partition joined whose first records are gone")
             for step in steps_from(all_steps_now, following, highest)
         ]
         following = {step.place: step.to_offset for step in all_steps_now}
-    return SourceOffsets(source, change, ids, all_steps_now, unwritten, following, limits)
+    return SourceOffsets(
+        source, change, ids, all_steps_now, unwritten, following, limits, sequence + 1, may_lack_a_batch
+    )
 
 
 def cannot_join(following: Mapping[Partition, int], begun: Mapping[Partition, int]) -> list[Partition]:
@@ -184,16 +192,21 @@ class Step:
         return Partition(self.topic, self.partition)
 
 
-def steps_of(warehouse: Warehouse, source: str) -> list[Step]:
-    """The steps of the source's last change; none before its first run."""
+def steps_of(warehouse: Warehouse, source: str) -> tuple[list[Step], int]:
+    """The steps of the source's last change, none before its first run; and the highest `sequence` of its batches."""
     if not warehouse.exists(BATCHES.name):
-        return []
-    rows = steps_in(batches(warehouse, "bronze").where(F.col("source") == source))
+        return [], 0
+    of_source = batches(warehouse, "bronze").where(F.col("source") == source)
     # Few: a row a partition, and one more for each time that it was moved by command.
-    steps = [Step(**row.asDict()) for row in rows.select(*Step.__dataclass_fields__).collect()]
-    last = max((step.change for step in steps), default=0)
+    steps = steps_in(of_source).select(*Step.__dataclass_fields__)
+    highest = of_source.agg(F.coalesce(F.max("sequence"), F.lit(0)).alias("sequence"))
+    rows = steps.unionByName(highest, allowMissingColumns=True).collect()
+    (sequence,) = [row["sequence"] for row in rows if row["sequence"] is not None]
+    found = [Step(**{name: row[name] for name in Step.__dataclass_fields__}) for row in rows if row["sequence"] is None]
+    last = max((step.change for step in found), default=0)
     # One row a partition: a partition that came later has its own, under the same change.
-    return sorted((step for step in steps if step.change == last), key=lambda step: (step.topic, step.partition))
+    found = sorted((step for step in found if step.change == last), key=lambda step: (step.topic, step.partition))
+    return found, sequence
 
 
 def steps_in(batches: DataFrame) -> DataFrame:

@@ -44,8 +44,9 @@ class Work:
 
     `accepted`: the silver tables whose rejects go to quarantine, however many they are. `accepted_columns`: those by
     rule that go on with the columns that their events have now. `resumed`: suspended ones that are tried again.
-    `full_refresh`: gold is computed whole. `republish`: every row is sent again. `memories`: what silver remembers of
-    each source. `consumed`: what gold and publish remember. Both are valid while nobody else writes.
+    `accepted_missing`: sources of which silver goes on without the records that bronze has lost. `full_refresh`: gold
+    is computed whole. `republish`: every row is sent again. `memories`: what silver remembers of each source.
+    `consumed`: what gold and publish remember. Both are valid while nobody else writes.
     """
 
     spark: SparkSession
@@ -57,6 +58,7 @@ class Work:
     accepted: frozenset[str] = frozenset()
     accepted_columns: frozenset[str] = frozenset()
     resumed: frozenset[str] = frozenset()
+    accepted_missing: frozenset[str] = frozenset()
     full_refresh: bool = False
     republish: bool = False
     memories: dict[str, Memory] = field(default_factory=dict)
@@ -144,6 +146,7 @@ def _silver(work: Work) -> Results:
             accepted=work.accepted,
             accepted_columns=work.accepted_columns,
             resumed=work.resumed,
+            accepted_missing=work.accepted_missing,
             progress=note.now,
             say=note.say,
             memories=work.memories,

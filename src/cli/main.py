@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from uuid import uuid4
@@ -27,6 +27,7 @@ from cli.options import (
     NOTHING_ACCEPTED,
     AcceptColumns,
     Accepted,
+    AcceptMissing,
     AcceptRejects,
     AsJson,
     Chosen,
@@ -51,7 +52,9 @@ from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.steps import LoggedSteps, Steps, wide_console
 
 if TYPE_CHECKING:
+    from cli.settled import Look
     from lakehouse.spark.lease import Lease
+    from lakehouse.spark.tables import Warehouse
 
 Paths = Annotated[bool, typer.Option("--paths", help="Print where they are, as spark-submit --jars takes it.")]
 EVERY_JOB = ("bronze", "silver", "gold", "publish")
@@ -105,6 +108,7 @@ def silver(
     *,
     accept_rejects: AcceptRejects = None,
     accept_columns: AcceptColumns = None,
+    accept_missing: AcceptMissing = None,
     resume: Resume = None,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
@@ -118,7 +122,7 @@ def silver(
 
     Example: lakehouse silver --warehouse ./warehouse
     """
-    given = accepted(chosen, accept_rejects, accept_columns, resume)
+    given = accepted(chosen, accept_rejects, accept_columns, resume, accept_missing)
     metrics = Metrics(metrics_file, metrics_port, metrics_host)
     _run_jobs(chosen, ("silver",), metrics, dry_run=dry_run, given=given, trigger=trigger)
 
@@ -182,6 +186,7 @@ def run(
     max_offsets_per_trigger: MaxOffsets = None,
     accept_rejects: AcceptRejects = None,
     accept_columns: AcceptColumns = None,
+    accept_missing: AcceptMissing = None,
     resume: Resume = None,
     trigger: WhenItEnds = Trigger.available_now,
     dry_run: DryRun = False,
@@ -202,7 +207,7 @@ def run(
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    given = accepted(chosen, accept_rejects, accept_columns, resume)
+    given = accepted(chosen, accept_rejects, accept_columns, resume, accept_missing)
     metrics = Metrics(metrics_file, metrics_port, metrics_host)
     _run_jobs(chosen, EVERY_JOB, metrics, dry_run=dry_run, given=given, trigger=trigger)
 
@@ -225,6 +230,15 @@ def jars(paths: Paths = False, dry_run: DryRun = False, as_json: AsJson = False)
         typer.echo(",".join(str(path) for path in spark_jars()))
 
 
+def _look_for_news(chosen: Chosen, known: TopicPartitions, steps: Steps, with_spark: Callable[[], Warehouse]) -> Look:
+    """Whether there is anything to do: seen without Spark, where tables are files."""
+    from cli.settled import look_for_news
+    from monitoring.readings.tables import tables_at
+
+    tables = tables_at(chosen.settings.address, with_spark)
+    return look_for_news(chosen.settings, chosen.contracts, known=known, tables=tables, steps=steps)
+
+
 def _run_jobs(
     chosen: Chosen,
     names: Sequence[str],
@@ -244,7 +258,49 @@ def _run_jobs(
     broker = Broker(chosen.settings, chosen.contracts.topics, names)
     known = broker.known()
     steps = chosen.steps()
-    warehouse = opened(chosen, steps, is_lasting=trigger is Trigger.continuous)
+    with_spark = cache(partial(opened, chosen, steps, is_lasting=trigger is Trigger.continuous))
+    look: Look | None = None
+    if names == EVERY_JOB and trigger is Trigger.available_now and not (dry_run or given):
+        look = _look_for_news(chosen, known, steps, with_spark)
+        if look.ends_a_run:
+            metrics.write(chosen, with_spark, say=steps.say)
+            if chosen.as_json:
+                answer(chosen.command, {"nothing_new": True}, [], run=chosen.run_id, dry_run=False)
+            return
+    _run_passes(
+        chosen,
+        names,
+        metrics=metrics,
+        steps=steps,
+        warehouse=with_spark(),
+        broker=broker,
+        known=known,
+        dry_run=dry_run,
+        given=given,
+        look=look,
+        full_refresh=full_refresh,
+        republish=republish,
+        trigger=trigger,
+    )
+
+
+def _run_passes(
+    chosen: Chosen,
+    names: Sequence[str],
+    *,
+    metrics: Metrics,
+    steps: Steps,
+    warehouse: Warehouse,
+    broker: Broker,
+    known: TopicPartitions,
+    dry_run: bool,
+    given: Accepted,
+    look: Look | None,
+    full_refresh: bool,
+    republish: bool,
+    trigger: Trigger,
+) -> None:
+    """Run the jobs once, or again and again, each time as a run of its own."""
     from cli.jobs import Work, run_jobs
     from cli.settled import run_unless_settled
     from lakehouse.consumed import Consumed
@@ -272,6 +328,7 @@ def _run_jobs(
             given.rejects,
             given.columns,
             given.resumed if is_first else frozenset(),
+            given.missing if is_first else frozenset(),
             full_refresh=full_refresh,
             republish=republish,
             memories=memories,
@@ -279,8 +336,8 @@ def _run_jobs(
         )
         is_first = False
         before_each = lease.check if lease else None
-        if names == EVERY_JOB and trigger is Trigger.available_now and not (dry_run or given):
-            outcome = run_unless_settled(work, before_each=before_each)
+        if look is not None:
+            outcome = run_unless_settled(work, look, before_each=before_each)
         else:
             outcome = run_jobs(names, work, dry_run=dry_run, before_each=before_each)
         for failure in outcome.failures:
@@ -288,7 +345,7 @@ def _run_jobs(
                 say(failure, steps)
         known_failures = frozenset(map(str, outcome.failures))
         if not dry_run:
-            metrics.write(chosen, warehouse, say=steps.say)
+            metrics.write(chosen, lambda: warehouse, say=steps.say)
         if chosen.as_json:
             answer(chosen.command, outcome.results, outcome.failures, run=run_id, dry_run=dry_run)
         # A gate holds its own: everything else went on, and goes on.
@@ -298,7 +355,7 @@ def _run_jobs(
             raise typer.Exit(ending[0].exit_code)
 
     run_ids = chain([chosen.run_id], iter(lambda: uuid4().hex, None))
-    with metrics.served(chosen, warehouse):
+    with metrics.served(chosen, lambda: warehouse):
         if dry_run:
             one_pass(known, None)
         elif trigger is Trigger.available_now:

@@ -79,6 +79,15 @@ AcceptColumns = Annotated[
     ),
 ]
 
+AcceptMissing = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A source of which bronze has lost records before silver has read them: silver goes on without these. May"
+        " be given again for another source.",
+        show_default=False,
+    ),
+]
+
 Resume = Annotated[
     list[str] | None,
     typer.Option(
@@ -248,27 +257,39 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The silver tables that `--accept-rejects`, `--accept-columns` and `--resume` name."""
+    """What a person names: silver tables, and sources (`missing`) that go on without records that bronze has lost."""
 
     rejects: frozenset[str] = frozenset()
     columns: frozenset[str] = frozenset()
     resumed: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        """Whether any table is named."""
-        return bool(self.rejects or self.columns or self.resumed)
+        """Whether any is named."""
+        return bool(self.rejects or self.columns or self.resumed or self.missing)
 
 
 NOTHING_ACCEPTED = Accepted()
 
 
 def accepted(
-    chosen: Chosen, rejects: list[str] | None, columns: list[str] | None, resumed: list[str] | None
+    chosen: Chosen,
+    rejects: list[str] | None,
+    columns: list[str] | None,
+    resumed: list[str] | None,
+    missing: list[str] | None,
 ) -> Accepted:
-    """What a person accepts, or has tried again. Raises SettingsError for a table that the contracts do not have."""
+    """What a person accepts, or has tried again.
+
+    Raises SettingsError for a table or a source that the contracts do not have.
+    """
     for name in (*(rejects or ()), *(columns or ()), *(resumed or ())):
         require_table(chosen, name)
-    return Accepted(frozenset(rejects or ()), frozenset(columns or ()), frozenset(resumed or ()))
+    for source in missing or ():
+        if source not in chosen.contracts.topics.sources:
+            known = ", ".join(chosen.contracts.topics.sources)
+            raise SettingsError(f"There is no source {source}.", remedy=f"There are: {known}.")
+    return Accepted(*(frozenset(names or ()) for names in (rejects, columns, resumed, missing)))
 
 
 def require_table(chosen: Chosen, name: str) -> None:

@@ -2,9 +2,10 @@
 
 Every row has a `layer` and is of one kind, with what that kind has to say and nothing else:
 
-    bronze  planned  a batch of a topic-partition: which offsets it was to read, and how many records came
+    bronze  planned  a batch of a topic-partition: which offsets it was to read, and what it has stored
             step     a topic-partition at a start, or a move by command: where it was, where it goes on, and why
     silver  audit    a feed in a topic-partition: what was read, and what became of it
+            ranges   which offsets of bronze it has read, and up to which of bronze's batches
             segment  a connector run in a topic-partition: what is known of it since this batch
             feed     epochs that have started, cutoffs that hold, from where on a column has had its field, whether its
                      values cannot be read, what is pending for a suspended table, and that it goes on
@@ -38,14 +39,22 @@ Layer = Literal["bronze", "silver", "gold", "run"]
 # 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold; 4: and when a batch began;
 # 5: and under which contract a table was suspended, and from which position on its records have had the field of a
 # column; entries of the quarantine say who has found them, events of an outbox in which topic they were seen;
-# 6: and the last key of a topic-partition by another hash.
-FORMAT = 6
+# 6: and the last key of a topic-partition by another hash; 7: and what silver has read, as ranges of bronze's offsets.
+FORMAT = 7
 FORMAT_PROPERTY = f"{OWN_PROPERTY}format"
 
 COORDINATES = "ARRAY<BIGINT>"
 # from_offset is included, until_offset is not: Kafka gives an offset to no record now and then (compaction, markers of
-# transactions), and only the plan of a batch distinguishes such a gap from a range that nobody read.
-_PLANNED = "from_offset: BIGINT, until_offset: BIGINT, records: BIGINT"
+# transactions), and only the plan of a batch distinguishes such a gap from a range that nobody read. The first and the
+# last offset that have a record, and the lowest Kafka timestamp, are NULL where there was none.
+_PLANNED = """
+    from_offset: BIGINT, until_offset: BIGINT, records: BIGINT, value_bytes: BIGINT, first_offset: BIGINT,
+    last_offset: BIGINT, first_ms: BIGINT
+"""
+_READ_RANGES = """
+    ingested_to: BIGINT,
+    ranges: ARRAY<STRUCT<topic: STRING, topic_id: STRING, partition: INT, from_offset: BIGINT, until_offset: BIGINT>>
+"""
 _STEP = """
     change: BIGINT, from_offset: BIGINT, to_offset: BIGINT, skipped: BIGINT, read_again: BIGINT, reason: STRING
 """
@@ -74,8 +83,9 @@ _SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRI
 # between that no record has) are written once for a topic-partition, in the row of its first feed; of feeds that share
 # it and do not all go on, in each one's row. A later batch that corrects the outcome of a record moves it to another
 # one, in a row that reads none.
-# `checkpoint`: the identity of the stream's checkpoint; a silver that is rebuilt from bronze has another one.
-# `writer` and `batch`: who has written, and its number: together they are unique. `sequence`: their order.
+# `checkpoint`: the identity of bronze's checkpoint. `generation`: of silver; one rebuilt from bronze is another one.
+# `writer` and `batch`: who has written, and its number: together they are unique. `sequence`: their order; also of
+# bronze's batches. `read_ranges`: by all batches up to this one; `ingested_to`: up to which of bronze's sequence.
 # `segment`: of the run `run_id`, its full snapshot at `snapshot_at` apart, over all that was read of it so far.
 # `started_at`: when the batch began, of what one does: `written_at` less it is what the layer took for it. Of `settled`
 # when the broker said where the topics end: what has a later offset came after that.
@@ -86,7 +96,8 @@ _SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRI
 BATCHES = TableSpec(
     name="ops.batches",
     columns=f"""
-        layer STRING, run STRING, source STRING, checkpoint STRING, writer STRING, batch BIGINT, sequence BIGINT,
+        layer STRING, run STRING, source STRING, checkpoint STRING, generation STRING, writer STRING, batch BIGINT,
+        sequence BIGINT,
         feed STRING, topic STRING, topic_id STRING, partition INT, first_offset BIGINT, last_offset BIGINT,
         read BIGINT, applied BIGINT, superseded BIGINT, duplicate BIGINT, tombstone BIGINT, ignored BIGINT,
         quarantined BIGINT, gaps ARRAY<STRUCT<first: BIGINT, last: BIGINT>>,
@@ -94,7 +105,7 @@ BATCHES = TableSpec(
         run_id STRING, snapshot_at {COORDINATES}, segment STRUCT<{_SEGMENT}>,
         epochs ARRAY<STRUCT<{_EPOCH}>>, cutoffs ARRAY<STRUCT<{_CUTOFF}>>,
         first_sent ARRAY<STRUCT<{_FIRST_SENT}>>, unreadable STRING, suspended STRUCT<{_SUSPENDED}>, resumed BOOLEAN,
-        planned STRUCT<{_PLANNED}>, step STRUCT<{_STEP}>, taken STRUCT<{_TAKEN}>,
+        read_ranges STRUCT<{_READ_RANGES}>, planned STRUCT<{_PLANNED}>, step STRUCT<{_STEP}>, taken STRUCT<{_TAKEN}>,
         settled STRUCT<{_SETTLED}>, started_at TIMESTAMP, written_at TIMESTAMP
     """,
     partition_by=("layer",),
@@ -132,18 +143,19 @@ def append(
         warehouse.append_once(BATCHES.name, found, writer=writer, number=number)
 
 
-def join_files(warehouse: Warehouse) -> None:
-    """Join the table's files where they are many: a process that ends after a batch leaves one, and joins none itself.
+def has_many_files(warehouse: Warehouse) -> bool:
+    """Whether the table has so many files that reading it costs more than it should."""
+    return len(warehouse.read(BATCHES.name).inputFiles()) > MOST_FILES
 
-    Nothing but their number changes. For a job that has the lease, before its sources begin.
-    """
-    if len(warehouse.read(BATCHES.name).inputFiles()) > MOST_FILES:
-        warehouse.delta(BATCHES.name).optimize().executeCompaction()
+
+def join_files(warehouse: Warehouse) -> None:
+    """Join the table's files: nothing but their number changes. For a job that has the lease."""
+    warehouse.delta(BATCHES.name).optimize().executeCompaction()
 
 
 RELEASE_PROPERTY = "orders-lakehouse-release"
 # Tables of earlier formats that this one has not.
-_OF_EARLIER_FORMATS = ("ops.warehouse", "ops.ledger")
+_OF_EARLIER_FORMATS = ("ops.warehouse", "ops.ingested_to")
 
 
 def check_format(warehouse: Warehouse) -> None:

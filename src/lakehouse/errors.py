@@ -126,6 +126,10 @@ class TableError(LakehouseError):
     exit_code = 5
 
 
+class MissingRecordsError(TableError):
+    """A bronze table has not as many records as were stored in it."""
+
+
 class UnfinishedTableError(TableError):
     """A table's creation has begun and has not ended: by another run just now, or by one that was killed."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import getpass
-import json
 import os
 import re
 import shutil
@@ -21,10 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from lakehouse import errors
 from lakehouse.errors import (
-    ContractError,
-    ContractProblem,
     InstallationError,
     JavaGoneError,
     LakehouseError,
@@ -271,38 +267,6 @@ def java_gone(error: BaseException, *, job: str) -> JavaGoneError | None:
                 "--spark-conf spark.driver.memory=4g (2g is the default here; spark-submit: --driver-memory).",
             )
     return None
-
-
-@contextmanager
-def noted_errors(run: str) -> Iterator[None]:
-    """Inside a batch of a stream, a LakehouseError takes a note with it that `noted_error` finds again.
-
-    The batch may run in another process (over Spark Connect it does): of what it raises, only Python's trace comes
-    back, as text. `run` is in the note: no value of a row that is quoted there can pass for one.
-    """
-    try:
-        yield
-    except LakehouseError as error:
-        error.add_note(_note(run) + json.dumps({"kind": type(error).__name__, **vars(error)}, default=vars))
-        raise
-
-
-def noted_error(error: BaseException, *, run: str) -> LakehouseError | None:
-    """The LakehouseError that ended a batch of this run, from the trace that the stream's exception quotes."""
-    note = re.compile(rf"^{re.escape(_note(run))}(.*)$", re.MULTILINE)
-    notes = [match[1] for _number, _filename, text in _said(error) for match in note.finditer(text)]
-    if not notes:
-        return None
-    told = json.loads(notes[0])
-    if told["kind"] == ContractError.__name__:
-        return ContractError([ContractProblem(**problem) for problem in told["problems"]])
-    kind, what = getattr(errors, told.pop("kind")), told.pop("what")
-    again: LakehouseError = kind(what, **{name: value for name, value in told.items() if name != "__notes__"})
-    return again
-
-
-def _note(run: str) -> str:
-    return f"orders-lakehouse, run {run}: "
 
 
 def stream_stopped(error: StreamingQueryException, *, job: str, remedy: str) -> LakehouseError:

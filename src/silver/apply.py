@@ -1,54 +1,45 @@
 """The silver job: what is new in bronze, read, judged, folded to one change a key, and merged into one table a feed.
 
-One stream a source. Before it reads on, it carries out what people have asked of the quarantine (silver.decisions).
-After all of them the suspended tables are tried again that may go on now (silver.suspended).
+`ops.batches` says what bronze has, and what silver has read: the rest is cut into batches, and each source
+applies its own, beside the others. Before it reads on, it carries out what people have asked of the quarantine
+(silver.decisions). After all of them the suspended tables are tried again that may go on now (silver.suspended).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from lakehouse.batches import BATCHES, batches, join_files
+from lakehouse.batches import BATCHES, has_many_files, join_files
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts, Feed
-from lakehouse.errors import LakehouseError
-from lakehouse.failures import (
-    noted_error,
-    noted_errors,
-    package_missing,
-    storage_error,
-    storage_errors,
-    stream_stopped,
-    unexpected,
-)
+from lakehouse.errors import LakehouseError, TableError
+from lakehouse.failures import package_missing, storage_errors, unexpected
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.quality.results import RESULTS, Result, result_rows
-from lakehouse.spark.materialized import MATERIALIZED_ROWS, in_batch
 from lakehouse.spark.session import let_java_forget
-from lakehouse.spark.streams import run_until_done
+from lakehouse.spark.side_by_side import Round, in_threads, until_done
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Note
 from silver import decisions, suspended
-from silver.audit import OUTBOX_EVENTS, Memory, audited, rule_counts
+from silver.audit import OUTBOX_EVENTS, Memory, begin_generations, forget_replaced, read_states, rule_counts
 from silver.batch.merge import silver_table
 from silver.by_rule.tables import MadeTables, made_tables
 from silver.gate import require_rules
+from silver.ingested import unread_ranges
 from silver.job import SilverJob
-from silver.micro_batch import apply_batch, resume
-from silver.order.state import COUNTED, SuspensionCause
+from silver.order.state import COUNTED, State, SuspensionCause
 from silver.quarantine import QUARANTINE
+from silver.ranges import batches_of
 from silver.schemas import Schemas, schemas
+from silver.source_batch import apply_ranges, resume
 from silver.views import ensure_views
 
 if TYPE_CHECKING:
-    from pyspark.errors import StreamingQueryException
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
 
 def run(
@@ -60,6 +51,7 @@ def run(
     accepted: Collection[str] = (),
     accepted_columns: Collection[str] = (),
     resumed: Collection[str] = (),
+    accepted_missing: Collection[str] = (),
     progress: Note | None = None,
     say: Note | None = None,
     memories: dict[str, Memory] | None = None,
@@ -71,62 +63,145 @@ def run(
     that does not answer is waited for as `retry_policy` says. `accepted`: tables whose rejects go to quarantine,
     however many they are. `accepted_columns`: tables by rule that go on with the columns that their events have now.
     `resumed`: suspended tables that are tried again; so are those whose contract has changed or that are accepted now,
-    and no others. `say`: is told what a person must know of a table. `memories`: of each source, for a process that
-    runs again under the same lease. Raises TableError when a source has no bronze table yet, ContractError when a rule
-    cannot be compiled, FeedSuspendedError when tables are suspended, RegistryError when a schema that is needed is not
-    to be had.
+    and no others. `accepted_missing`: sources that go on without the records that bronze has lost. `progress`: is told
+    how far each source is. `say`: is told what a person must know of a table. `memories`: of each source, for a process
+    that runs again under the same lease. Raises TableError when a source has no bronze table yet, when some of its
+    silver tables are gone, and when bronze has not what `ops.batches` says, ContractError when a rule cannot be
+    compiled, FeedSuspendedError when tables are suspended, RegistryError when a schema that is needed is not to be had.
     """
     warehouse = settings.address.opened(spark)
     known = {source: Memory() for source in contracts.topics.sources} if memories is None else memories
     require_rules(spark, contracts)
-    ensure_tables(warehouse, contracts)
     own_memories = {source: known.setdefault(source, Memory()) for source in contracts.topics.sources}
-    if all(memory.state is None for memory in own_memories.values()):  # the first pass of a process
-        join_files(warehouse)
+    known_tables = contracts.made.values() or made_tables(warehouse, contracts)
+    is_first_pass = all(memory.state is None for memory in own_memories.values())
+    _begin(warehouse, contracts.with_made(known_tables) if known_tables else contracts, own_memories)
+    ensure_tables(warehouse, contracts)
     own_schemas = _own_schemas(warehouse, settings, own_memories)
 
-    known_tables = contracts.made.values() or made_tables(warehouse, contracts)
     made = MadeTables({one.name: one for one in known_tables}, run_id, frozenset(accepted_columns))
     contracts = contracts.declared
     places = (warehouse.location, warehouse.checkpoints)
-    jobs: dict[str, SilverJob] = {}
+    jobs = {
+        source: SilverJob(
+            source,
+            contracts,
+            warehouse.address,
+            run_id,
+            frozenset(accepted),
+            own_memories[source],
+            own_schemas[source],
+            made,
+            source in accepted_missing,
+        )
+        for source in contracts.topics.sources
+    }
     failures: list[LakehouseError] = []
-
-    def start(source: str) -> StreamingQuery:
-        memory, of_registry = own_memories[source], own_schemas[source]
-        job = SilverJob(source, contracts, warehouse.address, run_id, frozenset(accepted), memory, of_registry, made)
-        jobs[source] = job
-        with storage_errors(job=f"silver: {source}", places=places):
-            if memory.begin(warehouse, source):  # a rebuilt silver reads all of it by itself
-                decisions.carry_out(warehouse, job)
-            return _start(warehouse, job)
-
-    def explain(source: str, error: StreamingQueryException) -> LakehouseError:
-        name = f"silver: {source}"
-        known = noted_error(error, run=run_id) or storage_error(error, job=name, places=places)
-        known = known or package_missing(error, job=name)
-        return known or stream_stopped(error, job=name, remedy=_RUN_AGAIN)
-
+    how_far = HowFar(progress)
     try:
         try:
-            run_until_done(
-                contracts.topics.sources, start=start, explain=explain, retry_policy=retry_policy, progress=progress
-            )
+            once = partial(_apply_news, warehouse, jobs, how_far=how_far, places=places)
+            until_done(jobs, once, retry_policy=retry_policy)
         except LakehouseError as error:
             failures.append(error)
         for job in jobs.values():
             failures += _resume_tables(warehouse, job, resumed, places=places)
     finally:
-        counted = audited(warehouse, run=run_id)
-        _store_rule_results(warehouse, contracts, run_id, counted)
+        _store_rule_results(warehouse, contracts, jobs.values())
     if failures:
         raise failures[0]
+    if is_first_pass:
+        keep_few_files(warehouse)
     contracts = contracts.with_made(made.known.values())
     if say is not None:
         for feed in _nameless(warehouse, contracts, known):
             say(f"silver.{feed}: {NAMELESS_RUN}")
     _raise_if_stopped(warehouse, contracts, known)
-    return {kind: sum(row[kind] for row in counted) for kind in COUNTED}
+    return {kind: sum(row.get(kind) or 0 for job in jobs.values() for row in job.counted) for kind in COUNTED}
+
+
+def _begin(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> None:
+    """Know the state of each source: of a new generation where there was none, or where all its tables were deleted.
+
+    Raises TableError when some of a source's tables were deleted, and others were not: what those have read before, no
+    run would read again.
+    """
+    warehouse.ensure(BATCHES)
+    new = [source for source, memory in memories.items() if memory.state is None]
+    states = read_states(warehouse, new)
+    begin: dict[str, State] = {}
+    for source, state in states.items():
+        written = [name for name in contracts.of_source(source) if state.of_feed(name)]
+        gone = [name for name in written if not warehouse.exists(f"silver.{name}")]
+        if not state.generation or (gone and gone == written):
+            begin[source] = state
+        elif gone:
+            tables = ", ".join(f"silver.{name}" for name in written if name not in gone)
+            raise TableError(
+                f"silver: {source}: {', '.join(f'silver.{name}' for name in gone)} was deleted, and {tables} was not.",
+                remedy="Restore it; or delete all silver tables of the source, and run silver: it rebuilds them from"
+                " bronze.",
+            )
+    if begin:
+        states |= begin_generations(warehouse, begin)
+    for source, state in states.items():
+        memories[source].state = state
+
+
+def keep_few_files(warehouse: Warehouse) -> None:
+    """Have few files of `ops.batches`, and none of what is replaced: a process that ends after a batch leaves one."""
+    if has_many_files(warehouse):
+        forget_replaced(warehouse)
+        join_files(warehouse)
+
+
+@dataclass
+class HowFar:
+    """The last batch of every source that has ended one: `postgres batch 3 (20,000 records)`."""
+
+    progress: Note | None
+    _last: dict[str, str] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def __call__(self, source: str, batch: int, records: int) -> None:
+        """Such a batch has ended; called in the source's thread."""
+        with self._lock:
+            self._last[source] = f"{source} batch {batch + 1} ({records:,} records)"
+            if self.progress is not None:
+                self.progress(", ".join(self._last.values()))
+
+
+def _apply_news(
+    warehouse: Warehouse,
+    jobs: Mapping[str, SilverJob],
+    sources: Sequence[str],
+    *,
+    how_far: HowFar,
+    places: Sequence[str],
+) -> Round:
+    """What bronze has of each of these sources and silver has not read, batch by batch."""
+    states = {source: jobs[source].memory.now(warehouse, source) for source in sources}
+    unread = unread_ranges(warehouse, {source: state.read_ranges for source, state in states.items()})
+    took_some: set[str] = set()
+
+    def apply(spark: SparkSession, source: str) -> None:
+        job, name = jobs[source], f"silver: {source}"
+        own = job.address.opened(spark)
+        try:
+            with storage_errors(job=name, places=places):
+                own.read(f"bronze.{source}_events")  # says in our words that it is not there
+                decisions.carry_out(own, job)
+                for batch in batches_of(unread[source], states[source].read_ranges):
+                    apply_ranges(own, batch, job=job)
+                    took_some.add(source)
+                    how_far(source, job.memory.now(own, source).last_batch, batch.records)
+                    let_java_forget()
+        except LakehouseError:
+            raise
+        except Exception as error:
+            raise (package_missing(error, job=name) or unexpected(error, job=name)) from error
+
+    return replace(in_threads(warehouse.spark, sources, apply), took_some=frozenset(took_some))
 
 
 def _own_schemas(warehouse: Warehouse, settings: Settings, memories: Mapping[str, Memory]) -> dict[str, Schemas]:
@@ -170,7 +245,7 @@ def _resume_tables(
             continue
         try:
             with storage_errors(job=f"silver: {job.source}: {name}", places=places):
-                if name in asked or cause.contract != job.contract(feed) or _is_defined_anew(warehouse, job, feed):
+                if name in asked or cause.contract != job.contract(feed) or _is_defined_anew(job, feed):
                     resume(warehouse, feed, job=job)
         except LakehouseError as error:
             failures.append(error)
@@ -179,15 +254,14 @@ def _resume_tables(
     return failures
 
 
-def _is_defined_anew(warehouse: Warehouse, job: SilverJob, feed: Feed) -> bool:
+def _is_defined_anew(job: SilverJob, feed: Feed) -> bool:
     """Whether this run has read schema changes that may say what a table is that a rule could not make yet."""
     if feed.made is None or feed.made.is_made:
         return False
     rule = job.contracts.topics.sources[job.source].by_rule[feed.made.rule]
     if rule.schema_changes is None:
         return False
-    of_run = batches(warehouse, "silver").where((F.col("run") == job.run) & (F.col("source") == job.source))
-    return not of_run.where((F.col("topic") == rule.schema_changes) & F.col("batch").isNotNull()).isEmpty()
+    return any(row["topic"] == rule.schema_changes and row["read"] for row in job.counted)
 
 
 def _raise_if_stopped(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> None:
@@ -213,16 +287,14 @@ def _nameless(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str,
     return found
 
 
-def _store_rule_results(
-    warehouse: Warehouse, contracts: Contracts, run_id: str, counted: Sequence[Mapping[str, Any]]
-) -> None:
+def _store_rule_results(warehouse: Warehouse, contracts: Contracts, jobs: Iterable[SilverJob]) -> None:
     """How the row rules came out in this run, into `quality.results`; nothing when the run read nothing."""
     rules = {rule.name: rule for rule in contracts.silver_gate.expectations}
     results = [
         Result(
-            run=run_id,
+            run=job.run,
             gate="silver",
-            source=source,
+            source=job.source,
             feed=feed,
             rule=rule,
             on_failure=rules[rule].on_failure,
@@ -231,32 +303,14 @@ def _store_rule_results(
             passed=rules[rule].is_met(failed=failed, evaluated=evaluated),
             description=rules[rule].description,
         )
-        for (source, feed, rule), (evaluated, failed) in rule_counts(counted).items()
+        for job in jobs
+        for (feed, rule), (evaluated, failed) in rule_counts(job.counted).items()
     ]
     if results:
         warehouse.append(RESULTS.name, result_rows(warehouse.spark, results))
-
-
-def _start(warehouse: Warehouse, job: SilverJob) -> StreamingQuery:
-    return (
-        warehouse.stream(f"bronze.{job.source}_events")
-        .writeStream.foreachBatch(partial(_apply, job=job, materialized_rows=os.environ.get(MATERIALIZED_ROWS, "")))
-        .option("checkpointLocation", warehouse.checkpoint(job.checkpoint))
-        .trigger(availableNow=True)
-        .queryName(f"silver {job.source}")
-        .start()
-    )
-
-
-def _apply(batch: DataFrame, batch_id: int, *, job: SilverJob, materialized_rows: str) -> None:
-    in_batch(materialized_rows=materialized_rows)
-    with noted_errors(job.run):
-        apply_batch(batch, batch_id, job=job)
-    let_java_forget()
 
 
 NAMELESS_RUN = (
     "its newest records do not name their connector run, so a failover or a later full snapshot cannot be seen:"
     " Debezium 3.2 or later names it, unless extended.headers.enabled=false"
 )
-_RUN_AGAIN = "Nothing was skipped: run the job again after the cause is fixed, and it resumes with the same batch."

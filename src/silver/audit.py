@@ -9,15 +9,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pyspark.sql import functions as F
 
+from lakehouse.batches import BATCHES, batches
 from lakehouse.batches import append as append_rows
-from lakehouse.batches import batches
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.tables import TableSpec, Warehouse
 from silver.order.runs import SEGMENT_KEY
-from silver.order.state import COUNTED, State, Stored, job_name, writer_of
+from silver.order.state import State, Stored, read_row, writer_of
+from silver.ranges import ReadRanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,33 +39,76 @@ OUTBOX_EVENTS = TableSpec(
     partition_by=("source",),
 )
 
-_OF_FEED = ("epochs", "cutoffs", "first_sent", "unreadable", "suspended", "resumed")
+_STATED = ("epochs", "cutoffs", "first_sent", "unreadable", "suspended", "resumed")
 
 
-def checkpoint_of(warehouse: Warehouse, source: str) -> str:
-    """The identity of the checkpoint of the source's silver: another one when silver is rebuilt; empty without."""
-    return warehouse.checkpoint_id(job_name(source)) or ""
+def read_state(warehouse: Warehouse, source: str, *, but_of: str | None = None) -> State:
+    """What the last generation of the source's silver knows; without what one writer has written (`but_of`)."""
+    return read_states(warehouse, [source], but_of=but_of)[source]
 
 
-def read_state(
-    warehouse: Warehouse, source: str, *, checkpoint: str, writer: str | None = None, batch: int | None = None
-) -> State:
-    """What this silver knows; for a batch of `writer` what it knew before it, also when it is repeated."""
-    is_own = (F.col("writer") == F.lit(writer)) & F.col("batch").eqNullSafe(F.lit(batch).cast("bigint"))
-    of_silver = (F.col("source") == source) & (F.col("checkpoint") == checkpoint) & ~F.coalesce(is_own, F.lit(False))
-    rows = batches(warehouse, "silver").where(of_silver)
-    by = ("source", "checkpoint", "feed", *SEGMENT_KEY)
-    last = F.max_by(F.struct("writer", "batch", "segment"), "sequence").alias("last")
-    segments = rows.where("segment IS NOT NULL").groupBy(*by).agg(F.max("sequence").alias("sequence"), last)
-    of_feeds = rows.where(" OR ".join(f"{name} IS NOT NULL" for name in _OF_FEED))
-    known = segments.select(*by, "sequence", "last.*").unionByName(
-        of_feeds.select(*by, "sequence", "writer", "batch", *_OF_FEED), allowMissingColumns=True
+def read_states(warehouse: Warehouse, sources: Collection[str], *, but_of: str | None = None) -> dict[str, State]:
+    """The same of several sources, by one query."""
+    rows = batches(warehouse, "silver").where(F.col("source").isin(*sources))
+    if but_of is not None:
+        rows = rows.where(F.col("writer") != but_of)
+    by = ("source", "generation", "feed", *SEGMENT_KEY)
+    last = F.max_by(F.struct("writer", "batch", "segment", "read_ranges"), "sequence").alias("last")
+    is_replaced = "segment IS NOT NULL OR read_ranges IS NOT NULL"
+    replaced = rows.where(is_replaced).groupBy(*by).agg(F.max("sequence").alias("sequence"), last)
+    stated = rows.where(" OR ".join(f"{name} IS NOT NULL" for name in _STATED))
+    known = replaced.select(*by, "sequence", "last.*").unionByName(
+        stated.select(*by, "sequence", "writer", "batch", *_STATED), allowMissingColumns=True
     )
-    return State().after(sorted((row.asDict(recursive=True) for row in known.collect()), key=_in_order))
+    found = sorted((row.asDict(recursive=True) for row in known.collect()), key=_in_order)
+    last_of = {row["source"]: row["generation"] for row in found}
+    return {
+        source: State(last_of.get(source, "")).after(
+            row for row in found if (row["source"], row["generation"]) == (source, last_of.get(source))
+        )
+        for source in sources
+    }
 
 
 def _in_order(row: Stored) -> int:
     return int(row["sequence"])
+
+
+def begin_generations(warehouse: Warehouse, states: Mapping[str, State]) -> dict[str, State]:
+    """A new generation of the silver of each of these sources, which has read nothing; their states before are given.
+
+    Written down before its tables are there: whoever finds one finds its generation.
+    """
+    begun, rows = {}, []
+    for source, before in states.items():
+        generation = uuid4().hex
+        begins = {
+            **read_row(ReadRanges()),
+            **{"source": source, "generation": generation, "batch": None, "sequence": before.sequence + 1},
+            "writer": writer_of(source, generation, "begins"),
+        }
+        rows.append(begins)
+        begun[source] = State(generation).after([begins])
+    append_rows(warehouse, "silver", rows)
+    return begun
+
+
+def forget_replaced(warehouse: Warehouse) -> None:
+    """Delete what later rows of silver have replaced: what was known of a segment, and which offsets had been read.
+
+    So what a process reads when it starts follows the connector's runs, not the batches. What was counted stays.
+    """
+    rows = batches(warehouse, "silver")
+    by = ("source", "generation", "feed", *SEGMENT_KEY)
+    last = (
+        rows.where("segment IS NOT NULL OR read_ranges IS NOT NULL")
+        .groupBy(*by)
+        .agg(F.max("sequence").alias("sequence"))
+    )
+    same = " AND ".join(f"row.{name} <=> last.{name}" for name in by)
+    is_replaced = "row.layer = 'silver' AND (row.segment IS NOT NULL OR row.read_ranges IS NOT NULL)"
+    merge = warehouse.delta(BATCHES.name).alias("row").merge(last.alias("last"), f"{is_replaced} AND {same}")
+    merge.whenMatchedDelete("row.sequence < last.sequence").execute()
 
 
 @dataclass
@@ -74,44 +119,20 @@ class Memory:
     rule that were seen to be there, and in which version.
     """
 
-    checkpoint: str = ""
     state: State | None = None
     quarantine_state: QuarantineState | None = None
     schemas: Schemas | None = None
     ensured: dict[str, int] = field(default_factory=dict)
 
-    def before(self, warehouse: Warehouse, source: str, *, checkpoint: str, batch: int) -> State:
-        """What silver knew before a batch of its stream."""
-        known = self.state if self.checkpoint == checkpoint else None
-        if known is None or known.last_batch >= batch:  # the batch is repeated
-            writer = writer_of(source, checkpoint)
-            known = read_state(warehouse, source, checkpoint=checkpoint, writer=writer, batch=batch)
-        self.checkpoint, self.state = checkpoint, known
-        return known
-
-    def begin(self, warehouse: Warehouse, source: str) -> str:
-        """The identity of the checkpoint of the source's silver, as it is now; of another one nothing is known."""
-        checkpoint = checkpoint_of(warehouse, source)
-        if checkpoint != self.checkpoint:
-            self.checkpoint, self.state = checkpoint, None
-        return checkpoint
-
     def now(self, warehouse: Warehouse, source: str) -> State:
         """What silver knows now."""
-        self.checkpoint = self.checkpoint or checkpoint_of(warehouse, source)
         if self.state is None:
-            self.state = read_state(warehouse, source, checkpoint=self.checkpoint)
+            self.state = read_state(warehouse, source)
         return self.state
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What goes to another process, as a stream's batches do over Spark Connect: from then on it remembers."""
-        moved = dict(vars(self))
-        self.forget()
-        return moved
 
     def forget(self) -> None:
         """What is known is read again when it is asked for."""
-        self.checkpoint, self.state, self.quarantine_state, self.schemas, self.ensured = "", None, None, None, {}
+        self.state, self.quarantine_state, self.schemas, self.ensured = None, None, None, {}
 
 
 def append(
@@ -123,7 +144,7 @@ def append(
     writer: str,
     started_at: datetime | None = None,
 ) -> State:
-    """Write the rows of a batch down, once; the state after it. `of_batch`: run, source, checkpoint and batch."""
+    """Write the rows of a batch down, once; the state after it. `of_batch`: run, source, generation and batch."""
     written = [{**of_batch, **row, "writer": writer, "sequence": state.sequence + 1} for row in rows]
     if written:
         number = of_batch["batch"] or 0
@@ -138,12 +159,14 @@ def finished(warehouse: Warehouse, names: Collection[str]) -> set[str]:
     return {row["name"] for row in found.collect()}
 
 
-def pending_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFrame:
-    """topic, topic_id, partition, first, last: the ranges of offsets that are pending for suspended tables."""
-    of_silver = audit.where((F.col("source") == source) & (F.col("checkpoint") == checkpoint))
-    resumed = of_silver.where("resumed").groupBy("feed").agg(F.max("batch").alias("resumed_to"))
+def pending_ranges(audit: DataFrame) -> DataFrame:
+    """topic, topic_id, partition, first, last: the ranges of offsets that are pending for suspended tables.
+
+    `audit`: of one generation of a source's silver.
+    """
+    resumed = audit.where("resumed").groupBy("feed").agg(F.max("batch").alias("resumed_to"))
     return (
-        of_silver.where("suspended.first_offset IS NOT NULL")
+        audit.where("suspended.first_offset IS NOT NULL")
         .join(resumed, on="feed", how="left")
         .where(F.col("resumed_to").isNull() | (F.col("batch") > F.col("resumed_to")))
         .select(
@@ -154,17 +177,11 @@ def pending_ranges(audit: DataFrame, *, source: str, checkpoint: str) -> DataFra
     )
 
 
-def audited(warehouse: Warehouse, *, run: str) -> list[Stored]:
-    """What all batches of a run have counted: source, feed, `read` and its outcomes, `judged` and `failed_rules`."""
-    rows = batches(warehouse, "silver").where((F.col("run") == run) & F.col("read").isNotNull())
-    return [row.asDict() for row in rows.select("source", "feed", *COUNTED, "judged", "failed_rules").collect()]
-
-
-def rule_counts(rows: Iterable[Stored]) -> dict[tuple[str, str, str], tuple[int, int]]:
-    """By source, feed and rule: how many changes were judged (`audited`), and how many have failed."""
-    found: dict[tuple[str, str, str], tuple[int, int]] = {}
+def rule_counts(rows: Iterable[Stored]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Of the audit rows of a source, by feed and rule: how many changes were judged, and how many have failed."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
-        for rule, times in (row["failed_rules"] or {}).items():
-            evaluated, failed = found.get((row["source"], row["feed"], rule), (0, 0))
-            found[row["source"], row["feed"], rule] = evaluated + row["judged"], failed + times
+        for rule, times in (row.get("failed_rules") or {}).items():
+            evaluated, failed = found.get((row["feed"], rule), (0, 0))
+            found[row["feed"], rule] = evaluated + row["judged"], failed + times
     return found

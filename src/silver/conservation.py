@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def of_this_pass(audit: DataFrame, *, source: str, checkpoint: str | None) -> DataFrame:
-    """The source's rows since silver was last rebuilt: of this checkpoint; None: of the one that wrote last."""
+def of_this_generation(audit: DataFrame, *, source: str) -> DataFrame:
+    """The source's rows since silver was last rebuilt: of the generation that wrote last."""
     of_source = audit.where(F.col("source") == source)
-    if checkpoint is not None:
-        return of_source.where(F.col("checkpoint") == checkpoint)
-    last = of_source.agg(F.max_by("checkpoint", "written_at").alias("checkpoint"))
-    return of_source.join(F.broadcast(last), on="checkpoint", how="left_semi")
+    last = of_source.agg(F.max_by("generation", "sequence").alias("generation"))
+    return of_source.join(F.broadcast(last), on="generation", how="left_semi")
 
 
 def counted_ranges(audit: DataFrame) -> DataFrame:
@@ -100,7 +98,7 @@ def suspicious(audit: DataFrame) -> DataFrame:
     offsets = F.coalesce(F.col("last_offset") - F.col("first_offset") + 1 - gaps, F.lit(0))
     return (
         audit.where("batch IS NOT NULL AND read IS NOT NULL")
-        .groupBy(*TOPIC_PARTITION, "checkpoint", "writer", "batch")
+        .groupBy(*TOPIC_PARTITION, "generation", "writer", "batch")
         .agg(
             F.min("first_offset").alias("first"),
             F.max("last_offset").alias("last"),
@@ -116,7 +114,7 @@ def read_otherwise(rows: DataFrame, ranges: DataFrame) -> DataFrame:
 
     There are as many as offsets; more, where bronze has rows twice.
     """
-    of_batch = (*TOPIC_PARTITION, "checkpoint", "writer", "batch")
+    of_batch = (*TOPIC_PARTITION, "generation", "writer", "batch")
     doubled = ranges.where((F.col("stored") > 1) & (F.col("counted") > 0))
     more = (
         rows.alias("row")

@@ -20,7 +20,7 @@ from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse
 from silver import quarantine
-from silver.audit import append, checkpoint_of, read_state
+from silver.audit import append, read_state
 from silver.batch.apply_feed import apply_feed, positioned
 from silver.batch.missing_columns import missing_columns
 from silver.batch.outcome import (
@@ -54,11 +54,11 @@ class Request:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A request for records of one table, for the silver of this checkpoint."""
+    """A request for records of one table, of this generation of silver."""
 
     feed: Feed
     request: str
-    checkpoint: str
+    generation: str
 
 
 def may_become(state: str) -> Column:
@@ -94,7 +94,6 @@ def judged_again(
         feed = contracts.feeds[row["feed"]].model_copy(update={"schemas": known.known})
         of_feed = chosen.where(F.col("feed") == feed.name)
         decisions = of_feed.select(*OF_RECORD, F.lit(state).alias("decision"))
-        checkpoint = checkpoint_of(warehouse, feed.source)
         batch = FeedBatch(
             warehouse=warehouse,
             name="",
@@ -102,9 +101,8 @@ def judged_again(
             rules=contracts.silver_gate.rules(feed.name),
             rows=(),
             run="",
-            state=read_state(warehouse, feed.source, checkpoint=checkpoint),
+            state=read_state(warehouse, feed.source),
             quarantine_state=QuarantineState(),
-            checkpoint=checkpoint,
             request="",
         )
         with ExitStack() as stack:
@@ -119,16 +117,16 @@ def carry_out(warehouse: Warehouse, job: SilverJob) -> dict[str, Counter[str]]:
 
     `quarantined`: they may still not pass, and are open again, with the reasons of today.
     """
-    checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
+    generation = job.memory.now(warehouse, job.source).generation
     is_asked = F.col("state").isin("retried", "released") & F.col("finished_at").isNull()
     pending = warehouse.read(QUARANTINE.name).where(
-        (F.col("source") == job.source) & is_asked & (F.col("checkpoint") == checkpoint)
+        (F.col("source") == job.source) & is_asked & (F.col("generation") == generation)
     )
     found: dict[str, Counter[str]] = {}
     for row in pending.select("feed", "request").distinct().orderBy("feed", "request").collect():
         if row["feed"] in job.feeds:
             records = pending.where((F.col("feed") == row["feed"]) & (F.col("request") == row["request"]))
-            asked = _Asked(job.feeds[row["feed"]], row["request"], checkpoint)
+            asked = _Asked(job.feeds[row["feed"]], row["request"], generation)
             came_to = _apply(warehouse, job, asked, records)
             found.setdefault(row["feed"], Counter()).update(came_to)
     if found:
@@ -146,7 +144,7 @@ def _apply(warehouse: Warehouse, job: SilverJob, asked: _Asked, pending: DataFra
         if passing:
             outcome = apply_feed(batch, JudgedRecords(batch.feed, warehouse.spark, kept=records))
         quarantine.add(warehouse, entries(batch, records), job.source)
-        retried = _write_down(batch, asked, passing, outcome)
+        retried = _write_down(batch, job, asked, passing, outcome)
         quarantine.passed(warehouse, records.where(F.col("kind") != "quarantined"), job.source)
         read = batch.total("read")
     came_to = Counter({kind: sum(row[kind] for row in retried) for kind in OUTCOMES})
@@ -159,7 +157,7 @@ def _read_again(
 ) -> tuple[FeedBatch, DataFrame]:
     """The wanted records (OF_RECORD) as bronze has them, through gate 1; as a batch of their feed."""
     feed, rules = asked.feed, job.rules(asked.feed.name)
-    known = read_state(warehouse, job.source, checkpoint=asked.checkpoint, writer=_writer(feed, asked))
+    known = read_state(warehouse, job.source, but_of=_writer(feed, asked))
     bronze = warehouse.read(f"bronze.{job.source}_events").withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
     rows = bronze.join(F.broadcast(wanted), on=OF_RECORD, how="left_semi").drop("topic_id")
     learn_of(warehouse, rows, job.schemas)
@@ -173,7 +171,6 @@ def _read_again(
         run=job.run,
         state=known,
         quarantine_state=quarantine.quarantine_state(warehouse, job.source),
-        checkpoint=asked.checkpoint,
         request=asked.request,
     )
     return _judged(batch, rows, decisions, stack)
@@ -196,19 +193,24 @@ def _judged(batch: FeedBatch, rows: DataFrame, decisions: DataFrame, stack: Exit
 
 def _writer(feed: Feed, asked: _Asked) -> str:
     """Under which name what was asked is written down, once."""
-    return writer_of(feed.source, asked.checkpoint, asked.request, feed.name)
+    return writer_of(feed.source, asked.generation, asked.request, feed.name)
 
 
 def _write_down(
-    batch: FeedBatch, asked: _Asked, passing: Mapping[TopicPartition, Mapping[str, int]], outcome: BatchOutcome
+    batch: FeedBatch,
+    job: SilverJob,
+    asked: _Asked,
+    passing: Mapping[TopicPartition, Mapping[str, int]],
+    outcome: BatchOutcome,
 ) -> Sequence[Mapping[str, Any]]:
     """What silver has learned, once for a request. Returns the rows of its own records."""
     feed, retried = batch.feed, retried_rows(batch.feed.name, passing, outcome)
     # What the records say of columns was counted when they were read first.
     counted = [{**row, "judged": 0, "absent_columns": {}} for row in batch.rows]
     rows = [*retried, *learned(feed.name, outcome), *segment_rows(batch.state, counted)]
-    of_batch = {"run": batch.run, "source": feed.source, "checkpoint": asked.checkpoint, "batch": None}
+    of_batch = {"run": batch.run, "source": feed.source, "generation": asked.generation, "batch": None}
     append(batch.warehouse, batch.state, rows, of_batch=of_batch, writer=_writer(feed, asked))
+    job.count(rows)
     return retried
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from lakehouse.contracts.models import Contracts, Expectation, Feed
 from lakehouse.spark.tables import Address, Warehouse
 from silver.audit import Memory
 from silver.by_rule.tables import MadeTables, Making
-from silver.order.state import SuspensionCause, job_name
+from silver.order.state import Stored, SuspensionCause
 from silver.quarantine import contract_version
 from silver.schemas import Schemas
 from silver.suspended import Reach, Suspension
@@ -28,10 +28,12 @@ class OfSource(NamedTuple):
 
 @dataclass(frozen=True)
 class SilverJob:
-    """What every batch of one source needs to know. Plain data: it travels with the stream.
+    """What every batch of one source needs to know.
 
     `accepted`: the tables whose rejects go to quarantine, however many they are. `memory`: of the source's state.
     `schemas`: of the registry, as far as they are known. `made`: the tables that rules have made, of all sources.
+    `goes_on_without`: whether it goes on without records that bronze has lost. `counted`: the audit rows that its
+    batches have written so far.
     """
 
     source: str
@@ -42,12 +44,9 @@ class SilverJob:
     memory: Memory = field(default_factory=Memory)
     schemas: Schemas = field(default_factory=Schemas)
     made: MadeTables = field(default_factory=MadeTables)
+    goes_on_without: bool = False
+    counted: list[Stored] = field(default_factory=list)
     _put_together: dict[int, OfSource] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    @property
-    def checkpoint(self) -> str:
-        """The name of the stream's checkpoint."""
-        return job_name(self.source)
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
@@ -70,6 +69,10 @@ class SilverJob:
             self._put_together.clear()
             self._put_together[self.made.changes] = OfSource(feeds, contracts.not_made(self.source))
         return self._put_together[self.made.changes]
+
+    def count(self, written: Iterable[Stored]) -> None:
+        """Remember what rows of `ops.batches` say of records that were read, or moved to another outcome."""
+        self.counted.extend(row for row in written if row.get("read") is not None)
 
     def learn(self, warehouse: Warehouse, records: DataFrame, reaches: Sequence[Reach]) -> None:
         """Know the schemas of what is there of the feeds' topics, and the tables that rules make of topics."""

@@ -51,8 +51,7 @@ MOST_COUNTED = 1000
 class Arrived:
     """Bronze rows of one source that are to be applied.
 
-    `topics`: their topics. `reaches`: what there is of every topic-partition. `state`: of the source before them, as
-    the silver of this `checkpoint` knows it.
+    `topics`: their topics. `reaches`: what there is of every topic-partition. `state`: of the source before them.
     """
 
     warehouse: Warehouse
@@ -61,7 +60,6 @@ class Arrived:
     reaches: Sequence[Reach]
     job: SilverJob
     state: State
-    checkpoint: str
 
     def of_feed(self, feed: Feed) -> DataFrame:
         """The records of the feed's topics."""
@@ -202,7 +200,6 @@ def _as_batch(arrived: Arrived, feed: Feed, rows: Sequence[Facts], quarantine_st
         run=job.run,
         state=arrived.state,
         quarantine_state=quarantine_state,
-        checkpoint=arrived.checkpoint,
     )
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.spark.tables import Warehouse
-from silver.audit import append, checkpoint_of, read_state
+from silver.audit import append, read_state
 from silver.batch.changelog import position_from
 from silver.batch.earlier_records import highest_timestamps
 from silver.batch.outcome import judged_of_feed
@@ -51,7 +51,7 @@ def plan(warehouse: Warehouse, contracts: Contracts, feed: Feed, *, skipped: Col
     why_not = _never(contracts, feed) or _skipped(feed, skipped)
     if why_not is not None:
         return Plan(feed.name, None, 0, why_not)
-    state = read_state(warehouse, feed.source, checkpoint=checkpoint_of(warehouse, feed.source))
+    state = read_state(warehouse, feed.source)
     if feed.name in state.suspended:
         return Plan(
             feed.name, None, 0, "it is suspended, and the records that are pending for it could concern any row"
@@ -78,10 +78,9 @@ def carry_out(warehouse: Warehouse, feed: Feed, chosen: Plan) -> None:
     if chosen.horizon is None or not chosen.rows:
         return
     cutoff = Cutoff(COLLECTED, chosen.horizon, None, "", -1, -1)
-    checkpoint = checkpoint_of(warehouse, feed.source)
-    state = read_state(warehouse, feed.source, checkpoint=checkpoint)
-    of_batch = {"run": None, "source": feed.source, "checkpoint": checkpoint, "batch": None}
-    writer = writer_of(feed.source, checkpoint, f"collected {feed.name} {uuid4().hex}")
+    state = read_state(warehouse, feed.source)
+    of_batch = {"run": None, "source": feed.source, "generation": state.generation, "batch": None}
+    writer = writer_of(feed.source, state.generation, f"collected {feed.name} {uuid4().hex}")
     append(warehouse, state, [feed_row(feed.name, cutoffs=[cutoff])], of_batch=of_batch, writer=writer)
     is_below = F.col("_position") < position_from(chosen.horizon, feed)
     warehouse.delta(f"silver.{feed.name}").delete(F.col("_is_deleted") & is_below)

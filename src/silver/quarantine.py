@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # `row_key`: the columns of the key as JSON, where they could be read. `contract`: of the table and its rules, as they
-# were when the record was judged last. `checkpoint`: of the silver whose audit has it as quarantined. `request`: the
+# were when the record was judged last. `generation`: of the silver whose audit has it as quarantined. `request`: the
 # command that retried or released it; `finished_at`: when that was carried out. `is_damaged`: its source position is
 # wrong, as a later change of its key shows. `found_by`: the batch that has found that (FeedBatch.name): what the batch
 # audit says of the record is right once that batch is in it. `reasons` are for people: no code reads them.
@@ -33,7 +33,7 @@ QUARANTINE = TableSpec(
         source STRING, feed STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
         row_key STRING, reasons ARRAY<STRING>, rules ARRAY<STRING>, is_damaged BOOLEAN, contract STRING,
         key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>,
-        first_seen TIMESTAMP, last_seen TIMESTAMP, checkpoint STRING,
+        first_seen TIMESTAMP, last_seen TIMESTAMP, generation STRING,
         state STRING, state_by STRING, state_why STRING, state_at TIMESTAMP, request STRING, finished_at TIMESTAMP,
         found_by STRING
     """,
@@ -81,7 +81,7 @@ def contract_version(feed: Feed, rules: Sequence[Expectation]) -> str:
 
 
 def quarantine_rows(
-    judged: DataFrame, feed: Feed, *, contract: str, checkpoint: str, found_by: str | None = None
+    judged: DataFrame, feed: Feed, *, contract: str, generation: str, found_by: str | None = None
 ) -> DataFrame:
     """The quarantined records of a feed as new entries: raw, with every reason. `found_by`: all of them are damaged."""
     now, none = F.current_timestamp(), F.lit(None)
@@ -104,7 +104,7 @@ def quarantine_rows(
         "headers",
         now.alias("first_seen"),
         now.alias("last_seen"),
-        F.lit(checkpoint).alias("checkpoint"),
+        F.lit(generation).alias("generation"),
         F.lit("open").alias("state"),
         none.cast("string").alias("state_by"),
         none.cast("string").alias("state_why"),
@@ -129,7 +129,7 @@ def add(warehouse: Warehouse, entries: DataFrame, source: str) -> None:
                 "row_key": "coalesce(new.row_key, known.row_key)",
                 "found_by": "coalesce(new.found_by, known.found_by)",
                 "last_seen": "new.last_seen",
-                "checkpoint": "new.checkpoint",
+                "generation": "new.generation",
                 "state": f"IF({is_discarded}, known.state, 'open')",
                 "finished_at": f"IF({is_discarded}, known.finished_at, NULL)",
             }

@@ -38,9 +38,10 @@ CountProblems = Callable[[str], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Reach:
-    """What a batch has of a topic-partition. `schema_ids`: of the registry's schemas that its records name.
+    """What a batch has of a topic-partition, by `ops.batches` or by its records.
 
-    `has_definitions`: whether some of them define tables. `first_ms`: the lowest Kafka timestamp.
+    `schema_ids`: of the registry's schemas that its records name. `has_definitions`: whether some of them define
+    tables. `first_ms`: the lowest Kafka timestamp.
     """
 
     place: TopicPartition

@@ -91,6 +91,30 @@ def test_a_batch_that_was_stored_and_not_written_down_is_when_it_is_repeated(
     assert batches(shop.warehouse) == [(0, 0, 0, 2, 2), (1, 0, 2, 3, 1)]
 
 
+def test_one_whose_source_was_moved_meanwhile_is_written_down_before_bronze_reads_on(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoint was left, so nobody repeats it; and silver reads nothing that is not written down."""
+    from bronze import ingest
+
+    shop.produce("a-0")
+    shop.run()
+    shop.produce("a-1", "a-2")
+    with monkeypatch.context() as crashing:
+        crashing.setattr(ingest, "write_down_batch", _crash)
+        with pytest.raises(Exception, match="bronze: shop: the stream stopped"):
+            shop.run()
+    shop.move("latest", topic=TOPIC, partition=0)
+    shop.produce("a-3")
+    shop.run()
+    assert shop.values() == ["a-0", "a-1", "a-2", "a-3"]
+    assert [row[1:] for row in batches(shop.warehouse)] == [(0, 0, 1, 1), (0, 1, 3, 2), (0, 3, 4, 1)]
+    assert found(shop.warehouse) == {}
+    sequence = batches_of(shop.warehouse, "bronze").where("planned IS NOT NULL").orderBy("planned.from_offset")
+    numbers = [row["sequence"] for row in sequence.collect()]
+    assert numbers == sorted(set(numbers)), "in the order in which silver is to read them"
+
+
 def test_records_that_retention_took_are_a_known_skip(shop: Shop) -> None:
     shop.produce("a-0")
     shop.run()

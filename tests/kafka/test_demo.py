@@ -78,7 +78,7 @@ def test_the_check_names_the_key_whose_last_event_was_changed(
         write(tmp_path / "changed.jsonl.gz", changed),
         topics={topic: "postgres_prod_tables.public.orders"},
     )
-    apply(warehouse, contracts, "postgres", batch, 0)
+    apply(warehouse, contracts, "postgres", batch)
     (sentence,) = silver_differences(warehouse, data=CAPTURES, truth=truth)
     assert sentence == "silver.postgres_orders differs from its source in 1 of 11 keys: 3."
 

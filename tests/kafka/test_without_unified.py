@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Producer
 from rich.console import Console
 
+from cli import main as command
 from cli.jobs import JOBS, RunOutcome, Work, run_jobs
 from cli.main import main
-from cli.settled import run_unless_settled
 from lakehouse.batches import mark_format
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.files import load_contracts
@@ -26,6 +26,7 @@ from lakehouse.kafka.log import committed_records
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps
 from tests.support.events import change, compact, mysql_source, run_headers
+from tests.support.settled import run_or_not
 from tests.support.shop import create, delete
 from tests.support.unified import ITEMS, JOINED, UPSERT, written
 
@@ -61,7 +62,7 @@ class Flow:
         return Work(self.warehouse.spark, self.chosen, self.contracts, Steps(Console(quiet=True)), known, run_id)
 
     def run(self, run_id: str) -> RunOutcome:
-        outcome = run_unless_settled(self.work(run_id), before_each=None)
+        outcome = run_or_not(self.work(run_id), before_each=None)
         assert outcome.failures == []
         return outcome
 
@@ -129,6 +130,20 @@ def test_a_run_brings_what_is_there_to_the_upsert_topic(flow: Flow) -> None:
 
 def test_when_there_is_no_news_none_of_the_jobs_begins(flow: Flow) -> None:
     assert flow.run("settled").results == {"nothing_new": True}
+
+
+def test_nor_does_the_command_start_spark(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def opened(*_given: object, **_more: object) -> None:
+        raise AssertionError("a session was started")
+
+    monkeypatch.setattr(command, "opened", opened)
+    main(["run", *flow.options(), "--json"])
+    said = capsys.readouterr()
+    answer = json.loads(said.out)
+    assert (answer["ok"], answer["nothing_new"]) == (True, True)
+    assert "nothing has come or changed since the last run" in said.err
 
 
 def test_gold_without_anything_to_make_begins_no_job_and_publish_sends_nothing(flow: Flow) -> None:

@@ -70,9 +70,9 @@ def tables(
     def told(source: str, gate: Contracts, folder: Path) -> Warehouse:
         warehouse = Warehouse(spark, str(folder / "w"), str(folder / "w" / "_checkpoints"))
         ensure_tables(warehouse, cases)
-        for number, (file, topics) in enumerate(_batches(source, cases, seed, folder)):
+        for file, topics in _batches(source, cases, seed, folder):
             rows = bronze_rows(spark, file, topics={topic: topic for topic in topics})
-            apply(warehouse, gate, source, rows, number)
+            apply(warehouse, gate, source, rows)
         for part in Random(seed).sample(range(REQUESTS), REQUESTS) if gate is strict else ():  # noqa: S311
             is_of_part = F.pmod(F.hash("topic", "partition", "offset"), F.lit(REQUESTS)) == part
             request = Request("retried", "a person", "the law", uuid4().hex)

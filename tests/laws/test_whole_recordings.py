@@ -80,7 +80,7 @@ def in_batches(warehouse: Warehouse, contracts: Contracts, recordings: Mapping[s
         parts = [bronze_rows(warehouse.spark, recordings[name], topics=RECORDINGS[name]) for name in OF_SOURCE[source]]
         records = cut(parts[0].unionByName(parts[1])).persist()
         for batch in sorted(row["share"] for row in records.select("share").distinct().collect()):
-            apply(warehouse, contracts, source, records.where(F.col("share") == batch).drop("share"), batch)
+            apply(warehouse, contracts, source, records.where(F.col("share") == batch).drop("share"))
         records.unpersist()
 
     with ThreadPoolExecutor() as pool:

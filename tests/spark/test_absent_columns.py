@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.records import store
 from bronze.events import events_table
 from lakehouse.config import Settings
 from lakehouse.contracts.column_types import STRING
@@ -18,7 +19,7 @@ from lakehouse.errors import FeedSuspendedError
 from silver import apply
 from silver.apply import ensure_tables
 from silver.gate import EVENTS_THAT_TELL
-from silver.micro_batch import resume
+from silver.source_batch import resume
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, compact, order, postgres_image, postgres_source, record
 from tests.support.silver import Told
@@ -73,7 +74,7 @@ def bronze(warehouse: Warehouse, folder: Path, records: Sequence[Record]) -> Non
     file = folder / f"{records[0]['topic']}-{records[0]['offset']}.jsonl"
     file.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
     topics = {one["topic"]: one["topic"] for one in records}
-    warehouse.append("bronze.postgres_events", bronze_rows(warehouse.spark, file, topics=topics))
+    store(warehouse, "postgres", bronze_rows(warehouse.spark, file, topics=topics))
 
 
 def silver(warehouse: Warehouse, contracts: Contracts, **more: Any) -> None:

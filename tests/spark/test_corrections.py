@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from silver import decisions, micro_batch
+from silver import decisions, source_batch
 from tests.spark.test_decisions import AMOUNT, FEED, event, mended
 from tests.support.silver import Told, with_gate
 
@@ -42,7 +42,7 @@ def break_off(*_given: Any, **_more: Any) -> None:
 def break_off_with_a_batch(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record is in quarantine, and the batch that has found it is not in the audit."""
     with monkeypatch.context() as patched, pytest.raises(BrokenOffError):
-        patched.setattr(micro_batch, "append", break_off)
+        patched.setattr(source_batch, "append", break_off)
         told.tell(LATER)
     assert told.entries(FEED)[1]["is_damaged"]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.load import TOPICS, Table
-from benchmarks.records import bronze_rows
+from benchmarks.records import bronze_rows, store
 from benchmarks.tables import jobs, with_more_tables
 from gold import build
 from lakehouse.config import settings
@@ -24,12 +24,12 @@ from lakehouse.spark import materialized as materializing
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import MANY
 from lakehouse.spark.tables import Warehouse
-from silver import micro_batch
+from silver import source_batch
 from silver.apply import ensure_tables
 from silver.batch import apply_feed, outcome
 from silver.job import SilverJob
-from silver.micro_batch import apply_batch
 from tests.support.counted import calls_to_java, last_stage, shuffled
+from tests.support.silver import apply_rows, apply_stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,15 +75,13 @@ def cost_of_changes(spark: SparkSession, contracts: Contracts, folder: Path, *, 
     ensure_tables(warehouse, contracts)
     job = SilverJob(SOURCE, contracts, warehouse.address, "counted")
     source = Source(Table("postgresql", seed=3, keys=keys))
-    apply_batch(source.batch(spark, keys), 0, job=job)
+    apply_rows(warehouse, source.batch(spark, keys), job=job)
     assert warehouse.read(FEED).count() == keys
-    rows = source.batch(spark, CHANGES).cache()
-    rows.count()
+    store(warehouse, SOURCE, source.batch(spark, CHANGES))
     before = jobs(spark)
     with calls_to_java() as calls:
-        apply_batch(rows, 1, job=job)
+        apply_stored(warehouse, job=job)
     counted = jobs(spark) - before
-    rows.unpersist()
     (merge,) = warehouse.delta(FEED).history(1).select("operation", "operationMetrics").collect()
     assert merge["operation"] == "MERGE"
     metrics = merge["operationMetrics"]
@@ -153,7 +151,7 @@ def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(
         asked.append(rows)
         yield
 
-    monkeypatch.setattr(micro_batch, "prepared_for", noted)
+    monkeypatch.setattr(source_batch, "prepared_for", noted)
     cost_of_changes(spark, contracts_of_load, tmp_path, keys=3000)
     filling, changing = asked
     assert filling == pytest.approx(3000, rel=0.2)
@@ -175,7 +173,7 @@ def test_gold_costs_what_it_did_for_a_few_changed_keys_of_both_sources(
     for number, records in enumerate((300, CHANGES, CHANGES)):
         for source, table in told.items():
             job = SilverJob(source, contracts_of_load, warehouse.address, f"run {number}")
-            apply_batch(table.batch(spark, records), number, job=job)
+            apply_rows(warehouse, table.batch(spark, records), job=job)
         before = jobs(spark)
         shown.append(build.run(spark, chosen, contracts_of_load, run_id=f"run {number}").changed_rows)
         costs.append(jobs(spark) - before)
@@ -199,18 +197,18 @@ def test_a_large_table_is_not_sorted_for_few_changes(
     ensure_tables(warehouse, contracts_of_load)
     job = SilverJob(SOURCE, contracts_of_load, warehouse.address, "counted")
     source = Source(Table("postgresql", seed=3, keys=3000))
-    apply_batch(source.batch(spark, 3000), 0, job=job)
+    apply_rows(warehouse, source.batch(spark, 3000), job=job)
     rows = source.batch(spark, CHANGES)
     # As if it were large, and keys were no numbers; and no side small enough to be sent along by its size.
     monkeypatch.setattr(materializing, "MANY", 1)
     monkeypatch.setattr(outcome, "FEW_FOR_ONE", 0)
-    monkeypatch.setattr(micro_batch, "rows_to_search", lambda _size: MANY)
+    monkeypatch.setattr(source_batch, "rows_to_search", lambda _size: MANY)
     setting = "spark.sql.autoBroadcastJoinThreshold"
     earlier = str(spark.conf.get(setting))
     spark.conf.set(setting, "-1")
     try:
         before = last_stage(spark)
-        apply_batch(rows, 1, job=job)
+        apply_rows(warehouse, rows, job=job)
         assert 0 < shuffled(spark, after=before) < 3000
     finally:
         spark.conf.set(setting, earlier)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.records import store
 from bronze.events import events_table
 from demo.__main__ import DATA
 from gold import build, marts
@@ -76,7 +77,7 @@ def recorded(empty_silver: Callable[[], Warehouse]) -> Warehouse:
         warehouse.ensure(events_table(source))
     topics = {"pg.public.orders": "postgres_prod_tables.public.orders"}
     rows = bronze_rows(warehouse.spark, DATA / "pg_default.jsonl.gz", topics=topics)
-    warehouse.append("bronze.postgres_events", rows.coalesce(1))
+    store(warehouse, "postgres", rows.coalesce(1))
     return warehouse
 
 

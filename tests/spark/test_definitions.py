@@ -74,7 +74,7 @@ def test_a_declared_table_whose_scale_changes_is_suspended_unless_its_messages_s
     told: Told,
 ) -> None:
     def state() -> State:
-        return read_state(told.warehouse, "mysql", checkpoint="")
+        return read_state(told.warehouse, "mysql")
 
     told.tell(defined(0, (10, 2)), created(1, "10.00"))
     assert (told.rows(FEED, "total_amount"), state().unreadable) == ({1: Decimal("10.00")}, {})

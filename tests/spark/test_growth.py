@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.records import store
 from benchmarks.tables import jobs
 from bronze.events import events_table
 from lakehouse.contracts.models import Contracts
 from lakehouse.spark.tables import Warehouse
-from silver.micro_batch import apply_batch
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, compact, order, postgres_image, postgres_source, record, run_headers
-from tests.support.silver import job_of
+from tests.support.silver import apply_stored, job_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,14 +63,14 @@ class Past:
         file = self.folder / f"{self.batches}.jsonl"
         file.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
         rows = bronze_rows(self.warehouse.spark, file, topics={TOPIC: TOPIC, OUTBOX: OUTBOX})
-        self.warehouse.append("bronze.postgres_events", rows)
+        store(self.warehouse, "postgres", rows)
         return rows
 
     def apply(self, *records: Record) -> int:
         """One batch; how many jobs it took."""
-        rows = self.stored(records)
+        self.stored(records)
         before = jobs(self.warehouse.spark)
-        apply_batch(rows, self.batches, job=self.job)
+        apply_stored(self.warehouse, job=self.job)
         self.batches += 1
         return jobs(self.warehouse.spark) - before
 

@@ -11,7 +11,7 @@ import pytest
 from py4j.java_gateway import JavaObject
 
 from benchmarks.load import TOPICS, Table
-from benchmarks.records import bronze_rows
+from benchmarks.records import bronze_rows, store
 from bronze.events import events_table
 from lakehouse.config import settings
 from silver import apply
@@ -44,7 +44,7 @@ def test_a_pass_leaves_no_objects_of_java_behind(
     try:
         for number in range(3):
             rows = bronze_rows(spark, list(islice(events, 20)), topic=TOPICS["postgresql"], first_offset=20 * number)
-            warehouse.append(events_table("postgres").name, rows)
+            store(warehouse, "postgres", rows)
             apply.run(spark, own, contracts_of_load, run_id=f"pass {number}")
             left.append(objects_of_java())
     finally:

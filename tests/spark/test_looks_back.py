@@ -12,15 +12,14 @@ import pytest
 from bronze.events import events_table
 from lakehouse.contracts.models import Contracts
 from lakehouse.spark.tables import Warehouse
-from silver import micro_batch
+from silver import source_batch
 from silver.apply import ensure_tables
 from silver.batch import earlier_records
 from silver.batch.earlier_records import steps_back
-from silver.micro_batch import apply_batch
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, order, postgres_image, postgres_source, record, run_headers
 from tests.support.recordings import write
-from tests.support.silver import Told, job_of, with_gate
+from tests.support.silver import Told, apply_rows, job_of, with_gate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +83,7 @@ def test_what_is_sent_again_is_once_in_a_list_of_changes(told_of_a_list: Told, m
 
     # A batch that breaks off before it is written down is repeated, and finds its own row.
     with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(micro_batch, "append", killed)
+        patch.setattr(source_batch, "append", killed)
         told.tell(*again)
     assert told.warehouse.read(f"silver.{FEED}").count() == 5
     told.tell(*again)
@@ -103,19 +102,20 @@ def test_a_replay_is_compared_with_what_its_run_can_have_sent_again(
         rows = stored(
             warehouse, tmp_path, [event(10 * batch + number + 1, 10 * batch + number) for number in range(10)]
         )
-        apply_batch(rows, batch, job=job)
+        apply_rows(warehouse, rows, job=job)
     forget(warehouse, "bronze.postgres_events", version=1)
     # The second one goes further back than the first step.
     runs = {"b": [(38, 40), (39, 41), (40, 42), (41, 43)], "c": [(31, 44), (32, 45), (42, 46)]}
-    for batch, (run, changes) in enumerate(runs.items(), start=4):
-        apply_batch(stored(warehouse, tmp_path, [event(at, offset, run=run) for at, offset in changes]), batch, job=job)
+    for run, changes in runs.items():
+        rows = stored(warehouse, tmp_path, [event(at, offset, run=run) for at, offset in changes])
+        apply_rows(warehouse, rows, job=job)
     audit = warehouse.read("ops.batches").where("batch > 3")
     counted = audit.where("read > 0").orderBy("batch").select("applied", "duplicate").collect()
     assert [tuple(row) for row in counted] == [(1, 3), (1, 2)]
     assert audit.where("epochs IS NOT NULL").isEmpty()
     # What is nowhere near is looked for in all that was read.
     with pytest.raises(Exception, match=r"FILE_NOT_EXIST|FileNotFound"):
-        apply_batch(stored(warehouse, tmp_path, [event(35, 47, run="d", key=350)]), 6, job=job)
+        apply_rows(warehouse, stored(warehouse, tmp_path, [event(35, 47, run="d", key=350)]), job=job)
 
 
 def stored(warehouse: Warehouse, folder: Path, records: Sequence[Record]) -> DataFrame:

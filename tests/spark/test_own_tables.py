@@ -57,8 +57,8 @@ def warehouse(spark: SparkSession, own: Contracts, tmp_path_factory: pytest.Temp
     for source, recording in OF_SOURCE.items():
         topics = {**RECORDINGS, **MORE}[recording]
         records = bronze_rows(spark, DATA / f"{recording}.jsonl.gz", topics=topics)
-        for batch, part in enumerate((records.where("offset % 2 = 0"), records.where("offset % 2 = 1"))):
-            apply(warehouse, own, source, part, batch)
+        for part in (records.where("offset % 2 = 0"), records.where("offset % 2 = 1")):
+            apply(warehouse, own, source, part)
     outcome = build.run(spark, settings(warehouse=location), own, run_id="test")
     assert outcome.blocked_sources == ()
     return warehouse

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 
@@ -16,6 +14,7 @@ from cli.tables.accounts import skipped_topics
 from lakehouse.batches import BATCHES
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.tables import MaxRejectRatio
+from silver.audit import begin_generations, read_state
 from silver.purge import Plan, carry_out, plan
 from tests.support.events import Record, change, mysql_image, mysql_source, order, record
 from tests.support.silver import Told
@@ -159,10 +158,8 @@ def test_topics_with_skipped_offsets_are_those_that_nothing_has_read_since(told:
 
 
 def begin_anew(warehouse: Warehouse) -> None:
-    """A new checkpoint for silver, as Structured Streaming makes one."""
-    folder = Path(warehouse.checkpoint("silver/mysql"))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "metadata").write_text(json.dumps({"id": uuid4().hex}), encoding="utf-8")
+    """A new generation of silver, as after all its tables were deleted."""
+    begin_generations(warehouse, {"mysql": read_state(warehouse, "mysql")})
 
 
 def test_rows_stay_where_gold_would_take_the_order_from_a_lower_feed(

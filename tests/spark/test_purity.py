@@ -66,7 +66,7 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         with_ids = with_event_ids(placed, feed, earlier=placed)
         list_table = small_table(spark, [], silver_table(feed.model_copy(update={"append_only": True})).columns)
         written += [
-            quarantine_rows(read, feed, contract="of a test", checkpoint=""),
+            quarantine_rows(read, feed, contract="of a test", generation=""),
             offset_gaps(read),
             offset_ranges(read, read),
             keys_across_partitions(events, table, feed),
@@ -107,14 +107,14 @@ def of_the_topic(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
 
 def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
     rows = small_table(spark, [], BATCHES.columns)
-    audit = silver_accounts.of_this_pass(rows, source="shop", checkpoint=None)
+    audit = silver_accounts.of_this_generation(rows, source="shop")
     planned = planned_of(rows)
     kinds = {
         "stored": bronze_accounts.stored_ranges(small_table(spark, [], COLUMNS)),
         "asked": bronze_accounts.asked_ranges(planned),
         "skipped": bronze_accounts.skipped_ranges(steps_in(rows)),
         "counted": silver_accounts.counted_ranges(audit),
-        "suspended": pending_ranges(rows, source="shop", checkpoint=""),
+        "suspended": pending_ranges(rows),
     }
     ranges = silver_accounts.with_counted_to(bronze_accounts.with_surroundings(overlaid(kinds)))
     return [

@@ -22,7 +22,7 @@ from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse, small_table
 from silver.apply import ensure_tables
 from silver.batch.outcome import FeedBatch
 from silver.job import SilverJob
-from silver.micro_batch import apply_batch
+from tests.support.silver import apply_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ def test_a_batch_of_recent_keys_reads_no_file_of_older_ones(warehouse: Warehouse
 
     def arrive(events: list[Event], number: int, first: int) -> None:
         rows = bronze_rows(warehouse.spark, events, topic=TOPICS["postgresql"], first_offset=first)
-        apply_batch(rows, number, job=job)
+        apply_rows(warehouse, rows, job=job)
 
     inserts = list(islice(orders.events(), 600))
     arrive(inserts[:300], 0, 0)
@@ -85,7 +85,6 @@ def ranges(feed: Feed, *told: Mapping[str, tuple[int, int]], read: int) -> Mappi
         "run": "run",
         "state": None,
         "quarantine_state": None,
-        "checkpoint": "",
         "warehouse": None,
     }
     return FeedBatch(feed=feed, rows=rows, **given).key_ranges

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import functions as F
 
+from benchmarks.records import store
 from benchmarks.tables import jobs
 from bronze.events import events_table
 from lakehouse.batches import batches
@@ -29,7 +30,6 @@ from silver import apply
 from silver.audit import Memory
 from silver.decisions import Request, ask, carry_out, judged_again
 from silver.job import SilverJob
-from silver.micro_batch import apply_batch
 from silver.quarantine import QUARANTINE
 from silver.schemas import SCHEMAS, schemas
 from tests.spark.test_decisions import AMOUNT, FEED, TOPIC, event
@@ -38,7 +38,7 @@ from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 from tests.support.recordings import write
 from tests.support.registry import RegistryServer, registry_server
-from tests.support.silver import job_of, with_gate
+from tests.support.silver import apply_rows, job_of, with_gate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -135,13 +135,12 @@ class Told:
             rows = rows.withColumn(place, F.when(is_avro, F.expr(BYTES % place)).otherwise(F.col(place)))
         table = events_table(SOURCE)
         self.warehouse.ensure(table)
-        self.warehouse.append(table.name, rows)
+        store(self.warehouse, SOURCE, rows)
         return rows
 
     def apply(self, rows: DataFrame) -> None:
         """One batch of these."""
-        apply_batch(rows, self.batch, job=self.job)
-        self.batch += 1
+        apply_rows(self.warehouse, rows, job=self.job)
 
     def tell(self, *records: Record) -> None:
         self.apply(self.rows(*records))

@@ -11,13 +11,12 @@ import pytest
 from bronze.events import events_table
 from lakehouse import batches
 from lakehouse.batches import BATCHES as AUDIT
-from lakehouse.batches import join_files
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse, small_table
 from silver import apply
-from silver.audit import append, read_state
-from silver.order.state import State, segment_rows, writer_of
+from silver.audit import append, begin_generations, read_state
+from silver.order.state import State, read_row, segment_rows, writer_of
 from tests.support.facts import counted
 
 if TYPE_CHECKING:
@@ -64,20 +63,22 @@ def test_runs_of_one_batch_each_leave_few_files_of_what_the_next_one_reads(
     monkeypatch.setattr(batches, "MOST_FILES", segments - 1)
     for source in contracts.topics.sources:
         warehouse.ensure(events_table(source))
-    state = State()
-    for number in range(segments):
-        facts = [counted(10 * number, 10 * number + 9, run=f"run-{number}")]
-        of_batch = {"run": "a run", "source": "postgres", "checkpoint": "", "batch": number}
-        rows = segment_rows(state, facts)
-        state = append(warehouse, state, rows, of_batch=of_batch, writer=writer_of("postgres", ""))
-        if number < segments - 1:
-            join_files(warehouse)
-            assert number_of_files(warehouse) == number + 1
+    state = begin_generations(warehouse, {"postgres": State()})["postgres"]
+    for number in range(1, segments):
+        # Two runs of the connector, by turns.
+        facts = [counted(10 * number, 10 * number + 9, run=f"run-{number % 2}")]
+        of_batch = {"run": "a run", "source": "postgres", "generation": state.generation, "batch": number}
+        rows = [*segment_rows(state, facts), read_row(state.read_ranges)]
+        writer = writer_of("postgres", state.generation)
+        state = append(warehouse, state, rows, of_batch=of_batch, writer=writer)
+        assert number_of_files(warehouse) == number + 1
     chosen = settings(warehouse=warehouse.location, checkpoints=warehouse.checkpoints)
     apply.run(warehouse.spark, chosen, contracts, run_id="the next one")
     assert number_of_files(warehouse) == 1
-    known = read_state(warehouse, "postgres", checkpoint="")
-    assert (known.segments, known.last_batch) == (state.segments, segments - 1)
+    assert read_state(warehouse, "postgres") == state
+    own = warehouse.read(AUDIT.name).where("source = 'postgres'")
+    kept = own.selectExpr("count(segment) AS segments", "count(read_ranges) AS ranges").collect()[0]
+    assert tuple(kept) == (2, 1), "what later rows have replaced is gone"
 
 
 def number_of_files(warehouse: Warehouse) -> int:

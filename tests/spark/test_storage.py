@@ -8,28 +8,26 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.records import store
 from bronze.events import events_table
 from demo.__main__ import DATA, RECORDINGS
+from lakehouse.batches import batches
 from lakehouse.contracts.models import Contracts
-from lakehouse.errors import LakehouseError, TableError
-from lakehouse.failures import storage_error
-from lakehouse.spark.streams import run_until_done
+from lakehouse.errors import TableError
+from lakehouse.failures import storage_errors
 from lakehouse.spark.tables import Warehouse
 from silver.job import SilverJob
-from silver.micro_batch import apply_batch
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import read, write
+from tests.support.silver import apply_stored
 
 if TYPE_CHECKING:
-    from pyspark.errors import StreamingQueryException
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -64,25 +62,10 @@ def records(warehouse: Warehouse, folder: Path) -> DataFrame:
 
 
 def silver(warehouse: Warehouse, contracts: Contracts) -> None:
-    """Silver's stream of one source."""
+    """Silver of one source."""
     job = SilverJob("postgres", contracts, warehouse.address, "run")
-
-    def start(source: str) -> StreamingQuery:
-        return (
-            warehouse.stream(f"bronze.{source}_events")
-            .writeStream.foreachBatch(partial(apply_batch, job=job))
-            .option("checkpointLocation", warehouse.checkpoint(job.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-
-    def explain(source: str, error: StreamingQueryException) -> LakehouseError:
-        places = (warehouse.location, warehouse.checkpoints)
-        explained = storage_error(error, job=f"silver: {source}", places=places)
-        assert explained is not None, str(error)
-        return explained
-
-    run_until_done(["postgres"], start=start, explain=explain)
+    with storage_errors(job="silver: postgres", places=(warehouse.location, warehouse.checkpoints)):
+        apply_stored(warehouse, job=job)
 
 
 def fill(disk: Path, *, leave: int) -> Path:
@@ -94,8 +77,8 @@ def fill(disk: Path, *, leave: int) -> Path:
 
 
 def rows_of(warehouse: Warehouse, table: str) -> Counter[str]:
-    """Without what is the run's own: times, and the identity of its checkpoint."""
-    own = ("_applied_at", "started_at", "written_at", "first_seen", "last_seen", "checkpoint", "writer")
+    """Without what is the run's own: times, and the identity of its generation."""
+    own = ("_applied_at", "started_at", "written_at", "first_seen", "last_seen", "generation", "writer")
     return Counter(map(str, warehouse.read(table).drop(*own).collect()))
 
 
@@ -107,12 +90,12 @@ def test_a_full_disk_is_one_sentence_and_the_batch_is_applied_when_there_is_room
     warehouse = Warehouse(elsewhere.spark, str(small_disk / "w"), str(small_disk / "w" / "_checkpoints"))
     for each in (elsewhere, warehouse):
         each.ensure(events_table("postgres"))
-        each.append("bronze.postgres_events", records(each, tmp_path))
+        store(each, "postgres", records(each, tmp_path))
     filler = fill(small_disk, leave=ROOM)
     with pytest.raises(TableError) as stopped:
         silver(warehouse, contracts)
     assert stopped.value.what.startswith("silver: postgres: a disk that this job writes to is full (free now: 0 MB at ")
-    assert rows_of(warehouse, "ops.batches").total() == 0, "the batch has not ended"
+    assert batches(warehouse, "silver").isEmpty(), "the batch has not ended"
 
     filler.unlink()
     silver(warehouse, contracts)
@@ -132,7 +115,8 @@ spark = spark_session()
 warehouse = Warehouse(spark, sys.argv[1], sys.argv[1] + "/_checkpoints")
 rows = small_table(spark, [{"name": "row"}], "name STRING")
 stream = lambda: (
-    warehouse.stream("ops.names").writeStream.foreachBatch(lambda batch, number: None)
+    spark.readStream.format("delta").load(warehouse.path("ops.names"))
+    .writeStream.foreachBatch(lambda batch, number: None)
     .option("checkpointLocation", warehouse.checkpoint("names")).trigger(availableNow=True).start().awaitTermination()
 )
 for write in (

@@ -54,7 +54,7 @@ class Reported:
         file.write_text("".join(f"{json.dumps(event)}\n" for event in events), encoding="utf-8")
         rows = bronze_rows(self.warehouse.spark, file, topics={TOPIC: TOPIC})
         before = self.keys()
-        apply(self.warehouse, self.contracts, "postgres", rows, number)
+        apply(self.warehouse, self.contracts, "postgres", rows)
         return sorted({*self.keys()} - {*before})
 
     def keys(self) -> list[str]:

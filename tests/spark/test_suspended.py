@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.records import store
 from bronze.events import events_table
 from cli.tables.accounts import account_of
 from cli.tables.verify import HARMLESS
@@ -110,9 +111,6 @@ def story(
     see("tried again")
     assert told.resume(FEED, accepted=[FEED]) is None
     see("accepted")
-    told.batch = 1  # as after a crash: the stream repeats its last batch
-    told.tell(event("c", 4, 400, 4), outbox_event(1, 20, 2.0, key=2))
-    see("repeated")
     told.contracts = with_gate(told.contracts, AMOUNT, STATUS, in_sql("CAST(status AS INT) = 0"))
     told.tell(event("c", 5, 500, 5, status="gone"), event("c", 6, 600, 6), outbox_event(2, 30, 3.0, key=3))
     see("both are stopped")
@@ -146,11 +144,6 @@ def test_a_person_may_accept_the_rejects(story: Mapping[str, Seen]) -> None:
     assert seen.counted == {"read": 7, "applied": 4, "quarantined": 3}
 
 
-def test_a_batch_that_is_repeated_is_counted_once(story: Mapping[str, Seen]) -> None:
-    assert story["repeated"].counted == story["accepted"].counted
-    assert story["repeated"].orders == story["accepted"].orders
-
-
 def test_a_rule_that_must_not_fail_and_one_that_raises_stop_their_tables(story: Mapping[str, Seen]) -> None:
     seen = story["both are stopped"]
     assert (seen.orders, seen.outbox) == (story["accepted"].orders, story["accepted"].outbox)
@@ -177,7 +170,7 @@ def test_a_run_says_what_it_has_stopped_and_does_what_was_asked(
     bad = [bare(event("c", key, 100 * key, key, "-1.00")) for key in (0, 1, 2)]
     file = write(tmp_path / "events.jsonl.gz", [*bad, outbox_event(0, 10, 1.0)])
     topics = {topic: topic for topic in (TOPIC, OUTBOX)}
-    warehouse.append("bronze.mysql_events", bronze_rows(warehouse.spark, file, topics=topics))
+    store(warehouse, "mysql", bronze_rows(warehouse.spark, file, topics=topics))
     told = Told(warehouse, budgeted, "mysql", tmp_path)
     with pytest.raises(FeedSuspendedError) as stopped:
         apply.run(warehouse.spark, chosen, budgeted, run_id="first")
@@ -246,7 +239,7 @@ def test_a_resumed_table_takes_what_is_pending_for_it_and_nothing_between(
     told = Told(empty_silver(), strict, "mysql", tmp_path)
 
     def pending() -> list[tuple[int, int]]:
-        state = read_state(told.warehouse, "mysql", checkpoint="")
+        state = read_state(told.warehouse, "mysql")
         return [(first, last) for _place, first, last in state.pending_offsets(FEED)]
 
     told.tell(event("c", 1, 100, 50), event("u", 1, 110, 52))
@@ -289,7 +282,7 @@ def test_a_table_whose_keys_cannot_be_read_is_suspended_and_the_converter_is_nam
     assert sorted(told.entries(FEED)) == [0, 1]
     # Beside keys that are read, those that are not wait one by one.
     told.tell({**event("c", 65, 200, 2), **number}, {**deletes, "offset": 3}, event("c", 66, 300, 4))
-    assert read_state(told.warehouse, "mysql", checkpoint="").suspended == {}
+    assert read_state(told.warehouse, "mysql").suspended == {}
     assert (sorted(told.rows(FEED, "status")), sorted(told.entries(FEED))) == ([66], [0, 1, 2, 3])
 
 

@@ -27,6 +27,7 @@ from lakehouse.contracts.models import Contracts
 from lakehouse.errors import TableError
 from lakehouse.kafka.ranges import contiguous, overlaid
 from lakehouse.spark.tables import Warehouse, small_table
+from silver.audit import begin_generations, read_state
 from tests.support.bronze import bronze_rows
 from tests.support.gold import ungated
 from tests.support.silver import apply
@@ -69,7 +70,7 @@ def read(
         "_ingested_at", F.timestamp_seconds(F.lit(1_767_225_600 + 60 * number))
     )
     if silver:
-        apply(warehouse, contracts, "postgres", records, number)
+        apply(warehouse, contracts, "postgres", records)
     else:
         warehouse.append(EVENTS, records)
     warehouse.ensure(BATCHES)
@@ -77,7 +78,7 @@ def read(
         warehouse,
         warehouse.read(EVENTS),
         planned,
-        batch={"source": "postgres", "checkpoint": "c", "batch": number},
+        batch={"source": "postgres", "checkpoint": "c", "batch": number, "sequence": number + 1},
         number=number,
         writer="test",
         some_were_there=False,
@@ -221,16 +222,14 @@ def test_what_waits_and_what_was_skipped_by_command_is_told(
 
 
 def test_a_second_pass_of_silver_is_counted_alone(copied: Warehouse) -> None:
-    """Silver was made anew: the batch audit has both passes, and the checkpoint's identity tells them apart."""
+    """Silver was made anew: the batch audit has both passes, and the generation tells them apart."""
     audit = batches(copied, "silver")
-    anew = audit.withColumns({"checkpoint": F.lit("anew"), "written_at": F.current_timestamp()})
+    anew = audit.withColumns({"generation": F.lit("anew"), "sequence": F.col("sequence") + 100})
     copied.append("ops.batches", anew.where("batch < 2"))
-    assert {row["checkpoint"] for row in audit_now(copied, "postgres").collect()} == {"anew"}, "it wrote last"
+    assert {row["generation"] for row in audit_now(copied, "postgres").collect()} == {"anew"}, "it wrote last"
     account = account_of(copied, "postgres")
     assert {kind: found.records for kind, found in account.findings.items()} == {"pending": 41}
-    metadata = Path(copied.checkpoint("silver/postgres")) / "metadata"
-    metadata.parent.mkdir(parents=True)
-    metadata.write_text('{"id": "never seen"}')
+    begin_generations(copied, {"postgres": read_state(copied, "postgres")})
     assert {kind: found.records for kind, found in account_of(copied, "postgres").findings.items()} == {"pending": 125}
 
 

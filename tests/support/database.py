@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.records import store
 from bronze.events import events_table
 from lakehouse.spark.tables import Warehouse
 from tests.support.bronze import bronze_rows
@@ -118,5 +119,5 @@ def arrive(warehouse: Warehouse, source: str, records: Sequence[Mapping[str, Any
     path = folder / f"{len(list(folder.iterdir()))}.jsonl.gz"
     write(path, [dict(one) for one in records])
     rows = bronze_rows(warehouse.spark, path, topics={topic: topic for topic in {one["topic"] for one in records}})
-    warehouse.append(events_table(source).name, rows)
+    store(warehouse, source, rows)
     return rows

@@ -74,7 +74,7 @@ class PureSilver:
         new = [*past.snapshot_cutoffs(), *self._truncates(past, [*batch, *of_epoch])]
         self.past = past.with_cutoffs(new)
         rows = [*segment_rows(self.state, facts), feed_row(self.feed.name, epochs=epoch_rows(past, begun), cutoffs=new)]
-        written = {"source": self.feed.source, "checkpoint": "", "writer": writer_of(self.feed.source, "")}
+        written = {"source": self.feed.source, "generation": "", "writer": writer_of(self.feed.source, "")}
         sequence = self.state.sequence + 1
         self.state = self.state.after([{**row, **written, "batch": sequence, "sequence": sequence} for row in rows])
 

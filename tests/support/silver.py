@@ -23,11 +23,13 @@ from silver.audit import read_state
 from silver.batch.outcome import FeedBatch
 from silver.batch.rederive import keys_of, rederive
 from silver.decisions import Request, ask, carry_out
+from silver.ingested import unread_ranges
 from silver.job import SilverJob
-from silver.micro_batch import apply_batch, resume
 from silver.order.history import history
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
+from silver.ranges import batches_of
+from silver.source_batch import apply_batch, apply_ranges, records_reaches, resume
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: DataFrame, batch: int) -> None:
+def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: DataFrame) -> None:
     """Store those of the records (`bronze_rows`) that bronze does not have, and apply all of them as one batch."""
     table = events_table(source)
     warehouse.ensure(table)
@@ -43,8 +45,21 @@ def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: Data
     stored = warehouse.read(table.name).select(*of_record)
     held = records.persist()
     warehouse.append(table.name, held.dropDuplicates(of_record).join(stored, on=of_record, how="left_anti"))
-    apply_batch(held, batch, job=job_of(warehouse, contracts, source))
+    apply_rows(warehouse, held, job=job_of(warehouse, contracts, source))
     held.unpersist()
+
+
+def apply_rows(warehouse: Warehouse, records: DataFrame, *, job: SilverJob) -> None:
+    """Apply bronze rows as one batch."""
+    apply_batch(warehouse, records, records_reaches(records, job), job=job)
+
+
+def apply_stored(warehouse: Warehouse, *, job: SilverJob) -> None:
+    """Apply what bronze has and silver has not read, as a run does."""
+    state = job.memory.now(warehouse, job.source)
+    unread = unread_ranges(warehouse, {job.source: state.read_ranges})[job.source]
+    for batch in batches_of(unread, state.read_ranges):
+        apply_ranges(warehouse, batch, job=job)
 
 
 def job_of(warehouse: Warehouse, contracts: Contracts, source: str, *, accepted: Iterable[str] = ()) -> SilverJob:
@@ -67,8 +82,7 @@ class Anew:
 def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: DataFrame | None = None) -> Anew:
     """Derive the rows of a source's tables anew from bronze (silver.batch.rederive): all, or `of` these alone."""
     job, anew = job_of(warehouse, contracts, source), Anew()
-    checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
-    state = read_state(warehouse, source, checkpoint=checkpoint)
+    state = read_state(warehouse, source)
     bronze = warehouse.read(f"bronze.{source}_events") if of is None else of
     for name, feed in job.feeds.items():
         topics = [row["topic"] for row in bronze.select("topic").distinct().collect() if feed.has_topic(row["topic"])]
@@ -83,7 +97,6 @@ def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: 
             run="test",
             state=state,
             quarantine_state=quarantine.quarantine_state(warehouse, source),
-            checkpoint=checkpoint,
         )
         keys = keys_of(bronze.where(F.col("topic").isin(*topics)), feed)
         none = small_table(warehouse.spark, [], "topic STRING, topic_id STRING, partition INT, offset BIGINT")
@@ -118,7 +131,7 @@ class Told:
         file = self.folder / f"{self.source}-{self.batch}.jsonl"
         file.write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
         rows = bronze_rows(self.warehouse.spark, file, topics={topic: topic for topic in self.topics})
-        apply(self.warehouse, self.contracts, self.source, rows, self.batch)
+        apply(self.warehouse, self.contracts, self.source, rows)
         self.batch += 1
 
     def ask(self, state: str, offset: int | None = None, *, feed: str | None = None) -> None:
@@ -148,8 +161,7 @@ class Told:
 
     def suspended(self) -> dict[str, str]:
         """The tables that are suspended, and why."""
-        checkpoint = self.warehouse.checkpoint_id(f"silver/{self.source}") or ""
-        state = read_state(self.warehouse, self.source, checkpoint=checkpoint)
+        state = read_state(self.warehouse, self.source)
         return {feed: cause.why for feed, cause in state.suspended.items()}
 
     def rows(self, feed: str, *columns: str) -> dict[Any, Any]:

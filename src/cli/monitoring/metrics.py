@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ class Metrics:
     port: int | None
     host: str
 
-    def write(self, chosen: Chosen, warehouse: Warehouse, *, say: Note) -> None:
+    def write(self, chosen: Chosen, with_spark: Callable[[], Warehouse], *, say: Note) -> None:
         """Write the file, where there is one. What the jobs have committed stays done: that it fails is said alone."""
         if self.file is None:
             return
@@ -33,14 +33,14 @@ class Metrics:
         from monitoring.status import status_of
 
         try:
-            write_metrics(lambda: status_of(view_of(chosen, None, warehouse=warehouse)), self.file)
+            write_metrics(lambda: status_of(view_of(chosen, None, with_spark=with_spark)), self.file)
         except Exception as error:
             # The text of any other error may quote rows.
             why = error.what if isinstance(error, LakehouseError) else f"{type(error).__name__}."
             say(f"no metrics of this pass: {why}")
 
     @contextmanager
-    def served(self, chosen: Chosen, warehouse: Warehouse) -> Iterator[None]:
+    def served(self, chosen: Chosen, with_spark: Callable[[], Warehouse]) -> Iterator[None]:
         """Inside the block Prometheus is answered, where there is a port."""
         if self.port is None:
             yield
@@ -50,7 +50,7 @@ class Metrics:
         from monitoring.status import status_of
 
         stop = serve_metrics(
-            lambda: status_of(view_of(chosen, None, warehouse=warehouse)), host=self.host, port=self.port
+            lambda: status_of(view_of(chosen, None, with_spark=with_spark)), host=self.host, port=self.port
         )
         try:
             yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from lakehouse.spark.tables import Warehouse
 
 
-def view_of(chosen: Chosen, connect_url: str | None, *, warehouse: Warehouse | None = None) -> View:
+def view_of(chosen: Chosen, connect_url: str | None, *, with_spark: Callable[[], Warehouse] | None = None) -> View:
     """What can be looked at with these options. Without a broker or Kafka Connect, their stages are not known.
 
-    `warehouse`: of a command that has a Spark session already, for tables that only Spark can read.
+    `with_spark`: of a command that has a Spark session, for tables that only Spark can read.
     """
     settings = chosen.settings
     kafka = settings.kafka() if settings.bootstrap_servers or settings.kafka_config else None
     has_topic = chosen.contracts.gold.has_unified
-    tables = tables_at(settings.address, lambda: warehouse or opened(chosen, chosen.steps()))
-    contracts = _with_made_tables(chosen.contracts, tables)
+    tables = tables_at(settings.address, with_spark or (lambda: opened(chosen, chosen.steps())))
+    contracts = with_made_tables(chosen.contracts, tables)
     return View(
         contracts=contracts,
         tables=tables,
@@ -38,7 +38,7 @@ def view_of(chosen: Chosen, connect_url: str | None, *, warehouse: Warehouse | N
     )
 
 
-def _with_made_tables(contracts: Contracts, tables: Tables) -> Contracts:
+def with_made_tables(contracts: Contracts, tables: Tables) -> Contracts:
     """The contracts with the tables that rules have made in the warehouse."""
     has_rules = any(source.by_rule for source in contracts.topics.sources.values())
     if not has_rules or not tables.exists("ops.tables"):

@@ -21,7 +21,7 @@ from lakehouse.spark.materialized import materialized
 from lakehouse.spark.tables import Warehouse, small_table
 from silver import conservation as of_silver
 from silver.audit import pending_ranges
-from silver.order.state import COUNTED, job_name
+from silver.order.state import COUNTED
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -56,8 +56,7 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
     audit = audit_now(warehouse, source)
     of_source = _now(warehouse, "bronze").where(F.col("source") == source)
     planned = planned_of(of_source)
-    checkpoint = warehouse.checkpoint_id(job_name(source)) or ""
-    stopped = pending_ranges(_now(warehouse, "silver"), source=source, checkpoint=checkpoint)
+    stopped = pending_ranges(audit_now(warehouse, source))
     name = events_table(source).name
     events = warehouse.read(name, version=warehouse.version(name))
     kinds = {
@@ -112,8 +111,7 @@ def skipped_topics(warehouse: Warehouse, sources: Iterable[str]) -> set[str]:
 
 def audit_now(warehouse: Warehouse, source: str) -> DataFrame:
     """The batch audit of the source as it is now, since silver was last rebuilt; empty before its first run."""
-    checkpoint = warehouse.checkpoint_id(job_name(source))
-    return of_silver.of_this_pass(_now(warehouse, "silver"), source=source, checkpoint=checkpoint)
+    return of_silver.of_this_generation(_now(warehouse, "silver"), source=source)
 
 
 def _now(warehouse: Warehouse, layer: Layer) -> DataFrame:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 # The folder that `materialized` writes rows to, where the compute keeps none itself (serverless).
-# Also in processes of batches.
 MATERIALIZED_ROWS = "LAKEHOUSE_MATERIALIZED_ROWS"
 # What one process fetches at a time: at most so many rows, and about so many bytes of them.
 ROWS_AT_ONCE = 20_000
@@ -93,15 +92,6 @@ def _remove(spark: SparkSession, folder: str) -> None:
         spark.range(0).write.mode("overwrite").parquet(folder)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def in_batch(*, materialized_rows: str) -> None:
-    """Make the process that runs a batch of a stream what the one that started the stream is.
-
-    Over Spark Connect it is another one, which does not have its environment. `materialized_rows`: the folder
-    of `materialize_in`; empty when rows are kept.
-    """
-    os.environ[MATERIALIZED_ROWS] = materialized_rows
 
 
 @contextmanager

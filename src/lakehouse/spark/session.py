@@ -11,7 +11,8 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -166,6 +167,31 @@ def spark_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def own_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session with the same settings, which may be changed in it alone: for a thread beside others.
+
+    On Databricks the session itself: nothing is changed there.
+    """
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        yield spark
+    elif not hasattr(spark, "_jsparkSession"):
+        session: SparkSession = spark.cloneSession()  # type: ignore[attr-defined] # of Spark Connect
+        try:
+            yield session
+        finally:
+            session.stop()
+    else:
+        java = spark._jsparkSession.cloneSession()
+        # Delta asks the thread for its session.
+        sessions = spark._get_j_spark_session_class(spark._jvm)
+        sessions.setActiveSession(java)
+        try:
+            yield type(spark)(spark.sparkContext, java)
+        finally:
+            sessions.setActiveSession(spark._jsparkSession)
 
 
 def let_java_forget() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
-from lakehouse.errors import BrokerGoneError, LakehouseError, RegistryGoneError
+from lakehouse.errors import LakehouseError
 from lakehouse.kafka.retry import RetryPolicy
+from lakehouse.spark.side_by_side import Round, until_done
 from lakehouse.steps import Note
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ Explain = Callable[[str, StreamingQueryException], LakehouseError]
 
 
 POLL_SECONDS = 2
-# What may be back soon.
-GONE = (BrokerGoneError, RegistryGoneError)
 
 
 def run_until_done(
@@ -39,38 +37,11 @@ def run_until_done(
     whenever one of them took something, the count begins again. At the end, raises the first failure: what `start`
     raised, or what `explain` makes of a stream that stopped.
     """
-    pending = list(sources)
-    failures: list[LakehouseError] = []
-    attempt = 0
-    while pending:
-        round_ = _run_once(pending, start=start, explain=explain, progress=progress)
-        gone = {source: error for source, error in round_.failed.items() if isinstance(error, GONE)}
-        failures += [error for source, error in round_.failed.items() if source not in gone]
-        if not round_.took_some.isdisjoint(gone):
-            attempt = 0
-        if retry_policy is None or attempt == len(retry_policy.waits):
-            failures += gone.values()
-            break
-        for source, error in gone.items():
-            what = "schema registry" if isinstance(error, RegistryGoneError) else "broker"
-            retry_policy.announce(error.servers, attempt, of=source, what=what)
-        if gone:
-            time.sleep(retry_policy.waits[attempt])
-        attempt += 1
-        pending = list(gone)
-    if failures:
-        raise failures[0]
+    once = partial(_run_once, start=start, explain=explain, progress=progress)
+    until_done(sources, once, retry_policy=retry_policy)
 
 
-@dataclass(frozen=True)
-class _Round:
-    """The streams that failed, each with its error; and the sources that had taken something before."""
-
-    failed: Mapping[str, LakehouseError]
-    took_some: frozenset[str]
-
-
-def _run_once(sources: Iterable[str], *, start: Start, explain: Explain, progress: Note | None) -> _Round:
+def _run_once(sources: Iterable[str], *, start: Start, explain: Explain, progress: Note | None) -> Round:
     """Start the stream of every source and wait until all have ended."""
     queries: dict[str, StreamingQuery] = {}
     failed: dict[str, LakehouseError] = {}
@@ -95,7 +66,7 @@ def _run_once(sources: Iterable[str], *, start: Start, explain: Explain, progres
     finally:
         for query in queries.values():
             query.stop()
-    return _Round(failed, took_some)
+    return Round(failed, took_some)
 
 
 def _how_far(queries: Mapping[str, StreamingQuery]) -> str:

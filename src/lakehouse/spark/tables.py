@@ -18,7 +18,6 @@ from lakehouse.errors import TableError, UnfinishedTableError
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.types import StructType
 
 
@@ -282,12 +281,6 @@ class Warehouse:
         )
         return reader.table(self.path(name)) if self.in_catalog else reader.load(self.path(name))
 
-    def stream(self, name: str) -> DataFrame:
-        """New rows of an append-only table, as a stream. Raises TableError when there is no such table."""
-        reader: DataStreamReader = self.spark.readStream.format("delta")
-        with self._table_errors(name):
-            return _looked_at(reader.table(self.path(name)) if self.in_catalog else reader.load(self.path(name)))
-
     def append_once(self, name: str, rows: DataFrame, *, writer: str, number: int) -> None:
         """Append, unless this `writer` has already appended its write `number` or a later one.
 
@@ -412,8 +405,8 @@ _CHANGED_CONTRACT = (
     "rebuilds gold from silver."
 )
 _MADE_ANEW = (
-    "The contract changed after the table was made: take the change back, or delete all silver tables of the source "
-    "and its checkpoint folder silver/<source>, and run silver: it rebuilds them from bronze."
+    "The contract changed after the table was made: take the change back, or delete all silver tables of the source, "
+    "and run silver: it rebuilds them from bronze."
 )
 _OF_ANOTHER_RELEASE = "Another release of this code has made the table: use that one, or start a new warehouse."
 # By schema: the columns of the others are not the contract's.

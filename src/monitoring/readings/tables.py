@@ -61,6 +61,9 @@ class Tables(Protocol):
     def facts(self, name: str) -> Facts:
         """What the table is. Raises TableError."""
 
+    def commit(self, name: str) -> tuple[int, int]:
+        """When the table was created, in epoch milliseconds, and the number of its last commit. Raises TableError."""
+
     def commits(self, name: str, *, limit: int) -> Sequence[Commit]:
         """The last commits, the newest first. Raises TableError."""
 
@@ -122,6 +125,16 @@ class DeltaFiles:
             rows=pc.sum(added.column("num_records")).as_py() or 0,
             deletion_vectors=pc.count(added.column(vectors[0])).as_py() if vectors else 0,
         )
+
+    def commit(self, name: str) -> tuple[int, int]:
+        """When the table was created, and the number of its last commit, by its log alone. Raises TableError."""
+        from deltalake import DeltaTable
+
+        try:
+            table = DeltaTable(self._path(name))
+        except Exception as error:  # see `rows`
+            raise _unreadable(name, error) from None
+        return table.metadata().created_time or 0, table.version()
 
     def commits(self, name: str, *, limit: int) -> Sequence[Commit]:
         """The last commits, the newest first. Raises TableError."""
@@ -199,6 +212,13 @@ class SparkTables:
         version = self._warehouse.version(name)
         # The catalog does not say how many files have a deletion vector.
         return Facts(version, created_ms, row["numFiles"], row["sizeInBytes"], 0, 0)
+
+    def commit(self, name: str) -> tuple[int, int]:
+        """When the table was created, and the number of its last commit. Raises TableError."""
+        from lakehouse.consumed import last_version
+
+        last = last_version(self._warehouse, name)
+        return last.created_ms, last.number
 
     def commits(self, name: str, *, limit: int) -> Sequence[Commit]:
         """The last commits, the newest first. Raises TableError."""

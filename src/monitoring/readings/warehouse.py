@@ -124,12 +124,12 @@ def pending_for_silver(tables: Tables) -> dict[str, Behind]:
     return {row["source"]: Behind(row["records"], row["since"]) for row in rows}
 
 
-# The rows of the checkpoint that wrote last: a silver that was rebuilt has another one.
+# The rows of the generation that wrote last: a silver that was rebuilt is another one.
 OF_THIS_SILVER = """
     SELECT * FROM (
-        SELECT *, first_value(checkpoint) OVER (PARTITION BY source ORDER BY written_at DESC, sequence DESC) AS now
+        SELECT *, first_value(generation) OVER (PARTITION BY source ORDER BY sequence DESC) AS now
         FROM {ops.batches} WHERE layer = 'silver'
-    ) AS every WHERE checkpoint = now
+    ) AS every WHERE generation = now
 """
 
 

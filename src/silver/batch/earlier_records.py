@@ -44,6 +44,16 @@ def within(ranges: Sequence[OffsetRange], *, of: str = "") -> str:
     return f"({' OR '.join(conditions) or 'false'})"
 
 
+def among(ranges: Sequence[OffsetRange]) -> str:
+    """SQL: whether a bronze row lies in one of these ranges, and is of the topic with this id."""
+    conditions = [
+        f"topic = '{topic}' AND partition = {partition} AND offset BETWEEN {first} AND {last}"
+        f" AND coalesce(_topic_id, '') = '{topic_id}'"
+        for (topic, topic_id, partition), first, last in ranges
+    ]
+    return f"({' OR '.join(conditions) or 'false'})"
+
+
 def in_parts(bronze: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:
     """The same of any number of ranges of a topic-partition: a row is there once for each that it lies in."""
     rows = [

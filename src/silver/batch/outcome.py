@@ -66,11 +66,10 @@ class FeedBatch:
     """A feed, its rules, the facts (silver.order.facts) of its part of the batch, and the state of the source before.
 
     `name`: that of the batch, by its writer and its number (`batch_name`).
-    `quarantine_state`: what the quarantine has of it. `checkpoint`: of the silver that the batch is read for.
-    `missing`: which of its records miss a column. `request`: which one retries its records, where one does: they were
-    read before, and are not the last of their topic-partitions. `value_bytes`: of the values of its records; None
-    where they were not counted. `table_size`: the bytes of the silver table before the batch; None where it was not
-    looked at.
+    `quarantine_state`: what the quarantine has of it. `missing`: which of its records miss a column. `request`: which
+    one retries its records, where one does: they were read before, and are not the last of their topic-partitions.
+    `value_bytes`: of the values of its records; None where they were not counted. `table_size`: the bytes of the silver
+    table before the batch; None where it was not looked at.
     """
 
     warehouse: Warehouse
@@ -81,7 +80,6 @@ class FeedBatch:
     run: str
     state: State
     quarantine_state: QuarantineState
-    checkpoint: str
     missing: MissingColumns | None = None
     request: str | None = None
     value_bytes: int | None = None
@@ -221,7 +219,7 @@ def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
 def entries(batch: FeedBatch, judged_records: DataFrame, *, are_damaged: bool = False) -> DataFrame:
     """The quarantined ones of a feed's records, as entries of `quality.quarantine`. `are_damaged`: all of them are."""
     contract = contract_version(batch.feed, batch.rules)
-    of_silver = {"contract": contract, "checkpoint": batch.checkpoint}
+    of_silver = {"contract": contract, "generation": batch.state.generation}
     return quarantine_rows(judged_records, batch.feed, **of_silver, found_by=batch.name if are_damaged else None)
 
 

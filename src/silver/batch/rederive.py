@@ -232,7 +232,7 @@ def _unfinished(batch: FeedBatch, known: DataFrame) -> list[str]:
     """The batches of this silver that have found damaged records, and are not in the batch audit: broken off."""
     if batch.feed.name not in batch.quarantine_state.damaged:
         return []
-    of_silver = writer_of(batch.feed.source, batch.checkpoint)
+    of_silver = writer_of(batch.feed.source, batch.state.generation)
     finders = known.where(F.col("found_by").startswith(f"{of_silver} ") | F.col("found_by").startswith(f"{of_silver}/"))
     names = {row["found_by"] for row in finders.select("found_by").distinct().collect()}
     return sorted(names - finished(batch.warehouse, names)) if names else []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from silver.order.runs import SEGMENT_KEY, Cutoff, EpochStart, OffsetRange, TopicPartition
+from silver.ranges import ReadRanges
 
 # Every record read is exactly one of these.
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
@@ -27,14 +28,9 @@ _LOWEST = ("first_offset", "lowest", "first_ms", "read_from_ms")
 _HIGHEST = ("last_offset", "highest", "read_to_ms", "highest_timestamp_ms")
 
 
-def job_name(source: str) -> str:
-    """The name of the checkpoint of silver's stream."""
-    return f"silver/{source}"
-
-
-def writer_of(source: str, checkpoint: str, *parts: str) -> str:
-    """Under which name a batch is written down, once. `parts`: of what a table takes beside the stream."""
-    return "/".join(["silver", source, checkpoint, *parts])
+def writer_of(source: str, generation: str, *parts: str) -> str:
+    """Under which name a batch is written down, once. `parts`: of what is written beside the batches of news."""
+    return "/".join(["silver", source, generation, *parts])
 
 
 def batch_name(writer: str, number: int | None) -> str:
@@ -64,14 +60,18 @@ class SuspensionCause:
 
 @dataclass(frozen=True)
 class State:
-    """What the silver of one checkpoint knows of a source.
+    """What a generation of silver knows of a source: one that is rebuilt from bronze is another one.
 
-    `segments`: by feed, topic-partition, run and snapshot, as flat rows. `epochs`: by feed, run and topic, that which
-    starts with the run. `cutoffs`: with their feed. `sent`: by feed, topic (of a sharded feed, else empty) and column,
-    the lowest position of a record with its field. `unreadable`: by feed why nothing says how its values are written.
-    `pending`: the ranges of suspended tables. `causes`: by feed, why it was suspended last. `resumed`: up to which
-    batch a feed has taken its own. `last_batch`: of the stream. `sequence`: of the last write.
+    `read_ranges`: which offsets it has read. `segments`: by feed, topic-partition, run and snapshot, as flat rows.
+    `epochs`: by feed, run and topic, that which starts with the run. `cutoffs`: with their feed. `sent`: by feed, topic
+    (of a sharded feed, else empty) and column, the lowest position of a record with its field. `unreadable`: by feed
+    why nothing says how its values are written. `pending`: the ranges of suspended tables. `causes`: by feed, why it
+    was suspended last. `resumed`: up to which batch a feed has taken its own. `last_batch`: of news. `sequence`: of the
+    last write.
     """
+
+    generation: str = ""
+    read_ranges: ReadRanges = field(default_factory=ReadRanges)
 
     segments: Mapping[tuple[Any, ...], Stored] = field(default_factory=dict)
     epochs: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
@@ -135,20 +135,18 @@ class State:
         """The tables that are suspended."""
         return {one.feed: self.causes[one.feed] for one in self.pending}
 
-    def taken(self, batch: int) -> set[str]:
-        """The tables that were suspended in this batch, the last one, and have taken its records since."""
-        return {feed for feed, last in self.resumed.items() if last >= batch}
-
     def after(self, rows: Iterable[Stored]) -> State:
         """The state with what these rows of `ops.batches` add to it."""
         segments, epochs, cutoffs, sent = dict(self.segments), dict(self.epochs), [*self.cutoffs], dict(self.sent)
         pending, causes, resumed = [*self.pending], dict(self.causes), dict(self.resumed)
         unreadable = dict(self.unreadable)
-        last_batch, sequence = self.last_batch, self.sequence
+        last_batch, sequence, read_ranges = self.last_batch, self.sequence, self.read_ranges
         for row in rows:
             feed, sequence = row["feed"], max(sequence, row["sequence"])
-            if row["writer"] == writer_of(row["source"], row["checkpoint"]):
+            if row["writer"] == writer_of(row["source"], row["generation"]):
                 last_batch = max(last_batch, row["batch"])
+            if row.get("read_ranges"):
+                read_ranges = ReadRanges.from_row(row["read_ranges"])
             if row.get("segment"):
                 segment = {**{name: row[name] for name in ("feed", *SEGMENT_KEY)}, **row["segment"]}
                 segments[_identity(segment)] = segment
@@ -170,7 +168,20 @@ class State:
                 resumed[feed] = row["batch"]
         pending = [one for one in pending if one.batch > resumed.get(one.feed, -1)]
         unreadable = {feed: why for feed, why in unreadable.items() if why}
-        return State(segments, epochs, cutoffs, sent, unreadable, pending, causes, resumed, last_batch, sequence)
+        return State(
+            self.generation,
+            read_ranges,
+            segments,
+            epochs,
+            cutoffs,
+            sent,
+            unreadable,
+            pending,
+            causes,
+            resumed,
+            last_batch,
+            sequence,
+        )
 
 
 def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]]:
@@ -188,6 +199,11 @@ def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]
         }
         for row in found.values()
     ]
+
+
+def read_row(read_ranges: ReadRanges) -> dict[str, Any]:
+    """Which offsets silver has read, after a batch."""
+    return {"feed": None, "read_ranges": read_ranges.as_row()}
 
 
 def feed_row(

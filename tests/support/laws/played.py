@@ -110,7 +110,7 @@ def _applied_by(
             if records:
                 file = write(folder / f"{source}-{number}.jsonl.gz", list(records))
                 topics = {record["topic"]: record["topic"] for record in records}
-                apply(warehouse, contracts, source, bronze_rows(warehouse.spark, file, topics=topics), number)
+                apply(warehouse, contracts, source, bronze_rows(warehouse.spark, file, topics=topics))
             versions.append({table: warehouse.version(table) for table in tables})
         return versions
 

@@ -14,6 +14,7 @@ from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts, GoldTables, TableExpectation
 from lakehouse.errors import GateHeldError
 from lakehouse.steps import Steps
+from monitoring.readings.tables import DeltaFiles
 
 FRESH = TableExpectation(
     name="orders_are_fresh",
@@ -35,11 +36,15 @@ def outcome_of(contracts: Contracts, patch: pytest.MonkeyPatch) -> tuple[list[tu
 
     for name in ("ends_of_bronze", "ends_of_publish"):
         patch.setattr(settled, name, lambda *_given, **_more: {})
-    patch.setattr(settled, "with_made_tables", lambda _warehouse, given: given)
     patch.setattr(settled, "is_settled", lambda *_given: True)
     patch.setattr(settled, "run_jobs", run_jobs)
     work = Work(cast(Any, None), settings(warehouse="./w"), contracts, Steps(Console(quiet=True)), {}, "run")
-    return begun, settled.run_unless_settled(work, before_each=None)
+    look = settled.look_for_news(
+        work.settings, contracts, known={}, tables=DeltaFiles(work.settings.address), steps=work.steps
+    )
+    outcome = settled.run_unless_settled(work, look, before_each=None)
+    assert look.ends_a_run == (begun == [()]), "where nothing is asked, Java need not start"
+    return begun, outcome
 
 
 def test_without_a_rule_about_the_time_no_job_begins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,24 +5,16 @@ from __future__ import annotations
 import errno
 import re
 import shutil
-import traceback
 from pathlib import Path
 
 import pytest
 
 from lakehouse import failures
 from lakehouse.errors import (
-    BrokerGoneError,
-    ContractError,
-    ContractProblem,
-    FeedSuspendedError,
-    LakehouseError,
     TableError,
 )
 from lakehouse.failures import (
     java_gone,
-    noted_error,
-    noted_errors,
     package_missing,
     place_in_code,
     storage_error,
@@ -238,27 +230,3 @@ def test_the_place_in_this_code_is_named_and_nothing_else_of_the_text() -> None:
     )
     assert place_in_code(RuntimeError(text)) == "silver/batch/merge.py, line 88"
     assert place_in_code(RuntimeError("[STREAM_FAILED] Query terminated")) is None
-
-
-@pytest.mark.parametrize(
-    "raised",
-    [
-        TableError("There is no table ops.a at /w, „x\ny“.", remedy="Run it again."),
-        FeedSuspendedError("silver.a is suspended.", remedy="Fix it."),
-        BrokerGoneError("Gone.", servers="b:1", remedy="Wait."),
-        ContractError([ContractProblem("silver/tables.yaml", None, "tables.a", "is not there")]),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_an_error_of_ours_comes_back_from_the_trace_of_a_batch(raised: LakehouseError) -> None:
-    with pytest.raises(type(raised)) as caught, noted_errors("run-1"):
-        raise raised
-    trace = "".join(traceback.format_exception(caught.value))
-    of_spark = RuntimeError(f"[STREAM_FAILED] Query terminated with exception: {trace}\n\tat org.apache.spark")
-    again = noted_error(of_spark, run="run-1")
-    assert type(again) is type(raised)
-    assert again is not raised
-    assert str(again) == str(raised)
-    assert {**vars(again), "__notes__": None} == {**vars(raised), "__notes__": None}
-    assert noted_error(of_spark, run="run-2") is None
-    assert noted_error(RuntimeError("[STREAM_FAILED] Query terminated"), run="run-1") is None

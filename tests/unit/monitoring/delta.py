@@ -22,7 +22,7 @@ _PLACE = [("topic", pa.string()), ("topic_id", pa.string()), ("partition", pa.in
 
 BATCHES = pa.schema(
     [
-        *((name, pa.string()) for name in ("layer", "run", "source", "checkpoint", "writer", "feed")),
+        *((name, pa.string()) for name in ("layer", "run", "source", "generation", "writer", "feed")),
         *((name, pa.int64()) for name in ("batch", "sequence", "first_offset", "last_offset", "read")),
         *_PLACE,
         *((name, pa.int64()) for name in ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")),

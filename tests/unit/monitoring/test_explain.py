@@ -87,7 +87,7 @@ def read(topic: str, last_offset: int = 1000) -> dict[str, Any]:
     """Silver has read the topic up to there."""
     source = {TOPIC: "postgres", OUTBOX: "postgres"}.get(topic, "mysql")
     place = {"source": source, "topic": topic, "topic_id": "id", "partition": 0}
-    audit = {"layer": "silver", "checkpoint": "one", "sequence": 0, "writer": "silver", "batch": 0, "written_at": NOON}
+    audit = {"layer": "silver", "generation": "one", "sequence": 0, "writer": "silver", "batch": 0, "written_at": NOON}
     return {**audit, **place, "last_offset": last_offset, "read": last_offset}
 
 
@@ -140,7 +140,7 @@ def segment(run: str, first: int, last: int, *, lowest: int, highest: int, seque
         **{"leaving_out": 0, "judged": 1, "absent_columns": {"note": 1}},
     }
     return {
-        **{"layer": "silver", "source": "postgres", "writer": "silver/postgres/one", "checkpoint": "one"},
+        **{"layer": "silver", "source": "postgres", "writer": "silver/postgres/one", "generation": "one"},
         **{"batch": sequence, "sequence": sequence, "written_at": NOON, "feed": "postgres_orders"},
         **{"topic": TOPIC, "topic_id": "id", "partition": 0, "run_id": run, "segment": known},
     }
@@ -282,10 +282,16 @@ def test_an_event_below_a_cutoff_that_silver_remembers_is_superseded(tmp_path: P
         "position": position,
     }
     common = {
-        **{"layer": "silver", "source": "postgres", "writer": "silver/postgres/one", "checkpoint": "one"},
+        **{"layer": "silver", "source": "postgres", "writer": "silver/postgres/one", "generation": "one"},
         **{"batch": 0, "sequence": 1, "written_at": NOON},
     }
-    older = {**common, "feed": "postgres_orders", "checkpoint": "zero", "written_at": NOON - timedelta(hours=1)}
+    older = {
+        **common,
+        "feed": "postgres_orders",
+        "generation": "zero",
+        "sequence": 0,
+        "written_at": NOON - timedelta(hours=1),
+    }
     write(
         tmp_path,
         "ops.batches",

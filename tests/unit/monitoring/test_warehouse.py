@@ -57,7 +57,7 @@ def audit(first: int, last: int, minutes: float, **given: Any) -> Row:
     """What silver has read of the topic-partition; both offsets are included."""
     count = last - first + 1
     return {
-        **{"layer": "silver", "source": "mysql", "feed": "mysql_orders", "checkpoint": "one", "batch": 0},
+        **{"layer": "silver", "source": "mysql", "feed": "mysql_orders", "generation": "one", "batch": 0},
         **{"sequence": int(minutes * 10), "topic": TOPIC, "topic_id": "id", "partition": 0, "read": count},
         **{"first_offset": first, "last_offset": last, "applied": count, "written_at": at(minutes)},
         **dict.fromkeys(OUTCOMES[1:], 0),
@@ -137,10 +137,10 @@ def test_a_topic_without_an_id_is_the_one_with_an_empty_id(tmp_path: Path) -> No
     assert pending(tmp_path, planned(0, 10, 1, topic_id=None), audit(0, 9, 2, topic_id="")) == {}
 
 
-def test_only_what_the_newest_checkpoint_has_read_counts(tmp_path: Path) -> None:
+def test_only_what_the_newest_generation_has_read_counts(tmp_path: Path) -> None:
     rows = planned(0, 10, 1), planned(10, 20, 2), audit(0, 9, 3), audit(10, 19, 4)
     assert pending(tmp_path, *rows) == {}
-    rebuilt = audit(0, 9, 5, checkpoint="two", sequence=1)
+    rebuilt = audit(0, 9, 5, generation="two", sequence=60)
     assert pending(tmp_path, rebuilt) == {"mysql": Behind(10, at(2))}
 
 
@@ -155,7 +155,7 @@ def test_records_have_outcomes_and_what_is_missing_has_none(tmp_path: Path) -> N
         # a record that was retried goes from one outcome to another, and is not read again
         audit(0, 0, 3, read=0, applied=1, quarantined=-1, first_offset=None, last_offset=None),
         audit(0, 4, 3, source="postgres", topic="t"),
-        {"layer": "silver", "source": "postgres", "checkpoint": "one", "written_at": at(3), "sequence": 31},
+        {"layer": "silver", "source": "postgres", "generation": "one", "written_at": at(3), "sequence": 31},
     )
     mysql, postgres = warehouse.records(tables_in(tmp_path))
     assert (mysql.source, [mysql.outcomes[name] for name in OUTCOMES]) == ("mysql", [12, 1, 1, 1, 1, 2])
@@ -170,7 +170,7 @@ def test_the_outcomes_of_a_source_add_up_to_its_records(tmp_path: Path) -> None:
 
 
 def test_records_of_an_earlier_silver_are_not_counted(tmp_path: Path) -> None:
-    write_batches(tmp_path, audit(0, 9, 1), audit(0, 2, 2, checkpoint="two"))
+    write_batches(tmp_path, audit(0, 9, 1), audit(0, 2, 2, generation="two"))
     (found,) = warehouse.records(tables_in(tmp_path))
     assert (found.outcomes["applied"], found.unaccounted) == (3, 0)
 
@@ -200,7 +200,7 @@ def test_a_table_is_suspended_until_it_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_silver_that_was_rebuilt_is_not_suspended(tmp_path: Path) -> None:
-    write_batches(tmp_path, suspended(1), audit(0, 3, 5, checkpoint="two"))
+    write_batches(tmp_path, suspended(1), audit(0, 3, 5, generation="two"))
     assert warehouse.suspended_tables(tables_in(tmp_path)) == []
 
 

@@ -21,7 +21,7 @@ def job(*, tried_under: str = "now", without: str = "") -> Any:
     return SimpleNamespace(
         source="shop",
         memory=SimpleNamespace(now=lambda *_given, **_more: state),
-        checkpoint="silver/shop",
+        counted=[],
         not_made={},
         feeds={name: feed(name=name) for name in TABLES if name != without},
         contract=lambda _feed: "now",
@@ -43,7 +43,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def resumed(of: Any, *asked: str) -> list[LakehouseError]:
-    warehouse: Any = SimpleNamespace(checkpoint_id=lambda _name: "checkpoint")
+    warehouse: Any = SimpleNamespace()
     return apply._resume_tables(warehouse, of, asked, places=("a place", "another"))
 
 

@@ -1,4 +1,4 @@
-"""The registry's schemas of a source: its own, for they are pickled with its batches while other sources learn."""
+"""The registry's schemas of a source: its own, for other sources learn beside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.registered import RegisteredSchema
-from lakehouse.spark.tables import Warehouse
+from lakehouse.spark.side_by_side import Round
 from silver import apply
 from silver.audit import Memory
 from silver.job import SilverJob
@@ -40,25 +40,17 @@ def test_no_two_sources_share_what_they_know(
         asked.append("warehouse")
         return Schemas(None, {1: KNOWN})
 
-    def start_all(sources: Any, *, start: Any, **_more: object) -> None:
-        for source in sources:
-            start(source)
+    def news(_warehouse: object, of_sources: dict[str, SilverJob], _sources: object, **_more: object) -> Round:
+        jobs.update(of_sources)
+        return Round({})
 
-    for name in (
-        "require_rules",
-        "ensure_tables",
-        "join_files",
-        "_store_rule_results",
-        "_raise_if_stopped",
-    ):
+    for name in ("require_rules", "_begin", "ensure_tables", "keep_few_files", "_store_rule_results"):
         monkeypatch.setattr(apply, name, lambda *_given, **_more: None)
-    monkeypatch.setattr(Warehouse, "checkpoint_id", lambda *_given: None)
-    monkeypatch.setattr(apply, "audited", lambda *_given, **_more: [])
+    monkeypatch.setattr(apply, "_raise_if_stopped", lambda *_given, **_more: None)
     monkeypatch.setattr(apply, "_resume_tables", lambda *_given, **_more: [])
     monkeypatch.setattr(apply, "schemas", kept)
     monkeypatch.setattr(apply, "made_tables", lambda *_given: [])
-    monkeypatch.setattr(apply, "run_until_done", start_all)
-    monkeypatch.setattr(apply, "_start", lambda _warehouse, job: jobs.update({job.source: job}))
+    monkeypatch.setattr(apply, "_apply_news", news)
     memories: dict[str, Memory] = {}
     chosen = settings(warehouse=str(tmp_path))
     apply.run(NO_SPARK, chosen, contracts, run_id="first", memories=memories)

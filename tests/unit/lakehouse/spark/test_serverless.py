@@ -20,7 +20,10 @@ GUARDED = {
     "lakehouse/consumed.py": ["_jsparkSession", "_jvm"],
     "lakehouse/spark/lease.py": ["sparkContext"],
     "lakehouse/spark/materialized.py": ["_jdf", "conf", "localCheckpoint", "rdd", "unpersist"],
-    "lakehouse/spark/session.py": ["_gateway", "_jvm", "conf", "sparkContext"],
+    "lakehouse/spark/session.py": [
+        *("_gateway", "_jsparkSession", "_jsparkSession", "_jvm", "_jvm"),
+        *("conf", "sparkContext", "sparkContext"),
+    ],
     "lakehouse/spark/sizing.py": ["conf", "conf", "conf", "conf"],
 }
 
@@ -39,7 +42,7 @@ def test_every_stream_takes_what_there_is_and_ends() -> None:
         for _module, node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "trigger"
     ]
-    assert len(triggers) == 2
+    assert len(triggers) == 1
     assert all(trigger.endswith(".trigger(availableNow=True)") for trigger in triggers)
 
 
@@ -50,8 +53,7 @@ def test_what_a_stream_calls_is_a_function_of_a_module_with_plain_data() -> None
         for _module, node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "foreachBatch"
     ]
-    apply = "partial(_apply, job=job, materialized_rows=os.environ.get(MATERIALIZED_ROWS, ''))"
-    assert sorted(given) == [apply, "write"]
+    assert given == ["write"]
 
 
 def nodes() -> Iterator[tuple[str, ast.AST]]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silver.audit import Memory
 from silver.order.runs import Cutoff
 from silver.order.state import (
     OfFeed,
@@ -21,22 +19,23 @@ from silver.order.state import (
     cause_row,
     extents,
     feed_row,
-    job_name,
     moved_row,
+    read_row,
     segment_rows,
     suspended_row,
     writer_of,
 )
+from silver.ranges import ReadRanges
 from tests.support.facts import counted
 
-STREAM = writer_of("shop", "checkpoint")
+STREAM = writer_of("shop", "generation")
 TOPIC_PARTITION = ("orders", "id", 0)
 FLOOR = Cutoff("truncate", '{"epoch": 0}', None, "orders", 0, 7)
 
 
 def written(state: State, *rows: Mapping[str, Any], batch: int, writer: str = STREAM) -> State:
     """The state after these rows of a batch."""
-    of_batch = {"source": "shop", "checkpoint": "checkpoint", "batch": batch, "sequence": state.sequence + 1}
+    of_batch = {"source": "shop", "generation": "generation", "batch": batch, "sequence": state.sequence + 1}
     return state.after([{**of_batch, "writer": writer, **row} for row in rows])
 
 
@@ -73,12 +72,6 @@ def test_the_absent_columns_of_two_batches_are_counted_together() -> None:
     (row,) = segment_rows(state, [second])
     assert row["segment"]["absent_columns"] == {"note": 3, "status": 4}
     assert first["absent_columns"] == {"note": 2}
-
-
-def test_a_source_has_one_checkpoint_whose_name_does_not_change() -> None:
-    """Under another name the stream would begin at the first record again."""
-    assert job_name("shop") == "silver/shop"
-    assert writer_of("shop", "checkpoint", "resumed orders") == "silver/shop/checkpoint/resumed orders"
 
 
 def _sum(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -131,12 +124,9 @@ def test_a_table_is_suspended_from_its_batch_on_until_it_has_taken_all_of_them()
     state = written(state, waits(10), batch=5)
     assert state.suspended == {"orders": TOO_MANY}
     assert [(one.first, one.last, one.batch) for one in state.ranges("orders")] == [(0, 9, 4), (10, 19, 5)]
-    assert state.taken(5) == set()
 
     state = written(state, feed_row("orders", resumed=True), batch=5, writer=f"{STREAM}/resumed orders")
     assert (state.suspended, state.ranges("orders")) == ({}, [])
-    assert state.taken(5) == {"orders"}, "a batch that is repeated does not apply them again"
-    assert state.taken(6) == set()
 
     again = SuspensionCause("status_known", "again", "1.0 abc")
     state = written(state, waits(20, again), batch=7)
@@ -206,12 +196,12 @@ def test_only_the_streams_own_batches_are_its_last_one() -> None:
     assert (state.last_batch, state.sequence) == (3, 2)
 
 
-def test_what_goes_to_another_process_is_remembered_there_alone() -> None:
-    state = written(State(), *segment_rows(State(), [counted(0, 9)]), batch=3)
-    memory = Memory("checkpoint", state)
-    there = pickle.loads(pickle.dumps(memory))  # noqa: S301
-    assert (there.checkpoint, there.state) == ("checkpoint", state)
-    assert (memory.checkpoint, memory.state) == ("", None)
+def test_what_was_read_is_what_was_stated_last() -> None:
+    read = ReadRanges().after([(TOPIC_PARTITION, (0, 10))], ingested_to=3)
+    state = written(State(), read_row(read), batch=0)
+    more = read.after([(TOPIC_PARTITION, (10, 12)), (("orders", "id", 1), (4, 5))], ingested_to=5)
+    assert written(state, feed_row("orders"), read_row(more), batch=1).read_ranges == more
+    assert state.read_ranges == read
 
 
 def test_a_batch_is_called_by_its_writer_and_its_number() -> None:

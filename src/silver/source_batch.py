@@ -1,4 +1,4 @@
-"""One micro-batch of a source: its records through gate 1, and each of its feeds applied to its table.
+"""One batch of a source: ranges of bronze's offsets, through gate 1, and each of its feeds applied to its table.
 
 A table whose records are too bad to go on with is suspended (silver.suspended), and the others go on. Every step can be
 repeated: the MERGE is guarded by position, rejects by their Kafka coordinates, `ops.batches` by the batch.
@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
+from lakehouse.errors import MissingRecordsError
 from lakehouse.quality.results import RESULTS, Result, result_rows
 from lakehouse.spark.sizing import prepared_for, rows_to_search
 from lakehouse.spark.tables import Warehouse
 from silver import quarantine
-from silver.audit import append, read_state
+from silver.audit import append
 from silver.batch.apply_feed import apply_feed
-from silver.batch.earlier_records import in_parts, nameless_falls
+from silver.batch.earlier_records import among, in_parts, nameless_falls
 from silver.batch.events import offset_gaps, offset_ranges
 from silver.batch.outcome import (
     BatchOutcome,
@@ -36,7 +37,7 @@ from silver.job import SilverJob
 from silver.judged import Arrived, JudgedBatch, ensure_made_tables, judged_batch
 from silver.order.history import history
 from silver.order.missing_columns import first_sent, lower
-from silver.order.runs import OffsetRange
+from silver.order.runs import OffsetRange, TopicPartition
 from silver.order.state import (
     Extent,
     OfFeed,
@@ -46,10 +47,12 @@ from silver.order.state import (
     cause_row,
     extents,
     feed_row,
+    read_row,
     segment_rows,
     writer_of,
 )
 from silver.quarantine import QuarantineState
+from silver.ranges import BatchRanges, IngestedRange, ReadRanges
 from silver.schema_changes import is_definition, unreadable_feeds, unreadable_rows, unreadable_suspensions
 from silver.schemas import ids_in
 from silver.suspended import Reach, Suspension, pending_records, regressed
@@ -62,18 +65,18 @@ _OF_REACH = (
 
 @dataclass(frozen=True)
 class Numbered:
-    """A batch of the stream, or (`part`) what a table takes later: who writes, for which silver, and which number."""
+    """A batch of news, or (`part`) what a table takes later: who writes, for which silver, and which number."""
 
     job: SilverJob
     batch_id: int
-    checkpoint: str
+    generation: str
     part: str = ""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def writer(self) -> str:
         """Under which name the batch is written down, once."""
-        return writer_of(self.job.source, self.checkpoint, *([self.part] if self.part else []))
+        return writer_of(self.job.source, self.generation, *([self.part] if self.part else []))
 
     @property
     def name(self) -> str:
@@ -84,31 +87,58 @@ class Numbered:
     def row(self) -> Mapping[str, Any]:
         """What all that is written down says of the batch."""
         job = self.job
-        return {"run": job.run, "source": job.source, "checkpoint": self.checkpoint, "batch": self.batch_id}
+        return {"run": job.run, "source": job.source, "generation": self.generation, "batch": self.batch_id}
 
 
-def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
-    """Apply one micro-batch of bronze rows of one source to its silver tables."""
-    warehouse = job.address.opened(batch.sparkSession)
-    reaches = _reaches(batch, job)
+def apply_ranges(warehouse: Warehouse, batch: BatchRanges, *, job: SilverJob) -> None:
+    """Apply these offsets of bronze to the silver tables of the source, and remember that they were read.
+
+    Raises MissingRecordsError when bronze has not as many records there as `ops.batches` says, unless the job goes on
+    without, or the table is another one than these were stored in: it was made again since.
+    """
+    name = f"bronze.{job.source}_events"
+    records = warehouse.read(name).where(among(batch.ranges))
+    if batch.ingested is not None and not job.goes_on_without:
+        ingested, asks_for_more = reaches_of(batch.ingested), _asks_for_more(job)
+        try:
+            reaches = records_reaches(records, job) if asks_for_more else ingested
+            require_as_many(job.source, reaches, ingested)
+            apply_batch(warehouse, records, reaches, job=job, read=batch.after)
+            return
+        except MissingRecordsError:
+            if max(one.written_ms for one in batch.ingested) >= warehouse.created_at_ms(name):
+                raise
+    apply_batch(warehouse, records, records_reaches(records, job), job=job, read=batch.after)
+
+
+def apply_batch(
+    warehouse: Warehouse,
+    records: DataFrame,
+    reaches: Sequence[Reach],
+    *,
+    job: SilverJob,
+    read: ReadRanges | None = None,
+) -> None:
+    """Apply bronze rows of one source to its silver tables. `read`: all that was read, with them."""
+    state = job.memory.now(warehouse, job.source)
+    number = Numbered(job, state.last_batch + 1, state.generation)
+    ranges_row = [] if read is None else [read_row(read)]
     topics = sorted({reach.place[0] for reach in reaches})
-    if not reaches:  # a commit of bronze without rows
+    if not reaches:  # offsets that have no record
+        job.memory.state = append(warehouse, state, ranges_row, of_batch=number.row, writer=number.writer)
         return
-    job.learn(warehouse, batch, reaches)
-    checkpoint = job.memory.checkpoint or warehouse.checkpoint_id(job.checkpoint) or ""
-    number = Numbered(job, batch_id, checkpoint)
+    job.learn(warehouse, records, reaches)
     # What a batch costs follows the feeds that have news in it, not those that are declared.
     feeds = {name: feed for name, feed in job.feeds.items() if any(feed.has_topic(topic) for topic in topics)}
     not_made = {name: feed for name, feed in job.not_made.items() if any(map(feed.has_topic, topics))}
-    state = job.memory.before(warehouse, job.source, checkpoint=number.checkpoint, batch=batch_id)
-    suspended, taken = {*state.suspended}, state.taken(batch_id)
-    waiting = _waiting([*feeds.values(), *not_made.values()], but={*suspended, *taken})
-    going_on = [feed for name, feed in feeds.items() if name not in {*suspended, *taken, *waiting}]
+    suspended = {*state.suspended}
+    waiting = _waiting([*feeds.values(), *not_made.values()], but=suspended)
+    going_on = [feed for name, feed in feeds.items() if name not in {*suspended, *waiting}]
     created, failed = ensure_made_tables(warehouse, going_on, job)
     waiting |= failed
     going_on = [feed for feed in going_on if feed.name not in failed]
     ranges = [(reach.place, reach.first, reach.last) for reach in reaches]
-    arrived = Arrived(warehouse, batch, topics, reaches, job, state, checkpoint)
+    arrived = Arrived(warehouse, records, topics, reaches, job, state)
     unreadable = unreadable_feeds(arrived, going_on)
     suspensions = unreadable_suspensions(unreadable)
     waiting |= {feed.name: suspensions[feed.name] for feed in going_on if feed.name in suspensions}
@@ -118,21 +148,21 @@ def apply_batch(batch: DataFrame, batch_id: int, *, job: SilverJob) -> None:
         quarantine_state = _quarantine_state(warehouse, job, ranges)
         job.memory.quarantine_state = None  # until the batch is written down: one that breaks off may have added to it
         judged = judged_batch(arrived, going_on, quarantine_state, stack, state=state)
+        _require_all_judged(arrived, judged)
         judged = _without_regressed(arrived, judged, state)
         new = {**waiting, **judged.newly_suspended}
         left = [job.feeds.get(name, feed) for name, feed in {**feeds, **not_made}.items() if name in {*suspended, *new}]
         _store_suspensions(warehouse, new, job)
         causes = {feed.name: job.cause(feed, new[feed.name]) for feed in left if feed.name in new}
         pending = pending_records(_pending(arrived, left), left, causes)
-        others = [*pending, *unreadable_rows(unreadable, state)]
+        others = [*pending, *unreadable_rows(unreadable, state), *ranges_row]
         job.memory.state = _apply(arrived, judged, number, sizes, state=state, others=others)
 
 
 def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
     """Apply the pending records of a suspended table, from bronze; or write down why it stays suspended, and say so."""
-    checkpoint = warehouse.checkpoint_id(job.checkpoint) or ""
-    state = read_state(warehouse, job.source, checkpoint=checkpoint)
-    suspension = _take_pending(warehouse, feed, job, state, checkpoint)
+    state = job.memory.now(warehouse, job.source)
+    suspension = _take_pending(warehouse, feed, job, state)
     job.memory.forget()
     if suspension is None:
         return None
@@ -140,19 +170,19 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
     # By its contract of now: the records may have changed a table by rule.
     cause = job.cause({**job.not_made, **job.feeds}.get(feed.name, feed), suspension)
     if cause != state.causes[feed.name]:
-        of_batch = {"run": job.run, "source": job.source, "checkpoint": checkpoint, "batch": None}
-        writer = writer_of(job.source, checkpoint, f"tried {feed.name} {uuid4().hex}")
+        of_batch = {"run": job.run, "source": job.source, "generation": state.generation, "batch": None}
+        writer = writer_of(job.source, state.generation, f"tried {feed.name} {uuid4().hex}")
         append(warehouse, state, [cause_row(feed.name, cause)], of_batch=of_batch, writer=writer)
     return suspension.why
 
 
-def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State, checkpoint: str) -> Suspension | None:
+def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State) -> Suspension | None:
     """Apply the pending records of the table; or what suspends it still."""
     last = max(one.batch for one in state.ranges(feed.name))
-    number = Numbered(job, last, checkpoint, part=f"resumed {feed.name}")
+    number = Numbered(job, last, state.generation, part=f"resumed {feed.name}")
     ranges = state.pending_offsets(feed.name)
     records = in_parts(warehouse.read(f"bronze.{job.source}_events"), ranges)
-    reaches = _reaches(records, job)
+    reaches = records_reaches(records, job)
     job.learn(warehouse, records, reaches)
     feed = job.feeds.get(feed.name, feed)
     if waiting := _waiting([feed], but=()):
@@ -161,20 +191,19 @@ def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State
     if failed:
         return failed[feed.name]
     topics = sorted({reach.place[0] for reach in reaches})
-    before = read_state(warehouse, job.source, checkpoint=checkpoint, writer=number.writer, batch=number.batch_id)
-    arrived = Arrived(warehouse, records, topics, reaches, job, before, checkpoint)
+    arrived = Arrived(warehouse, records, topics, reaches, job, state)
     unreadable = unreadable_feeds(arrived, [feed])
     if feed.name in (suspensions := unreadable_suspensions(unreadable)):
         return suspensions[feed.name]
     sizes = _table_sizes(warehouse, [feed], empty=created)
     with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
         quarantine_state = quarantine.quarantine_state(warehouse, job.source, ranges)
-        judged = judged_batch(arrived, [feed], quarantine_state, stack, state=before)
-        judged = _without_regressed(arrived, judged, before)
+        judged = judged_batch(arrived, [feed], quarantine_state, stack, state=state)
+        judged = _without_regressed(arrived, judged, state)
         if judged.newly_suspended:
             return judged.newly_suspended[feed.name]
-        others = [feed_row(feed.name, resumed=True), *unreadable_rows(unreadable, before)]
-        _apply(arrived, judged, number, sizes, state=before, others=others)
+        others = [feed_row(feed.name, resumed=True), *unreadable_rows(unreadable, state)]
+        _apply(arrived, judged, number, sizes, state=state, others=others)
     return None
 
 
@@ -255,8 +284,64 @@ def _rows(reaches: Sequence[Reach], sizes: Mapping[str, int]) -> int:
     return sum(reach.records for reach in reaches) + rows_to_search(sum(sizes.values()))
 
 
-def _reaches(batch: DataFrame, job: SilverJob) -> Sequence[Reach]:
-    """What the batch has of every topic-partition; the ids of its schemas where there are any."""
+def _asks_for_more(job: SilverJob) -> bool:
+    """Whether more must be known of records than `ops.batches` says: schemas of a registry, definitions of tables."""
+    return job.schemas.known is not None or is_definition(job.contracts.topics.sources[job.source]) != "false"
+
+
+def reaches_of(ranges: Sequence[IngestedRange]) -> list[Reach]:
+    """What these ranges have of every topic-partition."""
+    found: dict[TopicPartition, Reach] = {}
+    for one in ranges:
+        if one.first is None or one.last is None:
+            continue
+        new = Reach(one.topic_partition, one.first, one.last, one.records, one.value_bytes, first_ms=one.first_ms or 0)
+        before = found.get(one.topic_partition, new)
+        found[one.topic_partition] = new if before is new else _both(before, new)
+    return list(found.values())
+
+
+def _both(one: Reach, other: Reach) -> Reach:
+    return replace(
+        one,
+        first=min(one.first, other.first),
+        last=max(one.last, other.last),
+        records=one.records + other.records,
+        value_bytes=one.value_bytes + other.value_bytes,
+        first_ms=min(one.first_ms, other.first_ms),
+    )
+
+
+def require_as_many(source: str, found: Sequence[Reach], ingested: Sequence[Reach]) -> None:
+    """Raise MissingRecordsError when bronze has not as many records of a topic-partition as were `ingested`."""
+    records = {one.place: one.records for one in found}
+    for one in ingested:
+        if (there := records.get(one.place, 0)) != one.records:
+            topic, _topic_id, partition = one.place
+            raise MissingRecordsError(
+                f"silver: {source}: bronze has {there:,} records of topic {topic} partition {partition}, offsets"
+                f" {one.first} to {one.last}, and ops.batches says {one.records:,}. Nothing of them was applied.",
+                remedy=f"`lakehouse verify` names the offsets. To read them again from the topic: lakehouse offsets set"
+                f" {source} --topic {topic} --partition {partition} --to {one.first}, then lakehouse bronze. To go on"
+                f" without them: lakehouse silver --accept-missing {source}.",
+            )
+
+
+def _require_all_judged(arrived: Arrived, judged: JudgedBatch) -> None:
+    """The same of what was read, where all feeds of a topic go on."""
+    read: dict[TopicPartition, int] = {}
+    for row in judged.rows:
+        place = row["topic"], row["topic_id"], row["partition"]
+        read[place] = read.get(place, 0) + row["read"]
+    feeds = [*arrived.job.feeds.values(), *arrived.job.not_made.values()]
+    of_topics = {topic: [feed.name for feed in feeds if feed.has_topic(topic)] for topic in arrived.topics}
+    expected = [one for one in arrived.reaches if judged.records.keys() >= {*of_topics[one.place[0]]}]
+    found = [replace(one, records=read.get(one.place, 0)) for one in expected]
+    require_as_many(arrived.job.source, found, expected)
+
+
+def records_reaches(batch: DataFrame, job: SilverJob) -> list[Reach]:
+    """What bronze rows have of every topic-partition; the ids of their schemas where there are any."""
     uses_schemas = job.schemas.known is not None
     ids = [f"{ids_in(name)} AS schemas_of_{name}" for name in ("key", "value")] if uses_schemas else []
     defines = f"{is_definition(job.contracts.topics.sources[job.source])} AS defines"
@@ -309,7 +394,6 @@ def _apply(
             run=job.run,
             state=state,
             quarantine_state=judged.quarantine_state,
-            checkpoint=number.checkpoint,
             missing=judged.missing.get(name),
             value_bytes=arrived.value_bytes(job.feeds[name]),
             table_size=sizes[name],
@@ -322,6 +406,7 @@ def _apply(
     segments = segment_rows(state, rows)
     written = [*_audited(arrived, judged, outcomes), *segments, *of_columns, *others]
     after = append(warehouse, state, written, of_batch=number.row, writer=number.writer, started_at=number.started_at)
+    job.count(written)
     is_added_to = any(row["quarantined"] for row in rows) or any(one.is_damaged for one in outcomes.values())
     if not (is_added_to or judged.quarantine_state.met_again):
         job.memory.quarantine_state = judged.quarantine_state
