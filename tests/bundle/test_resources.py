@@ -136,7 +136,8 @@ def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
     from pyspark.sql import functions as F
 
     place = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0}
-    planned = F.expr("named_struct('from_offset', 10, 'until_offset', 20, 'records', 5)")
+    of_plan = warehouse.read(BATCHES.name).schema["planned"].dataType
+    planned = F.from_json(F.lit('{"from_offset": 10, "until_offset": 20, "records": 5}'), of_plan)
     fill(warehouse, BATCHES, **place, layer="bronze", planned=planned, written_at=ago(90))
     assert ask("late")
     of_audit = {**place, "layer": "silver", "written_at": ago(1)}
