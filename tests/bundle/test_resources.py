@@ -136,7 +136,7 @@ def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
     from pyspark.sql import functions as F
 
     place = {"source": "mysql", "topic": "t", "topic_id": "i", "partition": 0}
-    of_plan = warehouse.read(BATCHES.name).schema["planned"].dataType
+    of_plan = warehouse.read(BATCHES.name).schema["planned"].dataType.simpleString()
     planned = F.from_json(F.lit('{"from_offset": 10, "until_offset": 20, "records": 5}'), of_plan)
     fill(warehouse, BATCHES, **place, layer="bronze", planned=planned, written_at=ago(90))
     assert ask("late")
