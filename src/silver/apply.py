@@ -196,9 +196,11 @@ def _apply_news(
                     took_some.add(source)
                     how_far(source, job.memory.now(own, source).last_batch, batch.records)
                     let_java_forget()
-        except LakehouseError:
-            raise
         except Exception as error:
+            # What was to be the last step may have been done: what is known is read again.
+            job.memory.forget()
+            if isinstance(error, LakehouseError):
+                raise
             raise (package_missing(error, job=name) or unexpected(error, job=name)) from error
 
     return replace(in_threads(warehouse.spark, sources, apply), took_some=frozenset(took_some))

@@ -14,10 +14,10 @@ from bronze.events import events_table
 from lakehouse.batches import batches
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
-from lakehouse.errors import TableError
+from lakehouse.errors import LakehouseError, TableError
 from lakehouse.spark.tables import Warehouse
 from silver import apply, quarantine, ranges, source_batch
-from silver.audit import read_state
+from silver.audit import Memory, append, read_state
 from silver.batch import apply_feed
 from silver.order.state import OUTCOMES
 from tests.spark.test_decisions import AMOUNT, FEED, TOPIC, event
@@ -123,6 +123,25 @@ def test_a_batch_that_breaks_off_anywhere_is_read_again_with_what_has_come_since
     assert (shop.rows(), shop.entries()) == (whole.rows(), whole.entries())
     # A change that was merged before its batch broke off is no other outcome when it is read again.
     assert shop.counted() == whole.counted()
+
+
+def test_a_batch_that_was_written_down_is_not_taken_for_one_that_broke_off(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has the commit, and the answer was lost; a lasting process goes on with the same memory."""
+    memories: dict[str, Memory] = {}
+    shop.ingest(*FIRST)
+
+    def unanswered(*given: Any, **more: Any) -> None:
+        append(*given, **more)
+        raise BrokenOffError
+
+    with monkeypatch.context() as patch, pytest.raises(LakehouseError, match="BrokenOffError"):
+        patch.setattr(source_batch, "append", unanswered)
+        shop.run(memories=memories)
+    shop.ingest(*SECOND)
+    assert shop.run(memories=memories)["read"] == 3
+    assert shop.counted()["read"] == 7
 
 
 def breaking_off(step: Callable[..., Any]) -> Callable[..., Any]:
