@@ -36,8 +36,8 @@ NOT_THERE = RegisteredSchema(ABSENT, "")
 class Schemas:
     """Those that this warehouse has, by id (`known`, which grows), and the registry that is asked for others.
 
-    `known` None: there are none, and no registry is named. Plain data: it travels with the stream. Of one source: what
-    it knows is pickled with every batch, and must not grow meanwhile.
+    `known` None: there are none, and no registry is named. Of one source: others learn at the same time, and what it
+    knows is pickled with what Spark runs of its batches.
     """
 
     registry: SchemaRegistry | None = None

@@ -65,8 +65,7 @@ def with_made_tables(warehouse: Warehouse, contracts: Contracts) -> Contracts:
 class MadeTables:
     """Those that a run knows, which grow. `run`: its id. `accepted`: those whose changed columns a person accepts.
 
-    `names`: which source and topic each name is for, also of a table that is not written down yet. Plain data: it
-    travels with the stream.
+    `names`: which source and topic each name is for, also of a table that is not written down yet.
     """
 
     known: dict[str, MadeTable] = field(default_factory=dict)
