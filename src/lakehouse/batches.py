@@ -155,7 +155,7 @@ def join_files(warehouse: Warehouse) -> None:
 
 RELEASE_PROPERTY = "orders-lakehouse-release"
 # Tables of earlier formats that this one has not.
-_OF_EARLIER_FORMATS = ("ops.warehouse", "ops.ingested_to")
+_OF_EARLIER_FORMATS = ("ops.warehouse", "ops.ledger")
 
 
 def check_format(warehouse: Warehouse) -> None:

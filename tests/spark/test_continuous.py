@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +26,8 @@ class World:
     """No Spark, no broker: only the order of things. `told`: what happened, each with the second in which it began.
 
     `arrivals`: in which seconds a record arrives at the broker. `last_pass`: the one that fails. `gone`: from when to
-    when the broker does not answer. `held`: what the gates hold, by the number of the pass.
+    when the broker does not answer. `held`: what the gates hold, by the number of the pass. `has_nothing_new`: since
+    the last run.
     """
 
     now: float = 0.0
@@ -40,6 +42,7 @@ class World:
     is_at_work: bool = False
     clients_made: int = 0
     open_clients: list[SimpleNamespace] = field(default_factory=list)
+    has_nothing_new: bool = False
 
     def say(self, what: str) -> None:
         self.told.append((self.now, what))
@@ -68,8 +71,11 @@ class World:
         ended = [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else []
         return RunOutcome({}, [*failures, *ended])
 
-    def run_unless_settled(self, work: Work, **_more: object) -> RunOutcome:
+    def look_for_news(self, *_given: object, **_more: object) -> settled.Look:
         self.say("looks whether there is anything to do")
+        return settled.Look(self.has_nothing_new, self.has_nothing_new, {}, datetime.now(UTC))
+
+    def run_unless_settled(self, work: Work, _look: settled.Look, **_more: object) -> RunOutcome:
         return self.run_jobs(main.EVERY_JOB, work)
 
     def client(self, _connection: object) -> SimpleNamespace:
@@ -103,6 +109,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(main, "opened", lambda *_given, **_more: SimpleNamespace(spark=None))
     monkeypatch.setattr(main, "at_work", made.alone)
     monkeypatch.setattr(cli.jobs, "run_jobs", made.run_jobs)
+    monkeypatch.setattr(settled, "look_for_news", made.look_for_news)
     monkeypatch.setattr(settled, "run_unless_settled", made.run_unless_settled)
     monkeypatch.setattr(continuous, "Admin", made.client)
     monkeypatch.setattr(continuous, "partitions", made.partitions)
@@ -157,7 +164,13 @@ def test_a_table_is_resumed_by_the_first_pass_alone(world: World) -> None:
 def test_otherwise_there_is_one_pass(world: World) -> None:
     main.main(["run", *WHERE])
     looks, all_jobs = "looks whether there is anything to do", "bronze silver gold publish"
-    assert [what for _at, what in world.told] == ["takes the warehouse", looks, all_jobs, "lets it go"]
+    assert [what for _at, what in world.told] == [looks, "takes the warehouse", all_jobs, "lets it go"]
+
+
+def test_a_pass_that_has_nothing_to_do_takes_nothing(world: World) -> None:
+    world.has_nothing_new = True
+    main.main(["run", *WHERE])
+    assert [what for _at, what in world.told] == ["looks whether there is anything to do"]
 
 
 def test_with_news_passes_share_a_turn_of_a_minute(world: World) -> None:

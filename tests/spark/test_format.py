@@ -35,13 +35,13 @@ def test_it_is_written_once_and_a_newer_one_is_refused(warehouse: Warehouse) -> 
     assert warehouse.version(BATCHES.name) == 0
     warehouse.ensure(BATCHES)
 
-    marked(warehouse, 7, "9.9")
+    marked(warehouse, FORMAT + 1, "9.9")
     before = warehouse.version(BATCHES.name)
     with pytest.raises(TableError) as refused:
         check_format(warehouse)
     assert refused.value.exit_code == 5
     assert refused.value.what == (
-        f"The warehouse {warehouse.location} was written by orders-lakehouse 9.9 (format 7); "
+        f"The warehouse {warehouse.location} was written by orders-lakehouse 9.9 (format {FORMAT + 1}); "
         f"this is {release()} and knows formats up to {FORMAT}."
     )
     mark_format(warehouse)
