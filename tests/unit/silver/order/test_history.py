@@ -171,8 +171,14 @@ def test_a_run_is_read_from_where_it_was_read_before_by_its_place_in_the_log() -
 )
 def test_changes_are_sent_again_where_the_log_has_been_read_as_far(lowest: int, run: str, sends_again: bool) -> None:
     own = replace(RUN, run_id=run, first_offset=20, last_offset=29, lowest=(lowest, lowest), highest=(900, 900))
-    past = History(feed(), [RUN, own], {}, [own], [], [], positioned=[(RUN, 0)])
+    past = History(feed(), [RUN, own], {}, [own], [], [], positioned=[(RUN, 0), (SNAPSHOT, 0)])
     assert past.sends_again() is sends_again
     # Rows of a snapshot are no changes of the log; and what another epoch has read is no comparison.
     assert not replace(past, own=[replace(own, lowest=None, highest=None, snapshot_at=(1, 1))]).sends_again()
     assert not replace(past, positioned=[(RUN, 7)]).sends_again()
+
+
+def test_what_was_read_of_a_partition_is_the_range_of_its_runs() -> None:
+    other = replace(RUN, partition=1, first_offset=7, last_offset=8)
+    past = History(feed(), [SNAPSHOT, RUN, other], {}, [], [], [])
+    assert past.read_ranges() == {RUN.place: (0, 19), other.place: (7, 8)}
