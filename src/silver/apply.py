@@ -31,9 +31,9 @@ from silver.by_rule.tables import MadeTables, made_tables
 from silver.gate import require_rules
 from silver.ingested import unread_ranges
 from silver.job import SilverJob
+from silver.order.ranges import batches_of
 from silver.order.state import COUNTED, State, SuspensionCause
 from silver.quarantine import QUARANTINE
-from silver.ranges import batches_of
 from silver.schemas import Schemas, schemas
 from silver.source_batch import apply_ranges, resume
 from silver.views import ensure_views

@@ -17,9 +17,9 @@ from lakehouse.batches import BATCHES, batches
 from lakehouse.batches import append as append_rows
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.tables import TableSpec, Warehouse
+from silver.order.ranges import ReadRanges
 from silver.order.runs import SEGMENT_KEY
 from silver.order.state import State, Stored, read_row, writer_of
-from silver.ranges import ReadRanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakehouse.batches import batches
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.tables import Warehouse
-from silver.ranges import IngestedRange, ReadRanges
+from silver.order.ranges import IngestedRange, ReadRanges
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

@@ -37,6 +37,7 @@ from silver.job import SilverJob
 from silver.judged import Arrived, JudgedBatch, ensure_made_tables, judged_batch
 from silver.order.history import history
 from silver.order.missing_columns import first_sent, lower
+from silver.order.ranges import BatchRanges, IngestedRange, ReadRanges
 from silver.order.runs import OffsetRange, TopicPartition
 from silver.order.state import (
     Extent,
@@ -52,7 +53,6 @@ from silver.order.state import (
     writer_of,
 )
 from silver.quarantine import QuarantineState
-from silver.ranges import BatchRanges, IngestedRange, ReadRanges
 from silver.schema_changes import is_definition, unreadable_feeds, unreadable_rows, unreadable_suspensions
 from silver.schemas import ids_in
 from silver.suspended import Reach, Suspension, pending_records, regressed

@@ -16,9 +16,10 @@ from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.errors import LakehouseError, TableError
 from lakehouse.spark.tables import Warehouse
-from silver import apply, quarantine, ranges, source_batch
+from silver import apply, quarantine, source_batch
 from silver.audit import Memory, append, read_state
 from silver.batch import apply_feed
+from silver.order import ranges
 from silver.order.state import OUTCOMES
 from tests.spark.test_decisions import AMOUNT, FEED, TOPIC, event
 from tests.support.bronze import bronze_rows

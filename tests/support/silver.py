@@ -26,9 +26,9 @@ from silver.decisions import Request, ask, carry_out
 from silver.ingested import unread_ranges
 from silver.job import SilverJob
 from silver.order.history import history
+from silver.order.ranges import batches_of
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
-from silver.ranges import batches_of
 from silver.source_batch import apply_batch, apply_ranges, records_reaches, resume
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record

@@ -2,6 +2,7 @@
 
 facts      what the records of a batch are, by topic-partition and connector run
 runs       connector runs, their snapshots and coordinates, and what follows: epochs, replays, cutoffs
+ranges     which offsets of bronze silver has read, and what it reads next, batch by batch
 state      what silver knows of a source, and what a batch adds to it
 history    both together, for a batch of one feed
 positions  where every record of a batch is in its source's history

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from silver.order.ranges import ReadRanges
 from silver.order.runs import SEGMENT_KEY, Cutoff, EpochStart, OffsetRange, TopicPartition
-from silver.ranges import ReadRanges
 
 # Every record read is exactly one of these.
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from silver.order.ranges import ReadRanges
 from silver.order.runs import Cutoff
 from silver.order.state import (
     OfFeed,
@@ -25,7 +26,6 @@ from silver.order.state import (
     suspended_row,
     writer_of,
 )
-from silver.ranges import ReadRanges
 from tests.support.facts import counted
 
 STREAM = writer_of("shop", "generation")

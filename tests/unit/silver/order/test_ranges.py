@@ -9,8 +9,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silver import ranges
-from silver.ranges import BatchRanges, IngestedRange, ReadRanges, batches_of
+from silver.order import ranges
+from silver.order.ranges import BatchRanges, IngestedRange, ReadRanges, batches_of
 
 ORDERS, CUSTOMERS = ("orders", "id", 0), ("customers", "id", 1)
 PLACES = (ORDERS, CUSTOMERS)
