@@ -243,6 +243,10 @@ def is_filtered(count: int, size_in_bytes: int) -> bool:
 
 @contextmanager
 def _settings(rows: DataFrame, settings: Mapping[str, str]) -> Iterator[None]:
+    """Inside the block the rows' session has these settings. Not on Databricks: there sources share a session."""
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        yield
+        return
     conf = rows.sparkSession.conf
     before = {key: conf.get(key, None) for key in settings}
     for key, value in settings.items():
