@@ -203,7 +203,7 @@ def _apply_news(
                 raise
             raise (package_missing(error, job=name) or unexpected(error, job=name)) from error
 
-    return replace(in_threads(warehouse.spark, sources, apply), took_some=frozenset(took_some))
+    return replace(in_threads(warehouse.spark, sources, apply, layer="silver"), took_some=frozenset(took_some))
 
 
 def _own_schemas(warehouse: Warehouse, settings: Settings, memories: Mapping[str, Memory]) -> dict[str, Schemas]:

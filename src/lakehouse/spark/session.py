@@ -170,10 +170,10 @@ def spark_session(
 
 
 @contextmanager
-def own_session(spark: SparkSession) -> Iterator[SparkSession]:
+def own_session(spark: SparkSession, *, doing: str) -> Iterator[SparkSession]:
     """A session with the same settings, which may be changed in it alone: for a thread beside others.
 
-    On Databricks the session itself: nothing is changed there.
+    On Databricks the session itself: nothing is changed there. `doing`: what Spark's pages call the jobs of the thread.
     """
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
         yield spark
@@ -188,6 +188,7 @@ def own_session(spark: SparkSession) -> Iterator[SparkSession]:
         # Delta asks the thread for its session.
         sessions = spark._get_j_spark_session_class(spark._jvm)
         sessions.setActiveSession(java)
+        spark.sparkContext.setJobDescription(doing)
         try:
             yield type(spark)(spark.sparkContext, java)
         finally:

@@ -59,15 +59,17 @@ def until_done(
         raise failures[0]
 
 
-def in_threads(spark: SparkSession, sources: Sequence[str], work: Callable[[SparkSession, str], None]) -> Round:
-    """`work` for every source, in a session of its own with the same settings; a few at a time.
+def in_threads(
+    spark: SparkSession, sources: Sequence[str], work: Callable[[SparkSession, str], None], *, layer: str
+) -> Round:
+    """`work` of a layer for every source, in a session of its own with the same settings; a few at a time.
 
     A LakehouseError ends the work for its source; any other exception is raised when all have ended.
     """
     from pyspark.util import inheritable_thread_target
 
     def of_source(source: str) -> None:
-        with own_session(spark) as session:
+        with own_session(spark, doing=f"{layer} {source}") as session:
             work(session, source)
 
     failed: dict[str, LakehouseError] = {}

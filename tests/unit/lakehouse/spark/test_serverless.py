@@ -22,7 +22,7 @@ GUARDED = {
     "lakehouse/spark/materialized.py": ["_jdf", "conf", "localCheckpoint", "rdd", "unpersist"],
     "lakehouse/spark/session.py": [
         *("_gateway", "_jsparkSession", "_jsparkSession", "_jvm", "_jvm"),
-        *("conf", "sparkContext", "sparkContext"),
+        *("conf", "sparkContext", "sparkContext", "sparkContext"),
     ],
     "lakehouse/spark/sizing.py": ["conf", "conf", "conf", "conf"],
 }
