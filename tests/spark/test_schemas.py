@@ -141,6 +141,7 @@ class Told:
     def apply(self, rows: DataFrame) -> None:
         """One batch of these."""
         apply_rows(self.warehouse, rows, job=self.job)
+        self.batch += 1
 
     def tell(self, *records: Record) -> None:
         self.apply(self.rows(*records))
@@ -356,8 +357,7 @@ def test_a_run_says_that_it_waits_and_a_rebuild_needs_no_registry(
     registry.is_on = False
     Told(warehouse, gated, tmp_path, None).rows(*written([event("c", 7, 900, 9)], registry)[:1])
     registry.registered.schemas.clear()
-    shutil.rmtree(warehouse.checkpoints)
-    warehouse.delta(f"silver.{FEED}").delete()
+    shutil.rmtree(Path(warehouse.location) / "silver" / FEED)
     apply.run(warehouse.spark, chosen, gated, run_id="second")
     assert [row for row in rows_of(warehouse) if row[0] != 7] == rows
     assert len(rows_of(warehouse)) == 5
