@@ -298,7 +298,9 @@ def test_a_source_without_news_is_judged_when_the_merge_has_changed_it(
 
     def too_much(table: DeltaTable, orders: DataFrame, **more: Any) -> int:
         others = table.toDF().where("composite_key = 'MY-2'").drop("processed_at").withColumn("is_deleted", F.lit(True))
-        return merge_orders(table, orders.unionByName(others), **more)
+        # As rows: a MERGE whose source reads its target may mistake the columns of one for the other's.
+        rows = others.sparkSession.createDataFrame(others.collect(), others.schema)
+        return merge_orders(table, orders.unionByName(rows), **more)
 
     with monkeypatch.context() as mistaken:
         mistaken.setattr(build, "merge_orders", too_much)
