@@ -141,7 +141,7 @@ def test_the_whole_flow_and_a_second_run_that_changes_nothing(
 
 
 def _an_error_of_ours_in_a_batch_arrives_as_itself(remote: Remote, folder: Path) -> None:
-    """A column that no event has a field for is found in the batch, in the other process."""
+    """A column that no event has a field for is found in the batch, in the session of its source."""
     elsewhere, made = folder / "warehouse", folder / "contracts"
     # Bronze alone: the tables of silver are there already, with the columns of the packaged contract.
     shutil.copytree(remote.warehouse.location, elsewhere, ignore=shutil.ignore_patterns("silver"))
@@ -151,9 +151,9 @@ def _an_error_of_ours_in_a_batch_arrives_as_itself(remote: Remote, folder: Path)
     tables.write_text(
         text.replace("      note: STRING", "      note: STRING\n      colour: STRING", 1), encoding="utf-8"
     )
-    answer = remote.command("silver", "--contracts", str(made), "--warehouse", str(elsewhere), expect=2)
-    assert answer["errors"][0]["kind"] == "Contract"
-    assert "colour" in answer["errors"][0]["problems"][0]["key"]
+    answer = remote.command("silver", "--contracts", str(made), "--warehouse", str(elsewhere), expect=3)
+    assert answer["errors"][0]["kind"] == "FeedSuspended"
+    assert "is there a field colour" in answer["errors"][0]["what"]
 
 
 def _published(remote: Remote, topic: str) -> int:
