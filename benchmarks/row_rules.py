@@ -62,15 +62,16 @@ def with_rules(contracts: Contracts, rules: Sequence[Expectation]) -> Contracts:
 def one_pass(spark: SparkSession, contracts: Contracts, bronze: Path, folder: Path) -> float:
     """The seconds of one batch of all bronze rows into empty silver tables."""
     from silver.apply import ensure_tables
+    from silver.completeness import reaches_of_records
     from silver.job import SilverJob
-    from silver.source_batch import apply_batch, records_reaches
+    from silver.source_batch import apply_batch
 
     warehouse = Warehouse(spark, str(folder), str(folder / "_checkpoints"))
     ensure_tables(warehouse, contracts)
     rows = spark.read.format("delta").load(str(bronze))
     started = time.monotonic()
     job = SilverJob("postgres", contracts, warehouse.address, "benchmark")
-    apply_batch(warehouse, rows, records_reaches(rows, job), job=job)
+    apply_batch(warehouse, rows, reaches_of_records(rows, job), job=job)
     passed = time.monotonic() - started
     applied = warehouse.read("ops.batches").selectExpr("sum(applied) AS applied").collect()[0]["applied"]
     if not applied:

@@ -120,7 +120,12 @@ def confirm(warehouse: Warehouse, source: str, *, sequence: int) -> None:
     events = warehouse.read(events_table(source).name)
     planned = planned_of(batches(warehouse, "bronze").where(F.col("source") == source))
     ranges = overlaid({"stored": stored_ranges(events), "asked": asked_ranges(planned)})
-    lacking = ranges.where("stored > 0 AND asked = 0").select(*TOPIC_PARTITION, "first", "last")
+    # One range for what came together: a topic that was compacted has as many gaps as records.
+    lacking = (
+        ranges.where("stored > 0 AND asked = 0")
+        .groupBy(*TOPIC_PARTITION, "ingested_at")
+        .agg(F.min("first").alias("first"), F.max("last").alias("last"))
+    )
     found = [
         Planned(row["topic"], row["topic_id"], row["partition"], row["first"], row["last"] + 1)
         for row in lacking.orderBy(*TOPIC_PARTITION, "first").collect()

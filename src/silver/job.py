@@ -13,10 +13,11 @@ from lakehouse.contracts.models import Contracts, Expectation, Feed
 from lakehouse.spark.tables import Address, Warehouse
 from silver.audit import Memory
 from silver.by_rule.tables import MadeTables, Making
+from silver.order.ranges import Reach
 from silver.order.state import Stored, SuspensionCause
 from silver.quarantine import contract_version
 from silver.schemas import Schemas
-from silver.suspended import Reach, Suspension
+from silver.suspended import Suspension
 
 
 class OfSource(NamedTuple):
@@ -32,7 +33,7 @@ class SilverJob:
 
     `accepted`: the tables whose rejects go to quarantine, however many they are. `memory`: of the source's state.
     `schemas`: of the registry, as far as they are known. `made`: the tables that rules have made, of all sources.
-    `goes_on_without`: whether it goes on without records that bronze has lost. `counted`: the audit rows that its
+    `accepts_missing`: whether it goes on without records that bronze has lost. `counted`: the audit rows that its
     batches have written so far.
     """
 
@@ -44,7 +45,7 @@ class SilverJob:
     memory: Memory = field(default_factory=Memory)
     schemas: Schemas = field(default_factory=Schemas)
     made: MadeTables = field(default_factory=MadeTables)
-    goes_on_without: bool = False
+    accepts_missing: bool = False
     counted: list[Stored] = field(default_factory=list)
     _put_together: dict[int, OfSource] = field(default_factory=dict, init=False, repr=False, compare=False)
 

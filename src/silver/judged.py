@@ -34,9 +34,10 @@ from silver.gate import missing_fields
 from silver.job import SilverJob
 from silver.order.facts import Facts, ignored_facts
 from silver.order.missing_columns import needs_positions
+from silver.order.ranges import Reach
 from silver.order.state import State
 from silver.quarantine import QuarantineState
-from silver.suspended import Reach, Suspension, fields_gone, suspension_of
+from silver.suspended import Suspension, fields_gone, suspension_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from lakehouse.spark.tables import Warehouse
 from silver import quarantine
 from silver.audit import append
 from silver.batch.apply_feed import apply_feed
-from silver.batch.earlier_records import among, in_parts, nameless_falls
+from silver.batch.earlier_records import in_parts, nameless_falls
 from silver.batch.events import offset_gaps, offset_ranges
 from silver.batch.outcome import (
     BatchOutcome,
@@ -33,12 +33,13 @@ from silver.batch.outcome import (
     learned,
 )
 from silver.by_rule.tables import suspension
+from silver.completeness import needs_record_facts, reaches_of_records, require_all_judged, require_complete
 from silver.job import SilverJob
 from silver.judged import Arrived, JudgedBatch, ensure_made_tables, judged_batch
 from silver.order.history import history
 from silver.order.missing_columns import first_sent, lower
-from silver.order.ranges import BatchRanges, IngestedRange, ReadRanges
-from silver.order.runs import OffsetRange, TopicPartition
+from silver.order.ranges import BatchRanges, Reach, ReadRanges, reaches_of
+from silver.order.runs import OffsetRange
 from silver.order.state import (
     Extent,
     OfFeed,
@@ -53,14 +54,8 @@ from silver.order.state import (
     writer_of,
 )
 from silver.quarantine import QuarantineState
-from silver.schema_changes import is_definition, unreadable_feeds, unreadable_rows, unreadable_suspensions
-from silver.schemas import ids_in
-from silver.suspended import Reach, Suspension, pending_records, regressed
-
-_OF_REACH = (
-    *("min(offset) AS first", "max(offset) AS last", "count(1) AS records", "min(unix_millis(timestamp)) AS first_ms"),
-    *("coalesce(sum(bytes), 0) AS value_bytes", "coalesce(bool_or(defines), false) AS has_definitions"),
-)
+from silver.schema_changes import unreadable_feeds, unreadable_rows, unreadable_suspensions
+from silver.suspended import Suspension, pending_records, regressed
 
 
 @dataclass(frozen=True)
@@ -97,18 +92,18 @@ def apply_ranges(warehouse: Warehouse, batch: BatchRanges, *, job: SilverJob) ->
     without, or the table is another one than these were stored in: it was made again since.
     """
     name = f"bronze.{job.source}_events"
-    records = warehouse.read(name).where(among(batch.ranges))
-    if batch.ingested is not None and not job.goes_on_without:
-        ingested, asks_for_more = reaches_of(batch.ingested), _asks_for_more(job)
+    records = in_parts(warehouse.read(name), batch.ranges)
+    if batch.ingested is not None and not job.accepts_missing:
+        ingested = reaches_of(batch.ingested)
         try:
-            reaches = records_reaches(records, job) if asks_for_more else ingested
-            require_as_many(job.source, reaches, ingested)
+            reaches = reaches_of_records(records, job) if needs_record_facts(job) else ingested
+            require_complete(job.source, reaches, ingested)
             apply_batch(warehouse, records, reaches, job=job, read=batch.after)
             return
         except MissingRecordsError:
             if max(one.written_ms for one in batch.ingested) >= warehouse.created_at_ms(name):
                 raise
-    apply_batch(warehouse, records, records_reaches(records, job), job=job, read=batch.after)
+    apply_batch(warehouse, records, reaches_of_records(records, job), job=job, read=batch.after)
 
 
 def apply_batch(
@@ -148,7 +143,7 @@ def apply_batch(
         quarantine_state = _quarantine_state(warehouse, job, ranges)
         job.memory.quarantine_state = None  # until the batch is written down: one that breaks off may have added to it
         judged = judged_batch(arrived, going_on, quarantine_state, stack, state=state)
-        _require_all_judged(arrived, judged)
+        require_all_judged(arrived, judged)
         judged = _without_regressed(arrived, judged, state)
         new = {**waiting, **judged.newly_suspended}
         left = [job.feeds.get(name, feed) for name, feed in {**feeds, **not_made}.items() if name in {*suspended, *new}]
@@ -182,7 +177,7 @@ def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State
     number = Numbered(job, last, state.generation, part=f"resumed {feed.name}")
     ranges = state.pending_offsets(feed.name)
     records = in_parts(warehouse.read(f"bronze.{job.source}_events"), ranges)
-    reaches = records_reaches(records, job)
+    reaches = reaches_of_records(records, job)
     job.learn(warehouse, records, reaches)
     feed = job.feeds.get(feed.name, feed)
     if waiting := _waiting([feed], but=()):
@@ -282,92 +277,6 @@ def _table_sizes(warehouse: Warehouse, feeds: Sequence[Feed], *, empty: Collecti
 def _rows(reaches: Sequence[Reach], sizes: Mapping[str, int]) -> int:
     """About how many rows the batch is worth: its records, and a search of the tables that they are merged into."""
     return sum(reach.records for reach in reaches) + rows_to_search(sum(sizes.values()))
-
-
-def _asks_for_more(job: SilverJob) -> bool:
-    """Whether more must be known of records than `ops.batches` says: schemas of a registry, definitions of tables."""
-    return job.schemas.known is not None or is_definition(job.contracts.topics.sources[job.source]) != "false"
-
-
-def reaches_of(ranges: Sequence[IngestedRange]) -> list[Reach]:
-    """What these ranges have of every topic-partition."""
-    found: dict[TopicPartition, Reach] = {}
-    for one in ranges:
-        if one.first is None or one.last is None:
-            continue
-        new = Reach(one.topic_partition, one.first, one.last, one.records, one.value_bytes, first_ms=one.first_ms or 0)
-        before = found.get(one.topic_partition, new)
-        found[one.topic_partition] = new if before is new else _both(before, new)
-    return list(found.values())
-
-
-def _both(one: Reach, other: Reach) -> Reach:
-    return replace(
-        one,
-        first=min(one.first, other.first),
-        last=max(one.last, other.last),
-        records=one.records + other.records,
-        value_bytes=one.value_bytes + other.value_bytes,
-        first_ms=min(one.first_ms, other.first_ms),
-    )
-
-
-def require_as_many(source: str, found: Sequence[Reach], ingested: Sequence[Reach]) -> None:
-    """Raise MissingRecordsError when bronze has not as many records of a topic-partition as were `ingested`."""
-    records = {one.place: one.records for one in found}
-    for one in ingested:
-        if (there := records.get(one.place, 0)) != one.records:
-            topic, _topic_id, partition = one.place
-            raise MissingRecordsError(
-                f"silver: {source}: bronze has {there:,} records of topic {topic} partition {partition}, offsets"
-                f" {one.first} to {one.last}, and ops.batches says {one.records:,}. Nothing of them was applied.",
-                remedy=f"`lakehouse verify` names the offsets. To read them again from the topic: lakehouse offsets set"
-                f" {source} --topic {topic} --partition {partition} --to {one.first}, then lakehouse bronze. To go on"
-                f" without them: lakehouse silver --accept-missing {source}.",
-            )
-
-
-def _require_all_judged(arrived: Arrived, judged: JudgedBatch) -> None:
-    """The same of what was read, where all feeds of a topic go on."""
-    read: dict[TopicPartition, int] = {}
-    for row in judged.rows:
-        place = row["topic"], row["topic_id"], row["partition"]
-        read[place] = read.get(place, 0) + row["read"]
-    feeds = [*arrived.job.feeds.values(), *arrived.job.not_made.values()]
-    of_topics = {topic: [feed.name for feed in feeds if feed.has_topic(topic)] for topic in arrived.topics}
-    expected = [one for one in arrived.reaches if judged.records.keys() >= {*of_topics[one.place[0]]}]
-    found = [replace(one, records=read.get(one.place, 0)) for one in expected]
-    require_as_many(arrived.job.source, found, expected)
-
-
-def records_reaches(batch: DataFrame, job: SilverJob) -> list[Reach]:
-    """What bronze rows have of every topic-partition; the ids of their schemas where there are any."""
-    uses_schemas = job.schemas.known is not None
-    ids = [f"{ids_in(name)} AS schemas_of_{name}" for name in ("key", "value")] if uses_schemas else []
-    defines = f"{is_definition(job.contracts.topics.sources[job.source])} AS defines"
-    columns = ["octet_length(value) AS bytes", defines, *(("key", "value") if uses_schemas else ())]
-    # All at once: a struct of aggregates goes to Spark in one call.
-    facts = F.expr(f"struct({', '.join([*_OF_REACH, *ids])}) AS facts")
-    rows = (
-        batch.selectExpr("topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", "timestamp", *columns)
-        .groupBy("topic", "topic_id", "partition")
-        .agg(facts)
-        .collect()
-    )
-    return [
-        Reach(
-            (row["topic"], row["topic_id"], row["partition"]),
-            found["first"],
-            found["last"],
-            found["records"],
-            found["value_bytes"],
-            frozenset((*found["schemas_of_key"], *found["schemas_of_value"]) if uses_schemas else ()),
-            found["has_definitions"],
-            found["first_ms"],
-        )
-        for row in rows
-        for found in [row["facts"]]
-    ]
 
 
 def _apply(

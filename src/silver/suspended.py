@@ -15,6 +15,7 @@ from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.errors import FeedSuspendedError
 from silver.decode.explain import RUN_ID
 from silver.order.facts import Facts
+from silver.order.ranges import Reach
 from silver.order.runs import TopicPartition
 from silver.order.state import SuspensionCause, suspended_row
 
@@ -34,24 +35,6 @@ FIELDS, FIELDS_GONE, ENCODING = "fields", "fields_gone", "encoding"
 MOST_REASONS = 5
 # By problem, how many of the judged records that a condition (SQL) chooses have it.
 CountProblems = Callable[[str], Mapping[str, int]]
-
-
-@dataclass(frozen=True)
-class Reach:
-    """What a batch has of a topic-partition, by `ops.batches` or by its records.
-
-    `schema_ids`: of the registry's schemas that its records name. `has_definitions`: whether some of them define
-    tables. `first_ms`: the lowest Kafka timestamp.
-    """
-
-    place: TopicPartition
-    first: int
-    last: int
-    records: int
-    value_bytes: int = 0
-    schema_ids: frozenset[int] = frozenset()
-    has_definitions: bool = False
-    first_ms: int = 0
 
 
 @dataclass(frozen=True)

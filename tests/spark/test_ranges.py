@@ -23,7 +23,6 @@ from silver.order import ranges
 from silver.order.state import OUTCOMES
 from tests.spark.test_decisions import AMOUNT, FEED, TOPIC, event
 from tests.support.bronze import bronze_rows
-from tests.support.counted import descriptions_of_jobs
 from tests.support.events import Record
 from tests.support.recordings import write
 from tests.support.silver import apply_stored, job_of, with_gate
@@ -84,7 +83,6 @@ def test_a_pass_reads_what_the_one_before_has_not(shop: Shop) -> None:
         **{"read": 7, "applied": 3, "superseded": 3, "quarantined": 1},
     }
     assert read_state(shop.warehouse, "mysql").last_batch == 0, "what is little is one batch"
-    assert "silver mysql" in descriptions_of_jobs(shop.warehouse.spark), "Spark's pages say whose jobs they are"
     assert shop.run()["read"] == 0
     shop.ingest(event("c", 5, 170, 7))
     assert shop.run()["read"] == 1

@@ -31,13 +31,6 @@ def jobs_so_far(spark: SparkSession) -> int:
     return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
-def descriptions_of_jobs(spark: SparkSession) -> set[str]:
-    """What Spark's pages call the jobs that it remembers."""
-    found = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    described = [found.apply(number).description() for number in range(found.size())]
-    return {str(one.get()) for one in described if one.isDefined()}
-
-
 def _stages(spark: SparkSession) -> list[Any]:
     store = spark.sparkContext._jsc.sc().statusStore()
     gateway = spark.sparkContext._gateway

@@ -22,6 +22,7 @@ from silver import quarantine
 from silver.audit import read_state
 from silver.batch.outcome import FeedBatch
 from silver.batch.rederive import keys_of, rederive
+from silver.completeness import reaches_of_records
 from silver.decisions import Request, ask, carry_out
 from silver.ingested import unread_ranges
 from silver.job import SilverJob
@@ -29,7 +30,7 @@ from silver.order.history import history
 from silver.order.ranges import batches_of
 from silver.order.state import OUTCOMES
 from silver.quarantine import QUARANTINE
-from silver.source_batch import apply_batch, apply_ranges, records_reaches, resume
+from silver.source_batch import apply_batch, apply_ranges, resume
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 
@@ -51,7 +52,7 @@ def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: Data
 
 def apply_rows(warehouse: Warehouse, records: DataFrame, *, job: SilverJob) -> None:
     """Apply bronze rows as one batch."""
-    apply_batch(warehouse, records, records_reaches(records, job), job=job)
+    apply_batch(warehouse, records, reaches_of_records(records, job), job=job)
 
 
 def apply_stored(warehouse: Warehouse, *, job: SilverJob) -> None:

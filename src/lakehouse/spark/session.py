@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from lakehouse.errors import InstallationError, LakehouseError, SettingsError
 from lakehouse.spark.sizing import FEW_ROWS
@@ -178,7 +178,7 @@ def own_session(spark: SparkSession, *, doing: str) -> Iterator[SparkSession]:
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
         yield spark
     elif not hasattr(spark, "_jsparkSession"):
-        session: SparkSession = spark.cloneSession()  # type: ignore[attr-defined] # of Spark Connect
+        session: SparkSession = cast(Any, spark).cloneSession()  # of Spark Connect
         try:
             yield session
         finally:

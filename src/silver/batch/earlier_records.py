@@ -44,30 +44,14 @@ def within(ranges: Sequence[OffsetRange], *, of: str = "") -> str:
     return f"({' OR '.join(conditions) or 'false'})"
 
 
-def among(ranges: Sequence[OffsetRange]) -> str:
-    """SQL: whether a bronze row lies in one of these ranges, and is of the topic with this id."""
+def in_parts(bronze: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:
+    """The same of any number of ranges of a topic-partition. Delta passes over the files that have no such row."""
     conditions = [
         f"topic = '{topic}' AND partition = {partition} AND offset BETWEEN {first} AND {last}"
         f" AND coalesce(_topic_id, '') = '{topic_id}'"
-        for (topic, topic_id, partition), first, last in ranges
+        for (topic, topic_id, partition), first, last in parts
     ]
-    return f"({' OR '.join(conditions) or 'false'})"
-
-
-def in_parts(bronze: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:
-    """The same of any number of ranges of a topic-partition: a row is there once for each that it lies in."""
-    rows = [
-        {**dict(zip(TOPIC_PARTITION, place, strict=True)), "first": first, "last": last} for place, first, last in parts
-    ]
-    columns = "topic STRING, topic_id STRING, partition INT, first BIGINT, last BIGINT"
-    wanted = small_table(bronze.sparkSession, rows, columns).withColumnRenamed("topic_id", "wanted_id")
-    is_of_topic = F.col("wanted_id") == F.coalesce("_topic_id", F.lit(""))
-    return (
-        bronze.where(within(parts))
-        .join(F.broadcast(wanted), on=["topic", "partition"], how="inner")
-        .where(is_of_topic & F.col("offset").between(F.col("first"), F.col("last")))
-        .drop("wanted_id", "first", "last")
-    )
+    return bronze.where(" OR ".join(conditions) or "false")
 
 
 # A connector that is started again sends again what it sent last: so many offsets are looked at first, then so many

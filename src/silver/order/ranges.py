@@ -8,7 +8,7 @@ was moved back, or read again, gives it only what it has not seen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import ceil
 from operator import attrgetter
@@ -108,6 +108,47 @@ class BatchRanges:
     def ranges(self) -> list[OffsetRange]:
         """The same, both ends included."""
         return [(topic_partition, first, until - 1) for topic_partition, (first, until) in self.offsets]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a batch has of a topic-partition, by `ops.batches` or by its records.
+
+    `schema_ids`: of the registry's schemas that its records name. `has_definitions`: whether some of them define
+    tables. `first_ms`: the lowest Kafka timestamp.
+    """
+
+    place: TopicPartition
+    first: int
+    last: int
+    records: int
+    value_bytes: int = 0
+    schema_ids: frozenset[int] = frozenset()
+    has_definitions: bool = False
+    first_ms: int = 0
+
+
+def reaches_of(ranges: Sequence[IngestedRange]) -> list[Reach]:
+    """What these ranges have of every topic-partition."""
+    found: dict[TopicPartition, Reach] = {}
+    for one in ranges:
+        if one.first is None or one.last is None:
+            continue
+        new = Reach(one.topic_partition, one.first, one.last, one.records, one.value_bytes, first_ms=one.first_ms or 0)
+        before = found.get(one.topic_partition, new)
+        found[one.topic_partition] = new if before is new else _both(before, new)
+    return list(found.values())
+
+
+def _both(one: Reach, other: Reach) -> Reach:
+    return replace(
+        one,
+        first=min(one.first, other.first),
+        last=max(one.last, other.last),
+        records=one.records + other.records,
+        value_bytes=one.value_bytes + other.value_bytes,
+        first_ms=min(one.first_ms, other.first_ms),
+    )
 
 
 def batches_of(ingested: Iterable[IngestedRange], read: ReadRanges) -> Iterator[BatchRanges]:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from silver.order import ranges
-from silver.order.ranges import BatchRanges, IngestedRange, ReadRanges, batches_of
+from silver.order.ranges import BatchRanges, IngestedRange, Reach, ReadRanges, batches_of, reaches_of
 
 ORDERS, CUSTOMERS = ("orders", "id", 0), ("customers", "id", 1)
 PLACES = (ORDERS, CUSTOMERS)
 
 
-def ingested(sequence: int, begin: int, until: int, records: int | None = None, **given: object) -> IngestedRange:
+def ingested(sequence: int, begin: int, until: int, records: int | None = None, **given: Any) -> IngestedRange:
     """A range of the orders' topic-partition, of records of a hundred bytes."""
     number = until - begin if records is None else records
-    found = {"topic_partition": ORDERS, "value_bytes": 100 * number, "first": begin, "last": until - 1, **given}
-    return IngestedRange(sequence=sequence, begin=begin, until=until, records=number, **found)  # type: ignore[arg-type]
+    facts: dict[str, Any] = {"value_bytes": 100 * number, "first": begin, "last": until - 1}
+    facts |= {"topic_partition": ORDERS, **given}
+    return IngestedRange(sequence=sequence, begin=begin, until=until, records=number, **facts)
 
 
 def offsets(batches: Iterable[BatchRanges]) -> list[list[tuple[int, int]]]:
@@ -43,6 +45,16 @@ def test_what_was_read_is_not_read_again() -> None:
     assert offsets([batch]) == [[(10, 15), (20, 25)]]
     assert batch.ingested is None, "bronze has counted more than these"
     assert batch.after == ReadRanges({ORDERS: [(0, 25)]}, 5)
+
+
+def test_ranges_of_a_partition_together_have_their_sums_and_ends() -> None:
+    empty = ingested(3, 12, 14, 0, first=None, last=None)
+    own = [ingested(1, 0, 10, first_ms=7), ingested(2, 10, 12, first_ms=5), empty]
+    customers = ingested(2, 0, 5, topic_partition=CUSTOMERS, first_ms=9)
+    assert reaches_of([*own, customers]) == [
+        Reach(ORDERS, 0, 11, 12, 1200, first_ms=5),
+        Reach(CUSTOMERS, 0, 4, 5, 500, first_ms=9),
+    ]
 
 
 def test_a_range_without_a_record_is_passed_over() -> None:

@@ -1,0 +1,89 @@
+"""What bronze has of a batch, counted; and that it is as many records as were stored, all of which were read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakehouse.errors import MissingRecordsError
+from silver.job import SilverJob
+from silver.judged import Arrived, JudgedBatch
+from silver.order.ranges import Reach
+from silver.order.runs import TopicPartition
+from silver.schema_changes import is_definition
+from silver.schemas import ids_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def needs_record_facts(job: SilverJob) -> bool:
+    """Whether more must be known of records than `ops.batches` says: schemas of a registry, definitions of tables."""
+    return job.schemas.known is not None or is_definition(job.contracts.topics.sources[job.source]) != "false"
+
+
+_OF_REACH = (
+    *("min(offset) AS first", "max(offset) AS last", "count(1) AS records", "min(unix_millis(timestamp)) AS first_ms"),
+    *("coalesce(sum(bytes), 0) AS value_bytes", "coalesce(bool_or(defines), false) AS has_definitions"),
+)
+
+
+def reaches_of_records(batch: DataFrame, job: SilverJob) -> list[Reach]:
+    """What bronze rows have of every topic-partition; the ids of their schemas where there are any."""
+    uses_schemas = job.schemas.known is not None
+    ids = [f"{ids_in(name)} AS schemas_of_{name}" for name in ("key", "value")] if uses_schemas else []
+    defines = f"{is_definition(job.contracts.topics.sources[job.source])} AS defines"
+    columns = ["octet_length(value) AS bytes", defines, *(("key", "value") if uses_schemas else ())]
+    # All at once: a struct of aggregates goes to Spark in one call.
+    facts = F.expr(f"struct({', '.join([*_OF_REACH, *ids])}) AS facts")
+    rows = (
+        batch.selectExpr("topic", "coalesce(_topic_id, '') AS topic_id", "partition", "offset", "timestamp", *columns)
+        .groupBy("topic", "topic_id", "partition")
+        .agg(facts)
+        .collect()
+    )
+    return [
+        Reach(
+            (row["topic"], row["topic_id"], row["partition"]),
+            found["first"],
+            found["last"],
+            found["records"],
+            found["value_bytes"],
+            frozenset((*found["schemas_of_key"], *found["schemas_of_value"]) if uses_schemas else ()),
+            found["has_definitions"],
+            found["first_ms"],
+        )
+        for row in rows
+        for found in [row["facts"]]
+    ]
+
+
+def require_complete(source: str, found: Sequence[Reach], ingested: Sequence[Reach]) -> None:
+    """Raise MissingRecordsError when bronze has not as many records of a topic-partition as were `ingested`."""
+    records = {one.place: one.records for one in found}
+    for one in ingested:
+        if (there := records.get(one.place, 0)) != one.records:
+            topic, _topic_id, partition = one.place
+            raise MissingRecordsError(
+                f"silver: {source}: bronze has {there:,} records of topic {topic} partition {partition}, offsets"
+                f" {one.first} to {one.last}, and ops.batches says {one.records:,}. Nothing of them was applied.",
+                remedy=f"`lakehouse verify` names the offsets. To read them again from the topic: lakehouse offsets set"
+                f" {source} --topic {topic} --partition {partition} --to {one.first}, then lakehouse bronze. To go on"
+                f" without them: lakehouse silver --accept-missing {source}.",
+            )
+
+
+def require_all_judged(arrived: Arrived, judged: JudgedBatch) -> None:
+    """The same of what was read, where all feeds of a topic go on."""
+    read: dict[TopicPartition, int] = {}
+    for row in judged.rows:
+        place = row["topic"], row["topic_id"], row["partition"]
+        read[place] = read.get(place, 0) + row["read"]
+    feeds = [*arrived.job.feeds.values(), *arrived.job.not_made.values()]
+    of_topics = {topic: [feed.name for feed in feeds if feed.has_topic(topic)] for topic in arrived.topics}
+    expected = [one for one in arrived.reaches if judged.records.keys() >= {*of_topics[one.place[0]]}]
+    found = [replace(one, records=read.get(one.place, 0)) for one in expected]
+    require_complete(arrived.job.source, found, expected)
