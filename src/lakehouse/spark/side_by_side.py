@@ -74,8 +74,8 @@ def in_threads(
 
     failed: dict[str, LakehouseError] = {}
     with ThreadPoolExecutor(AT_A_TIME) as threads:
-        target = inheritable_thread_target(spark)(of_source)
-        ended = {source: threads.submit(target, source) for source in sources}
+        # One target for each: threads of one target share what describes their jobs.
+        ended = {source: threads.submit(inheritable_thread_target(spark)(of_source), source) for source in sources}
     for source, one in ended.items():
         try:
             one.result()
