@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from rich.console import Console
 
-from cli import main as command
+from cli import running
 from cli.jobs import JOBS, RunOutcome, Work, run_jobs
 from cli.main import main
 from lakehouse.batches import mark_format
@@ -138,7 +138,7 @@ def test_nor_does_the_command_start_spark(
     def opened(*_given: object, **_more: object) -> None:
         raise AssertionError("a session was started")
 
-    monkeypatch.setattr(command, "opened", opened)
+    monkeypatch.setattr(running, "opened", opened)
     main(["run", *flow.options(), "--json"])
     said = capsys.readouterr()
     answer = json.loads(said.out)

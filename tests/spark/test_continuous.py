@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import cli.jobs
-from cli import continuous, main, settled
+from cli import continuous, main, running, settled
 from cli.jobs import RunOutcome, Work
 from lakehouse.errors import BrokerGoneError, FeedSuspendedError, GateHeldError, KafkaError
 from lakehouse.kafka.offsets import Partition
@@ -76,7 +76,7 @@ class World:
         return settled.Look(self.has_nothing_new, self.has_nothing_new, {}, datetime.now(UTC))
 
     def run_unless_settled(self, work: Work, _look: settled.Look, **_more: object) -> RunOutcome:
-        return self.run_jobs(main.EVERY_JOB, work)
+        return self.run_jobs(running.EVERY_JOB, work)
 
     def client(self, _connection: object) -> SimpleNamespace:
         made = SimpleNamespace(number=self.clients_made)
@@ -106,8 +106,8 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(main, "opened", lambda *_given, **_more: SimpleNamespace(spark=None))
-    monkeypatch.setattr(main, "at_work", made.alone)
+    monkeypatch.setattr(running, "opened", lambda *_given, **_more: SimpleNamespace(spark=None))
+    monkeypatch.setattr(running, "at_work", made.alone)
     monkeypatch.setattr(cli.jobs, "run_jobs", made.run_jobs)
     monkeypatch.setattr(settled, "look_for_news", made.look_for_news)
     monkeypatch.setattr(settled, "run_unless_settled", made.run_unless_settled)

@@ -21,7 +21,7 @@ from silver.audit import Memory, append, read_state
 from silver.batch import apply_feed
 from silver.order import ranges
 from silver.order.state import OUTCOMES
-from tests.spark.test_decisions import AMOUNT, FEED, TOPIC, event
+from tests.spark.test_decisions import AMOUNT, FEED, TOPIC, event, outbox_event
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 from tests.support.recordings import write
@@ -46,8 +46,9 @@ class Shop:
             warehouse.ensure(events_table(source))
 
     def ingest(self, *records: Record) -> None:
-        file = write(self.folder / f"{records[0]['offset']}.jsonl.gz", list(records))
-        store(self.warehouse, "mysql", bronze_rows(self.warehouse.spark, file, topics={TOPIC: TOPIC}))
+        file = write(self.folder / f"{len(list(self.folder.iterdir()))}.jsonl.gz", list(records))
+        topics = {record["topic"]: record["topic"] for record in records}
+        store(self.warehouse, "mysql", bronze_rows(self.warehouse.spark, file, topics=topics))
 
     def apply(self) -> None:
         """As a new process does."""
@@ -186,14 +187,17 @@ def test_a_bronze_that_was_made_again_has_what_the_topics_still_had(shop: Shop) 
 
 def test_a_table_that_alone_was_deleted_is_not_made_without_its_past(shop: Shop) -> None:
     shop.ingest(*FIRST)
-    shop.ingest(event("c", 9, 100, 90))
+    shop.ingest(outbox_event(0, 10, 1.0))
     shop.run()
-    written = [FEED, "mysql_outbox_orders"]
-    state = read_state(shop.warehouse, "mysql")
-    assert [name for name in written if state.of_feed(name)] == [FEED]
+    before, generation = shop.rows(), read_state(shop.warehouse, "mysql").generation
+    tables = Path(shop.warehouse.location) / "silver"
+    shutil.rmtree(tables / FEED)
+    with pytest.raises(TableError) as stopped:
+        shop.run()
+    assert stopped.value.what == f"silver: mysql: silver.{FEED} was deleted, and silver.mysql_outbox_orders was not."
+    assert not shop.warehouse.exists(f"silver.{FEED}")
     # All that silver has written is gone: it is rebuilt.
-    before = shop.rows()
-    shutil.rmtree(Path(shop.warehouse.location) / "silver" / FEED)
+    shutil.rmtree(tables / "mysql_outbox_orders")
     assert shop.run()["read"] == 5
     assert shop.rows() == before
-    assert read_state(shop.warehouse, "mysql").generation != state.generation
+    assert read_state(shop.warehouse, "mysql").generation != generation

@@ -23,7 +23,7 @@ def test_a_job_that_went_well_returns(job: str, monkeypatch: pytest.MonkeyPatch)
     def run_jobs(_chosen: object, names: Sequence[str], _metrics: object, *, dry_run: bool, **_more: object) -> None:
         ran.append((*names, dry_run))
 
-    monkeypatch.setattr(main, "_run_jobs", run_jobs)
+    monkeypatch.setattr(main, "run_command", run_jobs)
     options = ["--warehouse=./w", "--bootstrap-servers=127.0.0.1:1", "--kafka-config="]
     monkeypatch.setattr(sys, "argv", ["lakehouse", job, *options])
     main.main()
@@ -45,7 +45,7 @@ def test_an_exception_that_nobody_thought_of_quotes_nothing(
         raise ValueError("a value of a row")
 
     monkeypatch.delenv("LAKEHOUSE_TRACE", raising=False)
-    monkeypatch.setattr(main, "_run_jobs", run_jobs)
+    monkeypatch.setattr(main, "run_command", run_jobs)
     with pytest.raises(SystemExit) as ended:
         main.main(["silver", "--warehouse=./w", "--json"])
     said = capsys.readouterr()
