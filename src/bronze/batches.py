@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from bronze.checkpoint import offsets_in
 from bronze.conservation import asked_ranges, stored_ranges
 from bronze.events import events_table
-from bronze.offsets import offsets_in
 from lakehouse.batches import append, batches
 from lakehouse.kafka.offsets import Partition
 from lakehouse.kafka.ranges import TOPIC_PARTITION, overlaid

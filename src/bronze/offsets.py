@@ -7,7 +7,6 @@ stream a checkpoint of its own (`bronze/<source>`, then `bronze/<source>.1`, …
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from bronze.checkpoint import committed, initial_offsets
 from bronze.events import events_table
 from lakehouse.batches import BATCHES, append, batches
 from lakehouse.contracts.checks import require_distinguished
@@ -231,51 +231,6 @@ def write_down(warehouse: Warehouse, steps: Sequence[Step]) -> None:
 def job_name(source: str, change: int) -> str:
     """The name of the stream's checkpoint after so many changes."""
     return f"bronze/{source}" if change == 0 else f"bronze/{source}.{change}"
-
-
-def committed(warehouse: Warehouse, job: str) -> dict[Partition, int]:
-    """The next offset of every partition after the stream's last finished batch; empty before the first.
-
-    Structured Streaming writes the end of batch N to `offsets/N` when it begins, and `commits/N` when it has ended.
-    """
-    finished = _numbers(warehouse, f"{warehouse.checkpoint(job)}/commits")
-    if not finished:
-        return {}
-    lines = warehouse.spark.read.text(f"{warehouse.checkpoint(job)}/offsets/{max(finished)}").collect()
-    return offsets_in(lines[-1]["value"])
-
-
-def initial_offsets(warehouse: Warehouse, job: str) -> dict[Partition, int]:
-    """Where the stream began in every partition that there was then; empty before its first start."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        lines = warehouse.spark.read.text(f"{warehouse.checkpoint(job)}/sources/0/0").collect()
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return {}
-        raise
-    return offsets_in(lines[-1]["value"])
-
-
-def offsets_in(line: str) -> dict[Partition, int]:
-    """The offsets of a source of Kafka, as Structured Streaming writes them in a checkpoint."""
-    ends: Mapping[str, Mapping[str, int]] = json.loads(line)
-    return {
-        Partition(topic, int(number)): offset for topic, offsets in ends.items() for number, offset in offsets.items()
-    }
-
-
-def _numbers(warehouse: Warehouse, folder: str) -> list[int]:
-    from pyspark.errors import AnalysisException
-
-    try:
-        paths = warehouse.spark.read.format("binaryFile").load(folder).select("path").collect()
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return []
-        raise
-    return [int(name) for name in (row["path"].rsplit("/", 1)[1] for row in paths) if name.isdigit()]
 
 
 def stored(events: DataFrame) -> dict[tuple[str, str, int], int]:

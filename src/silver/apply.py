@@ -75,7 +75,7 @@ def run(
     own_memories = {source: known.setdefault(source, Memory()) for source in contracts.topics.sources}
     known_tables = contracts.made.values() or made_tables(warehouse, contracts)
     is_first_pass = all(memory.state is None for memory in own_memories.values())
-    _begin(warehouse, contracts.with_made(known_tables) if known_tables else contracts, own_memories)
+    _load_states(warehouse, contracts.with_made(known_tables) if known_tables else contracts, own_memories)
     ensure_tables(warehouse, contracts)
     own_schemas = _own_schemas(warehouse, settings, own_memories)
 
@@ -111,7 +111,7 @@ def run(
     if failures:
         raise failures[0]
     if is_first_pass:
-        keep_few_files(warehouse)
+        compact_state(warehouse)
     contracts = contracts.with_made(made.known.values())
     if say is not None:
         for feed in _nameless(warehouse, contracts, known):
@@ -120,7 +120,7 @@ def run(
     return {kind: sum(row.get(kind) or 0 for job in jobs.values() for row in job.counted) for kind in COUNTED}
 
 
-def _begin(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> None:
+def _load_states(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Memory]) -> None:
     """Know the state of each source: of a new generation where there was none, or where all its tables were deleted.
 
     Raises TableError when some of a source's tables were deleted, and others were not: what those have read before, no
@@ -148,7 +148,7 @@ def _begin(warehouse: Warehouse, contracts: Contracts, memories: Mapping[str, Me
         memories[source].state = state
 
 
-def keep_few_files(warehouse: Warehouse) -> None:
+def compact_state(warehouse: Warehouse) -> None:
     """Have few files of `ops.batches`, and none of what is replaced: a process that ends after a batch leaves one."""
     if has_many_files(warehouse):
         forget_replaced(warehouse)

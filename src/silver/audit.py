@@ -42,16 +42,16 @@ OUTBOX_EVENTS = TableSpec(
 _STATED = ("epochs", "cutoffs", "first_sent", "unreadable", "suspended", "resumed")
 
 
-def read_state(warehouse: Warehouse, source: str, *, but_of: str | None = None) -> State:
-    """What the last generation of the source's silver knows; without what one writer has written (`but_of`)."""
-    return read_states(warehouse, [source], but_of=but_of)[source]
+def read_state(warehouse: Warehouse, source: str, *, excluding: str | None = None) -> State:
+    """What the last generation of the source's silver knows; without what one writer has written (`excluding`)."""
+    return read_states(warehouse, [source], excluding=excluding)[source]
 
 
-def read_states(warehouse: Warehouse, sources: Collection[str], *, but_of: str | None = None) -> dict[str, State]:
+def read_states(warehouse: Warehouse, sources: Collection[str], *, excluding: str | None = None) -> dict[str, State]:
     """The same of several sources, by one query."""
     rows = batches(warehouse, "silver").where(F.col("source").isin(*sources))
-    if but_of is not None:
-        rows = rows.where(F.col("writer") != but_of)
+    if excluding is not None:
+        rows = rows.where(F.col("writer") != excluding)
     by = ("source", "generation", "feed", *SEGMENT_KEY)
     last = F.max_by(F.struct("writer", "batch", "segment", "read_ranges"), "sequence").alias("last")
     is_replaced = "segment IS NOT NULL OR read_ranges IS NOT NULL"

@@ -157,7 +157,7 @@ def _read_again(
 ) -> tuple[FeedBatch, DataFrame]:
     """The wanted records (OF_RECORD) as bronze has them, through gate 1; as a batch of their feed."""
     feed, rules = asked.feed, job.rules(asked.feed.name)
-    known = read_state(warehouse, job.source, but_of=_writer(feed, asked))
+    known = read_state(warehouse, job.source, excluding=_writer(feed, asked))
     bronze = warehouse.read(f"bronze.{job.source}_events").withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
     rows = bronze.join(F.broadcast(wanted), on=OF_RECORD, how="left_semi").drop("topic_id")
     learn_of(warehouse, rows, job.schemas)

@@ -44,7 +44,7 @@ def test_no_two_sources_share_what_they_know(
         jobs.update(of_sources)
         return Round({})
 
-    for name in ("require_rules", "_begin", "ensure_tables", "keep_few_files", "_store_rule_results"):
+    for name in ("require_rules", "_load_states", "ensure_tables", "compact_state", "_store_rule_results"):
         monkeypatch.setattr(apply, name, lambda *_given, **_more: None)
     monkeypatch.setattr(apply, "_raise_if_stopped", lambda *_given, **_more: None)
     monkeypatch.setattr(apply, "_resume_tables", lambda *_given, **_more: [])
