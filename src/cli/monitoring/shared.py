@@ -43,8 +43,9 @@ def with_made_tables(contracts: Contracts, tables: Tables) -> Contracts:
     has_rules = any(source.by_rule for source in contracts.topics.sources.values())
     if not has_rules or not tables.exists("ops.tables"):
         return contracts
-    rows = tables.rows("SELECT name, max_by(made, version) AS made FROM {ops.tables} GROUP BY name ORDER BY name")
-    return contracts.with_made(MadeTable.model_validate_json(row["made"]) for row in rows)
+    rows = tables.rows("SELECT name, made FROM {ops.tables} ORDER BY name, version")
+    last = {row["name"]: row["made"] for row in rows}
+    return contracts.with_made(map(MadeTable.model_validate_json, last.values()))
 
 
 def published_versions(contracts: Contracts, tables: Tables, kafka: KafkaConnection) -> Mapping[str, int]:
