@@ -30,6 +30,7 @@ from gold.gate import (
     blocked_at,
     blocked_by,
     columns_asked,
+    columns_carried,
     judge_publication,
     judge_tables,
     may_be_published,
@@ -37,7 +38,7 @@ from gold.gate import (
     passed_publication,
     passed_tables,
     passed_versions,
-    with_rows,
+    with_counts,
 )
 from gold.merge import Merged, merge_orders, not_of_others, replace_orders, write_orders
 from gold.recomputed import TableComparison, compare_table
@@ -57,7 +58,7 @@ from lakehouse.consumed import Consumed, ConsumedVersions, Version, current, las
 from lakehouse.contracts.models import Contracts, GoldSource, GoldTables
 from lakehouse.quality.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
 from lakehouse.spark.materialized import materialized, materialized_or_fetched, merge_source
-from lakehouse.spark.sizing import prepared_for, rows_in, rows_to_search
+from lakehouse.spark.sizing import MOST_FETCHED, prepared_for, rows_in, rows_to_search
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -120,7 +121,13 @@ def run(
     # Without consumed versions to go on from, all rows are taken; else those that changed are looked for.
     is_whole = full_refresh or not already
     with prepared_for(spark, rows_in(size) if is_whole else rows_to_search(size)), ExitStack() as stack:
-        changed = ChangedKeys(warehouse, key=contracts.gold.key, stack=stack, columns=columns_asked(contracts))
+        changed = ChangedKeys(
+            warehouse,
+            key=contracts.gold.key,
+            stack=stack,
+            columns=columns_asked(contracts),
+            of_images=columns_carried(contracts),
+        )
         job = GoldJob(warehouse, contracts, run_id, known, already, changed, stack, before.size_in_bytes)
         stack.callback(job.write_results)
         passed = {} if full_refresh else known.get(passed_tables(contracts.gold_gate), {})
@@ -134,8 +141,8 @@ def run(
             changed=changed,
             run_id=run_id,
         )
-        job.results.extend(judged)
-        blocked_sources = blocked_by(judged)
+        job.results.extend(judged.results)
+        blocked_sources = blocked_by(judged.results)
         merged = {name: now for name, now in news.items() if name not in blocked_sources}
         desired = {name: _desired(job, name, now, full_refresh=full_refresh) for name, now in merged.items()}
         merged_orders = Merged(0)
@@ -143,7 +150,13 @@ def run(
             merged_orders = _merge(job, desired, blocked=blocked_sources, full_refresh=full_refresh)
         now = current(warehouse, UNIFIED) if desired else before
         versions = {
-            version.table: with_rows(version, contracts.gold_gate, judged, already.get(version.table))
+            version.table: with_counts(
+                version,
+                contracts.gold_gate,
+                judged.counts.get(version.table, {}),
+                already.get(version.table),
+                passed.get(version.table),
+            )
             for of_feeds in merged.values()
             for version in of_feeds.values()
         }
@@ -237,9 +250,9 @@ def _desired(job: GoldJob, name: str, now: Mapping[str, Version], *, full_refres
     tables = job.contracts.gold
     keys, why = _touched(job.changed, now, job.already, full_refresh=full_refresh)
     orders = desired_orders(job.changed, tables, tables.sources[name], now=now, touched=keys)
-    # Gold takes them, and the gate of the publication asks about them.
-    kept = materialized(orders) if keys is None else materialized_or_fetched(orders, count=keys.count)
-    return Desired(job.stack.enter_context(kept), keys, why)
+    if keys is None or keys.count > MOST_FETCHED:
+        orders = job.stack.enter_context(materialized(orders))
+    return Desired(orders, keys, why)
 
 
 def _touched(
@@ -478,11 +491,22 @@ def desired_orders(
     columns = order_columns(tables)
     if touched is None:
         feeds = [orders_of_feed(changed.table(version), columns=columns) for version in now.values()]
+        highest = highest_feed_that_knows(feeds, key=tables.key)
     else:
-        feeds = [orders_of_feed(changed.rows(version, touched), columns=columns) for version in now.values()]
-        feeds.append(deleted_orders(touched.rows, columns=columns))  # keys that no feed has any more
-        has_key = F.col(tables.key).isNotNull()
-        feeds = [feed.where(has_key) for feed in feeds]
-    highest = highest_feed_that_knows(feeds, key=tables.key, keys=touched.count if touched else None)
+        highest = _orders_of_keys(changed, now, touched, columns).where(F.col(tables.key).isNotNull())
     orders = with_source(highest, source, key=tables.key)
     return with_fulfillment(orders, tables.fulfillment)
+
+
+def _orders_of_keys(
+    changed: ChangedKeys, now: Mapping[str, Version], keys: Keys, columns: Mapping[str, str]
+) -> DataFrame:
+    """One row a key: each feed is asked for the keys that no higher one knows; what none has is deleted."""
+    orders = []
+    for version in now.values():
+        orders.append(orders_of_feed(changed.rows(version, keys), columns=columns))
+        keys = changed.not_in(version, keys)
+        if not keys.count:
+            break
+    orders.append(deleted_orders(keys.rows, columns=columns))
+    return reduce(lambda higher, lower: higher.unionByName(lower), orders)

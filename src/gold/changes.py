@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from gold.formats import AT_VERSION, IS_GONE
 from lakehouse.consumed import Version
 from lakehouse.failures import unreadable_file
-from lakehouse.spark.materialized import counted, fetched, materialized, materialized_or_fetched
+from lakehouse.spark.materialized import Fetched, counted, fetched, materialized
 from lakehouse.spark.sizing import MOST_FETCHED, broadcast
 from lakehouse.spark.tables import Warehouse
 
@@ -36,6 +36,8 @@ _GONE = re.compile(
 )
 
 
+# Of the kinds of rows of a change data feed those that are the row after its change.
+_AFTER = ("insert", "update_postimage")
 # So many keys that are whole numbers are listed in a condition.
 MOST_LISTED = 1_000
 
@@ -79,6 +81,21 @@ def _read(read: Callable[[], DataFrame], *, are_narrow: bool, stack: ExitStack) 
         return None
 
 
+def _few(read: Callable[[], DataFrame]) -> Fetched | None:
+    """The rows that `read` makes of a change data feed, fetched; None where they are many, or gone."""
+    try:
+        some = fetched(read().limit(MOST_FETCHED + 1))
+    except Exception as error:
+        if not is_gone(error):
+            raise
+        return None
+    return some if some.table.num_rows <= MOST_FETCHED else None
+
+
+def _only(rows: DataFrame, columns: Collection[str]) -> DataFrame:
+    return rows.select([name for name in rows.columns if name in columns])
+
+
 def is_gone(error: BaseException) -> bool:
     """Whether the error says that a version, or a file of it, is not there any more, or cannot be read."""
     return _GONE.search(str(error)) is not None or unreadable_file(error) is not None
@@ -98,19 +115,39 @@ class Keys:
     table: pa.Table | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True)
+class Images:
+    """The rows of a table that changed, of some columns: each as it was before its change, and as it was after it."""
+
+    went: DataFrame
+    came: DataFrame
+
+
 class ChangedKeys:
     """The keys of the rows that changed in a table, and the rows with them: read once, kept until `stack` closes."""
 
     def __init__(
-        self, warehouse: Warehouse, *, key: str, stack: ExitStack, columns: Mapping[str, Collection[str]] | None = None
+        self,
+        warehouse: Warehouse,
+        *,
+        key: str,
+        stack: ExitStack,
+        columns: Mapping[str, Collection[str]] | None = None,
+        of_images: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """`columns`: of a table, by its name, those that are asked about; of others all."""
+        """`columns`: of a table, by its name, those that are asked about; of others all.
+
+        `of_images`: those, where the table has them, that rows have as they were before and after their changes.
+        """
         self._warehouse = warehouse
         self._key = key
         self._columns = columns or {}
+        self._of_images = of_images or {}
+        self._images: dict[tuple[Version, Version], Images] = {}
         self._stack = stack
         self._known: dict[tuple[Version, Version], Keys | None] = {}
         self._rows: dict[tuple[Version, Keys], DataFrame] = {}
+        self._fetched: dict[tuple[Version, Keys], pa.Table] = {}
 
     def since(self, before: Version | None, now: Version, *, of: Column | None = None) -> Keys | None:
         """The keys after `before` and up to `now`, of rows before and after their changes. `of`: of these rows only.
@@ -126,6 +163,12 @@ class ChangedKeys:
             self._known[before, now] = self._read(before, now, of)
         return self._known[before, now]
 
+    def images(self, before: Version | None, now: Version) -> Images | None:
+        """The rows that changed after `before` and up to `now`, where their keys are known and they are few."""
+        if before is None or self.since(before, now) is None:
+            return None
+        return self._images.get((before, now))
+
     def table(self, version: Version) -> DataFrame:
         """The table at this version."""
         return self._warehouse.read(version.table, version=version.number)
@@ -135,9 +178,23 @@ class ChangedKeys:
         if (version, keys) not in self._rows:
             rows = rows_of(self.table(version), keys)
             if version.table in self._columns:
-                rows = rows.select([name for name in rows.columns if name in self._columns[version.table]])
-            self._rows[version, keys] = self._stack.enter_context(materialized_or_fetched(rows, count=keys.count))
+                rows = _only(rows, self._columns[version.table])
+            if keys.count <= MOST_FETCHED:
+                some = fetched(rows)
+                self._fetched[version, keys] = some.table
+                self._rows[version, keys] = some.rows
+            else:
+                self._rows[version, keys] = self._stack.enter_context(materialized(rows))
         return self._rows[version, keys]
+
+    def not_in(self, version: Version, keys: Keys) -> Keys:
+        """Of these keys those that no row of the table has at this version."""
+        rows, few = self.rows(version, keys), self._fetched.get((version, keys))
+        if few is not None and keys.table is not None:
+            return fetched_keys(rows.sparkSession, _without(keys.table, few.column(self._key)))
+        present = rows.select(F.col(self._key).alias("_present")).distinct()
+        left = keys.rows.join(present, on=F.col(self._key).eqNullSafe(F.col("_present")), how="left_anti")
+        return replace(keys, rows=broadcast(left, keys.count), table=None)
 
     def _read(self, before: Version, now: Version, of: Column | None) -> Keys | None:
         if before.number == now.number:
@@ -147,6 +204,17 @@ class ChangedKeys:
             feed = self._warehouse.changes(now.table, first=before.number + 1, last=now.number)
             return (feed if of is None else feed.where(of)).select(self._key).distinct()
 
+        columns = self._of_images.get(now.table)
+        if of is None and columns is not None:
+            wanted = {self._key, "_change_type", *columns}
+            images = _few(
+                lambda: _only(self._warehouse.changes(now.table, first=before.number + 1, last=now.number), wanted)
+            )
+            if images is not None:
+                is_after = F.col("_change_type").isin(*_AFTER)
+                rows = images.rows
+                self._images[before, now] = Images(rows.where(~is_after), rows.where(is_after))
+                return fetched_keys(rows.sparkSession, _each_once([images.table.select([self._key])]))
         kept = self._stack.enter_context(kept_changes(read, are_narrow=True))
         if kept is None:
             return None
@@ -184,6 +252,12 @@ def fetched_keys(spark: SparkSession, table: pa.Table) -> Keys:
     (key,) = table.column_names
     kept = Kept(rows, table.num_rows, table)
     return Keys(broadcast(rows, kept.count), kept.count, ends(kept, key), table)
+
+
+def _without(keys: pa.Table, present: pa.ChunkedArray) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return keys.filter(pc.invert(pc.is_in(keys.column(0), value_set=present)))
 
 
 def _with(table: pa.Table, column: str, value: str) -> pa.Table:
@@ -262,7 +336,7 @@ def net_changes(
     commit can have a key twice, as its row before and after: when it rewrote the whole table, as "delete" and "insert".
     `columns` have the `keys`. `is_deleted`: of a table that keeps deleted rows, whether a row is one.
     """
-    is_after = F.col("_change_type").isin("insert", "update_postimage")
+    is_after = F.col("_change_type").isin(*_AFTER)
     is_live = F.lit(True) if is_deleted is None else ~is_deleted
     marked = feed.withColumns({"_is_after": is_after, "_is_live": is_live})
     in_order = F.struct("_commit_version", F.col("_is_after").cast("int"))

@@ -9,18 +9,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from gold.changes import ChangedKeys, Keys, is_gone, rows_of
+from gold.changes import ChangedKeys, Keys, is_gone, rows_of, together
 from gold.unify import UNIFIED
 from lakehouse.consumed import ConsumedVersions, Version
 from lakehouse.contracts.models import Contracts, Expectation, TableExpectation, TableGate
 from lakehouse.quality.arguments import ROWS_BEFORE, SQL_RULE, looks_at_the_time, needed
+from lakehouse.quality.counting import (
+    Carried,
+    Counts,
+    Judged,
+    counted_before,
+    counts_of,
+    is_carried,
+    is_counted,
+    judge_by_counting,
+    rows_of_table,
+)
 from lakehouse.quality.results import PUBLICATION, TABLES, Result
 from lakehouse.quality.table_rules import TableCheck, Verdict, validate_tables
 from lakehouse.spark.materialized import materialized_or_fetched
@@ -29,13 +41,19 @@ from lakehouse.spark.tables import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Great Expectations returns the number of rows with its verdict.
-_ROW_COUNT = "expect_table_row_count_to_be_between"
 # The rows of gold whose source the contract does not name any more.
 OTHERS = "no source of the contract"
 ORDERS_OF_SILVER = "orders_of_silver"
 # Beginnings of names in `ops.batches`; what follows says which rules were asked.
 PASSED_TABLES, PASSED_PUBLICATION = "gate of tables: ", "rules of the publication: "
+
+
+@dataclass(frozen=True)
+class TablesJudged:
+    """The results of the gate of tables; and of each judged table what was counted of all its rows, by rule."""
+
+    results: Sequence[Result]
+    counts: Mapping[str, Mapping[str, Counts]]
 
 
 def judge_tables(
@@ -48,17 +66,18 @@ def judge_tables(
     passed: Mapping[str, Version],
     changed: ChangedKeys,
     run_id: str,
-) -> list[Result]:
+) -> TablesJudged:
     """Judge the live rows of the silver tables, as they are at the versions in `news` (source: feed: version).
 
     Those of sources `without_news` too, by the rules that may come out otherwise all the same: by the time, or by
     tables that have changed. `already`: the versions that gold has taken. `passed`: those with which tables last
-    passed, with these very rules: a rule with `scope: changes` is asked about what has changed since.
+    passed, with these very rules: a rule with `scope: changes` is asked about what has changed since, and what was
+    counted then of a whole table is carried on.
     """
     versions = {feed: version for feeds in (*news.values(), *without_news.values()) for feed, version in feeds.items()}
     source_of = {feed: source for source, feeds in {**news, **without_news}.items() for feed in feeds}
     with_changes = {feed for feed, version in versions.items() if already.get(version.table) != version}
-    tables: dict[str, list[TableCheck]] = {}
+    asked = _Asked()
     for feed, version in versions.items():
         table, rules = contracts.silver.tables[feed], contracts.gold_gate.rules(feed)
         last = passed.get(version.table)
@@ -71,37 +90,81 @@ def judge_tables(
             rules = tuple(rule for rule in rules if _looks_beyond(rule))
         keys = changed.since(last, version) if any(rule.scope == "changes" for rule in rules) else None
         of_changes, of_table = _by_scope(rules, is_known=keys is not None)
-        rows = _live(warehouse, feed, version)
-        judged = TableCheck(rows, (), keys=table.keys, sensitive=table.sensitive_columns)
-        parts = tables.setdefault(feed, [])
+        whole = TableCheck(_live(warehouse, feed, version), (), keys=table.keys, sensitive=table.sensitive_columns)
         if keys is not None and of_changes:
             views = _live_views(warehouse, contracts, of_changes, versions)
             kept = changed.rows(version, keys).where(_is_live())
-            parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
+            asked.of_changes(feed, replace(whole, rows=kept, rules=of_changes, views=views))
         if of_table:
             parameters = _rows_before(of_table, already.get(version.table), version, partial(_live, warehouse, feed))
-            views = _live_views(warehouse, contracts, of_table, versions)
-            parts.append(replace(judged, rules=of_table, parameters=parameters, views=views))
-    return [
+            before = counted_before(of_table, last.counts, last.rows) if last is not None else {}
+            images = changed.images(last, version) if before else None
+            carried = [rule for rule in of_table if rule.name in before] if images is not None else []
+            if images is not None and carried:
+                check = replace(whole, rules=carried, parameters=parameters)
+                went, came = images.went.where(_is_live()), images.came.where(_is_live())
+                asked.carried[feed] = Carried(check, before, went, came)
+            others = [rule for rule in of_table if rule not in carried]
+            if others:
+                views = _live_views(warehouse, contracts, others, versions)
+                asked.whole(feed, replace(whole, rules=others, parameters=parameters, views=views))
+    judged = asked.judged()
+    results = [
         _result(verdict, run_id=run_id, gate=TABLES, source=source_of[feed], feed=feed)
-        for feed, of_rules in (validate_tables(tables) if tables else {}).items()
+        for feed, of_rules in judged.verdicts.items()
         for verdict in of_rules
     ]
+    return TablesJudged(results, {f"silver.{feed}": counts for feed, counts in judged.counts.items()})
 
 
-def with_rows(version: Version, gate: TableGate, results: Iterable[Result], already: Version | None) -> Version:
-    """The version of a silver table with the number of its live rows, where a rule has just counted them, or before."""
-    counting = {
-        rule.name for rule in gate.expectations if rule.type == _ROW_COUNT and "row_condition" not in rule.kwargs
-    }
-    counted = [
-        int(result.observed)
-        for result in results
-        if result.table == version.table and result.rule in counting and result.observed is not None
-    ]
-    if counted:
-        return replace(version, rows=counted[0])
-    return already if already == version and already is not None else version
+def with_counts(
+    version: Version, gate: TableGate, counts: Mapping[str, Counts], already: Version | None, passed: Version | None
+) -> Version:
+    """The version of a silver table with what was counted of its rows: by this run, or before it."""
+    about_all = [rule for rule in gate.rules(version.table.removeprefix("silver.")) if rule.scope == "table"]
+    of_all = {rule.name: counts[rule.name] for rule in about_all if rule.name in counts}
+    if of_all:
+        return replace(version, rows=rows_of_table(about_all, of_all), counts=of_all)
+    known = [one for one in (passed, already) if one is not None and one == version]
+    return known[0] if known else version
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of tables, or sources: by counting where the rules allow it, else by Great Expectations."""
+
+    changed: dict[str, TableCheck] = field(default_factory=dict)
+    carried: dict[str, Carried] = field(default_factory=dict)
+    others: dict[str, list[TableCheck]] = field(default_factory=dict)
+
+    def of_changes(self, name: str, check: TableCheck) -> None:
+        """Ask about rows of keys that have changed."""
+        counted = [rule for rule in check.rules if is_counted(rule)]
+        if counted:
+            self.changed[name] = replace(check, rules=counted)
+        self.whole(name, replace(check, rules=[rule for rule in check.rules if rule not in counted]))
+
+    def whole(self, name: str, check: TableCheck) -> None:
+        """Ask Great Expectations."""
+        if check.rules:
+            self.others.setdefault(name, []).append(check)
+
+    def judged(self) -> Judged:
+        """The verdicts, and what was counted of whole tables."""
+        found = Judged()
+        if self.changed or self.carried:
+            try:
+                found = judge_by_counting(self.changed, self.carried)
+            except PySparkException as error:
+                if is_gone(error):
+                    raise
+                # A rule cannot be evaluated. Great Expectations, which asks them one by one, says which, and why.
+                for name, check in [*self.changed.items(), *((name, one.check) for name, one in self.carried.items())]:
+                    self.whole(name, check)
+        for name, verdicts in (validate_tables(self.others) if self.others else {}).items():
+            found.verdicts.setdefault(name, []).extend(verdicts)
+            found.counts.setdefault(name, {}).update(counts_of(verdicts))
+        return found
 
 
 @dataclass(frozen=True)
@@ -131,8 +194,10 @@ def judge_publication(
     Those of `unchanged` sources by the rules about the time alone. `passed`: with which versions of gold they passed
     last.
     """
-    tables: dict[str, list[TableCheck]] = {}
+    asked = _Asked()
     with ExitStack() as stack:
+        gold = warehouse.read(UNIFIED, version=now.number)
+        of_keys = _rows_of_changes(gold, contracts, orders, stack=stack)
         for name, of_silver in {**orders, **unchanged}.items():
             rules = contracts.gold_gate.publication
             if name in unchanged:
@@ -140,16 +205,12 @@ def judge_publication(
             if not rules:
                 continue
             is_own = of_source(contracts, name)
-            rows = warehouse.read(UNIFIED, version=now.number).where(is_own)
-            judged = TableCheck(rows, (), keys=("composite_key",), sensitive=contracts.sensitive_in_gold)
+            whole = TableCheck(gold.where(is_own), (), keys=("composite_key",), sensitive=contracts.sensitive_in_gold)
             of_changes, of_table = _by_scope(rules, is_known=of_silver.keys is not None)
-            parts = tables.setdefault(name, [])
             if of_silver.keys is not None and of_silver.of_keys is not None and of_changes:
                 views = {ORDERS_OF_SILVER: of_silver.of_keys}
-                kept = stack.enter_context(
-                    materialized_or_fetched(rows_of(rows, of_silver.keys), count=of_silver.keys.count)
-                )
-                parts.append(replace(judged, rows=kept, rules=of_changes, views=views))
+                kept = rows_of(of_keys[name].where(is_own), of_silver.keys)
+                asked.of_changes(name, replace(whole, rows=kept, rules=of_changes, views=views))
             if of_table:
 
                 def earlier(before: Version, is_own: Column = is_own) -> DataFrame:
@@ -157,20 +218,33 @@ def judge_publication(
 
                 is_named = bool(_named(of_table, [ORDERS_OF_SILVER]))
                 views = {ORDERS_OF_SILVER: of_silver.of_all()} if is_named else {}
-                parts.append(
-                    replace(
-                        judged,
-                        rules=of_table,
-                        parameters=_rows_before(of_table, passed.get(name), now, earlier),
-                        views=views,
-                    )
-                )
-        verdicts = validate_tables(tables) if tables else {}
+                parameters = _rows_before(of_table, passed.get(name), now, earlier)
+                asked.whole(name, replace(whole, rules=of_table, parameters=parameters, views=views))
+        judged = asked.judged()
     return [
         _result(verdict, run_id=run_id, gate=PUBLICATION, source=name, feed=None)
-        for name, of_rules in verdicts.items()
+        for name, of_rules in judged.verdicts.items()
         for verdict in of_rules
     ]
+
+
+def _rows_of_changes(
+    gold: DataFrame, contracts: Contracts, orders: Mapping[str, OrdersOfSilver], *, stack: ExitStack
+) -> dict[str, DataFrame]:
+    """By source the rows of gold that have one of its changed keys: read once for sources whose keys are of a type."""
+    if not any(rule.scope == "changes" for rule in contracts.gold_gate.publication):
+        return {}
+    by_type: dict[str, dict[str, Keys]] = {}
+    for name, of_silver in orders.items():
+        if of_silver.keys is not None:
+            by_type.setdefault(of_silver.keys.rows.dtypes[0][1], {})[name] = of_silver.keys
+    found: dict[str, DataFrame] = {}
+    for keys_of in by_type.values():
+        keys = together(keys_of.values())
+        if keys is not None:
+            rows = stack.enter_context(materialized_or_fetched(rows_of(gold, keys), count=keys.count))
+            found |= dict.fromkeys(keys_of, rows)
+    return found
 
 
 def _by_scope(
@@ -215,6 +289,17 @@ def columns_asked(contracts: Contracts) -> dict[str, set[str]]:
         if not any(rule.type == SQL_RULE for rule in rules):
             words = {word for rule in rules for word in re.findall(r"\w+", str(rule.kwargs))}
             found[f"silver.{feed}"] = {*contracts.gold.columns, contracts.gold.key, *table.keys, "_is_deleted", *words}
+    return found
+
+
+def columns_carried(contracts: Contracts) -> dict[str, set[str]]:
+    """Of the silver tables, by name, the words of rules whose counts are carried on; columns are among them."""
+    found = {}
+    for feed in contracts.silver.tables:
+        rules = [rule for rule in contracts.gold_gate.rules(feed) if rule.scope == "table" and is_carried(rule)]
+        words = {word for rule in rules for word in re.findall(r"\w+", str(rule.kwargs))}
+        if rules:
+            found[f"silver.{feed}"] = {"_is_deleted", *words}
     return found
 
 

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Fulfillment, GoldSource, GoldTables
 from lakehouse.contracts.published import unified_columns
-from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import UPSERTED, TableSpec
 
 if TYPE_CHECKING:
@@ -62,12 +61,11 @@ def deleted_orders(keys: DataFrame, *, columns: Mapping[str, str]) -> DataFrame:
     return orders_of_feed(keys.withColumn("_is_deleted", F.lit(True)), columns=columns)
 
 
-def highest_feed_that_knows(feeds: Sequence[DataFrame], *, key: str, keys: int | None = None) -> DataFrame:
-    """One row a key: that of the first feed that has the key at all, deleted or not. `keys`: how many, when known."""
+def highest_feed_that_knows(feeds: Sequence[DataFrame], *, key: str) -> DataFrame:
+    """One row a key: that of the first feed that has the key at all, deleted or not."""
 
     def add(higher: DataFrame, lower: DataFrame) -> DataFrame:
-        known = higher.select(key) if keys is None else broadcast(higher.select(key), keys)
-        return higher.unionByName(lower.join(known, on=key, how="left_anti"))
+        return higher.unionByName(lower.join(higher.select(key), on=key, how="left_anti"))
 
     return reduce(add, feeds)
 

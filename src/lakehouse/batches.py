@@ -74,8 +74,12 @@ _FIRST_SENT = "topic: STRING, column: STRING, position: ARRAY<BIGINT>"
 _SUSPENDED = """
     first_offset: BIGINT, last_offset: BIGINT, records: BIGINT, rule: STRING, why: STRING, contract: STRING
 """
-# `version`: NULL where the consumed version is no longer valid. `rows`: that were judged, where a rule counts them.
-_TAKEN = "consumer: STRING, table: STRING, table_created_ms: BIGINT, version: BIGINT, rows: BIGINT"
+# `version`: NULL where the consumed version is no longer valid. `rows` of the table, and the `counts` of rules about it
+# (lakehouse.quality.counting), where gate 2 has counted them.
+_TAKEN = """
+    consumer: STRING, table: STRING, table_created_ms: BIGINT, version: BIGINT, rows: BIGINT,
+    counts: MAP<STRING, STRUCT<rows: BIGINT, without_value: BIGINT, failed: BIGINT>>
+"""
 
 _SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRING>"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.batches import append, batches
 from lakehouse.errors import TableError
+from lakehouse.quality.counting import Counts
 from lakehouse.spark.tables import Warehouse
 
 ConsumedVersions = Mapping[str, Mapping[str, "Version"]]
@@ -21,8 +22,8 @@ ConsumedVersions = Mapping[str, Mapping[str, "Version"]]
 class Version:
     """A commit of one table. `created_ms` distinguishes a table from a later one of the same name.
 
-    `size_in_bytes` of its data, and how many `rows` a gate has judged, where that was counted: these do not identify a
-    version.
+    These do not identify a version: `size_in_bytes` of its data; and what gate 2 has counted of it, where it has: its
+    `rows`, and the `counts` of rules about the whole table.
     """
 
     table: str
@@ -30,6 +31,7 @@ class Version:
     number: int
     size_in_bytes: int = field(default=0, compare=False)
     rows: int | None = field(default=None, compare=False)
+    counts: Mapping[str, Counts] = field(default_factory=dict, compare=False)
 
     def goes_on_to(self, later: Version) -> bool:
         """Whether `later` is a later commit of this very table: not of one rebuilt, or restored to before this."""
@@ -107,23 +109,27 @@ class Consumed:
         known = {consumer: of for consumer, of in self.now(warehouse).items() if consumer not in forgotten}
         new = {consumer: {one.table: one for one in versions} for consumer, versions in taken.items()}
         rows: list[tuple[object, ...]] = [
-            (consumer, table, None, None, None)
+            (consumer, table, None, None, None, None)
             for consumer in forgotten
             for table in self.now(warehouse).get(consumer, ())
         ]
         rows += [
-            (consumer, one.table, one.created_ms, one.number, one.rows)
+            (consumer, one.table, one.created_ms, one.number, one.rows, _stored(one.counts))
             for consumer, of_consumer in new.items()
             for one in of_consumer.values()
         ]
         if not rows:
             return
-        names = ("consumer", "table", "table_created_ms", "version", "rows")
+        names = ("consumer", "table", "table_created_ms", "version", "rows", "counts")
         sequence = self._sequence + 1
         written = [{"sequence": sequence, "taken": dict(zip(names, row, strict=True))} for row in rows]
         append(warehouse, "gold", written, started_at=started_at)
         merged = {consumer: {**known.get(consumer, {}), **of_consumer} for consumer, of_consumer in new.items()}
         self._known, self._sequence = {**known, **merged}, sequence
+
+
+def _stored(counts: Mapping[str, Counts]) -> dict[str, dict[str, int]] | None:
+    return {rule: asdict(one) for rule, one in counts.items()} or None
 
 
 def _read(warehouse: Warehouse) -> tuple[ConsumedVersions, int]:
@@ -139,6 +145,9 @@ def _read(warehouse: Warehouse) -> tuple[ConsumedVersions, int]:
     for row in rows:
         taken = row["taken"]
         if taken["version"] is not None:
-            version = Version(taken["table"], taken["table_created_ms"], taken["version"], rows=taken["rows"])
+            counts = {rule: Counts(**one.asDict()) for rule, one in (taken["counts"] or {}).items()}
+            version = Version(
+                taken["table"], taken["table_created_ms"], taken["version"], rows=taken["rows"], counts=counts
+            )
             found.setdefault(taken["consumer"], {})[version.table] = version
     return found, max((row["sequence"] for row in rows), default=0)

@@ -1,4 +1,4 @@
-"""Row rules: compiled to Spark columns, they count what Great Expectations itself counts."""
+"""Row rules: compiled to Spark columns, and counted, they come out as Great Expectations itself has them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation
-from lakehouse.quality.arguments import ROW_RULES
+from lakehouse.quality.arguments import ROW_COUNT, ROW_RULES
+from lakehouse.quality.counting import Carried, counts_of, is_carried, is_counted, judge_by_counting
 from lakehouse.quality.row_rules import fails
-from lakehouse.quality.table_rules import TableCheck, validate_tables
+from lakehouse.quality.table_rules import TableCheck, Verdict, validate_tables
 from lakehouse.spark.tables import small_table
 from silver.batch.changelog import judged
 from tools.generated import expectations
@@ -186,10 +187,14 @@ def counted_by_us(table: DataFrame) -> Mapping[str, int]:
 
 
 @pytest.fixture(scope="module")
-def counted_by_great_expectations(table: DataFrame) -> Mapping[str, int]:
-    return {
-        verdict.rule.name: verdict.failed for verdict in validate_tables({"rows": [TableCheck(table, RULES)]})["rows"]
-    }
+def of_great_expectations(table: DataFrame) -> Mapping[str, Verdict]:
+    """The verdict of every rule."""
+    return {one.rule.name: one for one in validate_tables({"rows": [TableCheck(table, RULES)]})["rows"]}
+
+
+@pytest.fixture(scope="module")
+def counted_by_great_expectations(of_great_expectations: Mapping[str, Verdict]) -> Mapping[str, int]:
+    return {name: verdict.failed for name, verdict in of_great_expectations.items()}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.type.removeprefix('expect_')} {rule.kwargs}")
@@ -197,6 +202,68 @@ def test_a_row_rule_counts_what_great_expectations_counts(
     counted_by_us: Mapping[str, int], counted_by_great_expectations: Mapping[str, int], rule: Expectation
 ) -> None:
     assert counted_by_us[rule.name] == counted_by_great_expectations[rule.name]
+
+
+def outcome(verdict: Verdict) -> tuple[Any, ...]:
+    """What a verdict says, but for the keys that it samples."""
+    observed = None if verdict.observed is None else int(verdict.observed)
+    return verdict.passed, verdict.evaluated, verdict.failed, verdict.without_value, observed, verdict.message
+
+
+@pytest.fixture(scope="module")
+def by_counting(table: DataFrame) -> Mapping[str, Verdict]:
+    """The same by one query for all."""
+    judged = judge_by_counting({"rows": TableCheck(table, RULES, keys=("id",))}, {})
+    return {one.rule.name: one for one in judged.verdicts["rows"]}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.type.removeprefix('expect_')} {rule.kwargs}")
+def test_a_rule_that_is_counted_comes_out_as_great_expectations_has_it(
+    by_counting: Mapping[str, Verdict], of_great_expectations: Mapping[str, Verdict], rule: Expectation
+) -> None:
+    assert is_counted(rule)
+    found = by_counting[rule.name]
+    assert outcome(found) == outcome(of_great_expectations[rule.name])
+    assert bool(found.sample_keys) == (not found.passed)
+
+
+# Bounds of a number of rows, some of them of the 298 that the table has in the end.
+BOUNDS: list[dict[str, Any]] = [
+    {"min_value": 298, "max_value": 298},
+    {"min_value": 298, "strict_min": True},
+    {"max_value": 298, "strict_max": True},
+    {"max_value": 297},
+    {"min_value": 299},
+    {"min_value": {"$PARAMETER": "rows_before * 0.9"}, "max_value": {"$PARAMETER": "round(rows_before * 1.1)"}},
+    {"min_value": {"$PARAMETER": "rows_before * 3"}},
+]
+
+
+def test_what_was_counted_of_a_table_is_carried_by_the_rows_that_went_and_came(table: DataFrame) -> None:
+    rules = [
+        *(rule for rule in RULES if is_carried(rule)),
+        *(expectation(ROW_COUNT, 1_000 + number, **bounds) for number, bounds in enumerate(BOUNDS)),
+        # Half of the texts are not "a", or "A", or "": bounds of shares that are met, and just not met.
+        *(
+            expectation(NOT_IN_SET, 2_000 + number, column="text", value_set=TEXTS[:8], mostly=mostly)
+            for number, mostly in enumerate((0.0, 0.5, 0.6, 0.61, 0.62, 1.0))
+        ),
+    ]
+    assert {SQL, UNIQUE, COMPOUND}.isdisjoint(rule.type for rule in rules)
+    before, after = table.where("id < 290"), table.where("id >= 5").unionByName(table.where("id IN (7, 8, 9, 10)"))
+    went, came = table.where("id < 5"), table.where("id >= 290 OR id IN (7, 8, 9, 10)")
+    parameters = {"rows_before": 290}
+    checks = {"before": [TableCheck(before, rules, parameters=parameters)]}
+    judged = validate_tables(checks)["before"]
+    known = counts_of(judged)
+    assert known.keys() == {rule.name for rule in rules}
+    check = TableCheck(after, rules, parameters=parameters)
+    carried = judge_by_counting({}, {"rows": Carried(check, known, went, came)})
+    wanted = validate_tables({"rows": [check]})["rows"]
+    assert [outcome(one) for one in carried.verdicts["rows"]] == [outcome(one) for one in wanted]
+    assert len({one.passed for one in wanted if one.rule.type == ROW_COUNT}) == 2
+    assert len({one.passed for one in wanted if "mostly" in one.rule.kwargs}) == 2
+    assert carried.counts["rows"] == counts_of(wanted)
 
 
 def test_every_kind_of_row_rule_is_compared() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from gold import build, gate, unpublished
+from gold.audit import audit
 from gold.merge import merge_orders
 from gold.position import PublishPosition, SourcePosition
 from gold.unify import UNIFIED
@@ -18,8 +21,10 @@ from lakehouse.consumed import Consumed, current
 from lakehouse.contracts.models import Contracts, OnFailure, TableExpectation
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.quality import table_rules
+from lakehouse.quality.counting import Counts
 from lakehouse.quality.results import RESULTS
 from lakehouse.spark.tables import Warehouse
+from tests.support.command_line import run as run_command
 from tests.support.gold import Shop
 
 if TYPE_CHECKING:
@@ -250,6 +255,113 @@ def test_great_expectations_runs_once_a_gate_and_run(shop: Shop, monkeypatch: py
     assert asked == [sorted(shop.contracts.gold_gate.feeds), ["mysql", "postgres"]]
     shop.run("nothing new")
     assert len(asked) == 2
+
+
+def carried(shop: Shop) -> dict[str, Mapping[str, Counts]]:
+    """What gold has counted of each silver table, by rule, when it last passed."""
+    known = Consumed().now(shop.warehouse)[gate.passed_tables(shop.contracts.gold_gate)]
+    return {table: version.counts for table, version in known.items()}
+
+
+# What happens to a table of four orders between two runs, and what `customer_mostly_known` then counts of it.
+HISTORY: Sequence[tuple[Sequence[Mapping[str, Any]], Counts]] = (
+    ([{"order_id": 5, "customer_id": None}, {"order_id": 6}], Counts(6, failed=1)),
+    ([{"order_id": 1, "customer_id": None}, {"order_id": 5, "customer_id": 2}], Counts(6, failed=1)),
+    ([{"order_id": 1, "customer_id": None, "_is_deleted": True}, {"order_id": 2, "_is_deleted": True}], Counts(4)),
+    ([{"order_id": 1, "customer_id": None}, {"order_id": 7, "_is_deleted": True}], Counts(5, failed=1)),
+    ([{"order_id": 3, "status": "paid"}], Counts(5, failed=1)),
+)
+
+
+def test_few_changes_are_counted_and_whole_tables_are_what_was_counted(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write("mysql_orders", *({"order_id": number} for number in (1, 2, 3, 4)))
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.run("whole")
+    assert carried(shop)["silver.mysql_orders"] == {"customer_mostly_known": Counts(4)}, (
+        "there was no run to compare with"
+    )
+    shop.write("mysql_orders", {"order_id": 4, "status": "paid"})
+    shop.run("and its rows")
+    assert carried(shop)["silver.mysql_orders"] == {"customer_mostly_known": Counts(4), "rows_kept": Counts(4)}
+
+    with monkeypatch.context() as without:
+        without.setattr(gate, "validate_tables", lambda tables: pytest.fail(f"Great Expectations was asked: {tables}"))
+        for number, (rows, wanted) in enumerate(HISTORY):
+            shop.write("mysql_orders", *rows)
+            run = f"changes {number}"
+            assert shop.run(run).blocked_sources == ()
+            counts = carried(shop)["silver.mysql_orders"]
+            assert counts == {"customer_mostly_known": wanted, "rows_kept": Counts(wanted.rows)}
+            asked = judged(shop, run)
+            assert asked["gold", "mysql", "customer_mostly_known"] == (wanted.rows, wanted.failed)
+            # Four of six rows are less than nine in ten.
+            assert asked["gold", "mysql", "rows_kept"] == (1, int(number == 2))
+            assert set(asked) == {
+                *(("gold", "mysql", one.name) for one in shop.contracts.gold_gate.expectations),
+                *(("publication", "mysql", one.name) for one in shop.contracts.gold_gate.publication),
+            }
+    # 1 of 5 customers is not known: less than nine in ten, which is a warning, with the key.
+    last = results(shop, f"changes {len(HISTORY) - 1}", "gold")["mysql", "customer_mostly_known"]
+    assert (last["passed"], last["share"], last["sample_keys"]) == (False, 0.2, ["1"])
+
+    found = audit(shop.warehouse, shop.contracts, run_id="audit")
+    assert found.differing == ()
+    of_mysql = {one.rule: (one.evaluated, one.failed) for one in found.results if one.feed == "mysql_orders"}
+    assert of_mysql["customer_mostly_known"] == (5, 1)
+    assert of_mysql["key_unique"] == (5, 0), "of the whole table"
+    assert len(judged(shop, "audit")) == len(shop.contracts.gold_gate.expectations) * 2
+    code, out, _err = run_command(capsys, "quality", "audit", "--warehouse", shop.warehouse.location)
+    assert code == 0, out
+    assert "customer_mostly_known" in out
+
+
+def test_the_audit_says_where_gold_has_counted_otherwise(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2, "customer_id": None})
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.run("first")
+    passed = gate.passed_tables(shop.contracts.gold_gate)
+    consumed = Consumed()
+    version = consumed.now(shop.warehouse)[passed]["silver.mysql_orders"]
+    assert version.counts == {"customer_mostly_known": Counts(2, failed=1)}
+    consumed.record(shop.warehouse, {passed: [replace(version, counts={"customer_mostly_known": Counts(2)})]})
+    code, out, err = run_command(capsys, "quality", "audit", "--warehouse", shop.warehouse.location, "--json")
+    assert code == 8, err
+    (one,) = json.loads(out)["differing"]
+    assert (one["table"], one["rule"]) == ("silver.mysql_orders", "customer_mostly_known")
+    assert (one["carried"]["failed"], one["found"]["failed"]) == (0, 1)
+    assert "gold has counted 0 of 2 rows that fail, the table has 1 of 2" in json.loads(out)["errors"][0]["what"]
+    # Whole tables again: gold has what they have.
+    shop.run("counted again", full_refresh=True)
+    assert audit(shop.warehouse, shop.contracts, run_id="again").differing == ()
+    # A rule that blocks, of a row that was changed behind gold's back, is found in the whole table.
+    shop.warehouse.delta("silver.postgres_orders").update("order_id = 1", {"total_amount": "CAST(-1 AS DECIMAL(10,2))"})
+    shop.run("blocked")
+    assert held(shop) == {"gold": ["postgres"]}
+
+
+def test_a_rule_that_cannot_be_counted_is_asked_of_great_expectations(shop: Shop) -> None:
+    broken = rule(
+        "expect_column_values_to_not_be_null",
+        "mysql_orders",
+        column="customer_id",
+        row_condition="absent = 1",
+        condition_parser="spark",
+    )
+    good = rule("expect_column_values_to_not_be_null", "mysql_orders", column="order_id", scope="changes").model_copy(
+        update={"name": "good"}
+    )
+    # What is wrong with one rule is said of it alone, of whole tables and of changed rows.
+    for scope in ("table", "changes"):
+        contracts = with_rules(shop.contracts, broken.model_copy(update={"scope": scope, "on_failure": "warn"}), good)
+        shop.write("mysql_orders", {"order_id": 1, "status": f"before {scope}"}, {"order_id": 2})
+        shop.run(f"{scope} first", contracts)
+        shop.write("mysql_orders", {"order_id": 1, "status": scope})
+        shop.run(scope, contracts)
+        found = results(shop, scope, "gold")
+        assert "UNRESOLVED_COLUMN" in found["mysql", "of_this_test"]["message"]
+        assert (found["mysql", "good"]["passed"], found["mysql", "good"]["evaluated"]) == (True, 1)
 
 
 def lose_some(desired: Callable[..., DataFrame]) -> Callable[..., DataFrame]:

@@ -11,11 +11,15 @@ import typer
 
 from cli.opening import opened, with_made_tables
 from cli.options import Chosen, require_table, with_job_options
-from cli.output import answer
+from cli.output import answer, say
+from lakehouse.contracts.models import NO_UNIFIED
+from lakehouse.errors import ConservationError, GateHeldError, LakehouseError, SettingsError
 from lakehouse.failures import storage_errors
 from lakehouse.steps import wide_console
 
 if TYPE_CHECKING:
+    from gold.audit import CountedOtherwise
+    from lakehouse.quality.counting import Counts
     from lakehouse.quality.results import RuleOutcome
     from lakehouse.spark.tables import Warehouse
 
@@ -37,11 +41,6 @@ DataDocs = Annotated[
         show_default=False,
     ),
 ]
-
-
-@app.callback()
-def _group() -> None:
-    """Make `report` a command of its own."""
 
 
 @app.command()
@@ -85,6 +84,61 @@ def report(chosen: Chosen, run: Run = LAST, feed: FeedName = None, data_docs: Da
         )
         return
     _show(outcomes, pending, index)
+
+
+@app.command()
+@with_job_options
+def audit(chosen: Chosen) -> None:
+    """Judge whole silver tables by every rule of gate 2, and compare what gold has counted from run to run.
+
+    Between two runs gold asks rules about what has changed, and carries on what was counted before. This asks Great
+    Expectations about all rows, as gold has taken them last. The results are stored, and block nothing. Exits with 8
+    when gold has counted otherwise, and with 3 when a rule with `on_failure: fail` is not met.
+
+    Example: lakehouse quality audit --warehouse ./warehouse
+    """
+    steps = chosen.steps()
+    warehouse = opened(chosen, steps)
+    chosen = with_made_tables(chosen, warehouse)
+    from gold.audit import audit as audited
+    from gold.gate import blocked_by
+    from lakehouse.report import gate_results
+
+    if not chosen.contracts.gold.has_unified:
+        raise SettingsError(NO_UNIFIED, remedy="Gate 2 is about the tables that gold takes: there is nothing to audit.")
+    with (
+        storage_errors(job="quality audit", places=(warehouse.location, warehouse.checkpoints)),
+        steps.step("quality", "judging whole silver tables") as note,
+    ):
+        done = audited(warehouse, chosen.contracts, run_id=chosen.run_id)
+        note(f"{len(done.results)} rules judged, {len(done.differing)} counted otherwise")
+    failures: list[LakehouseError] = [_counted_otherwise(one) for one in done.differing]
+    blocked = blocked_by(done.results)
+    if blocked:
+        what = f"Gate 2 would block {', '.join(blocked)}: a rule about the whole table is not met."
+        failures.append(GateHeldError(what, remedy="See the failed rules: lakehouse quality report."))
+    if chosen.as_json:
+        results = [{**asdict(one), "table": one.table, "share": one.share} for one in done.results]
+        answer(chosen.command, {"results": results, "differing": [asdict(one) for one in done.differing]}, failures)
+    else:
+        for table in gate_results(done.results):
+            wide_console().print(table)
+    for failure in failures:
+        say(failure)
+    if failures:
+        raise typer.Exit(failures[0].exit_code)
+
+
+def _counted_otherwise(one: CountedOtherwise) -> ConservationError:
+    def counted(counts: Counts) -> str:
+        return f"{counts.failed:,} of {counts.rows:,}"
+
+    return ConservationError(
+        f"{one.table}: rule {one.rule!r}: gold has counted {counted(one.carried)} rows that fail, the table has "
+        f"{counted(one.found)}.",
+        remedy="Count again: lakehouse gold --full-refresh. Who else has written to the table? "
+        "DESCRIBE HISTORY names every commit.",
+    )
 
 
 def as_json(outcome: RuleOutcome) -> dict[str, Any]:

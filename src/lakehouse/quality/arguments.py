@@ -31,8 +31,10 @@ class Arguments(BaseModel):
     one_of: tuple[str, ...] = ()
 
 
-# The rule whose condition is SQL.
+# The rule whose condition is SQL; that about the number of rows; and that about a column's type, not its values.
 SQL_RULE = "unexpected_rows_expectation"
+ROW_COUNT = "expect_table_row_count_to_be_between"
+OF_THE_COLUMN = "expect_column_values_to_be_of_type"
 _BOUNDS = ("min_value", "max_value")
 _CONDITION = ("row_condition", "condition_parser")
 _OF_VALUES = ("mostly", *_CONDITION)
@@ -57,7 +59,7 @@ ROW_RULES: Mapping[str, Arguments] = {
     "expect_column_values_to_not_match_like_pattern": _LIKE,
     "expect_column_value_lengths_to_be_between": _BETWEEN,
     "expect_column_value_lengths_to_equal": _of_column("value"),
-    "expect_column_values_to_be_of_type": _of_column("type_"),
+    OF_THE_COLUMN: _of_column("type_"),
     "expect_column_values_to_be_json_parseable": _of_column(),
     "expect_column_values_to_be_unique": _of_column(),
     "expect_compound_columns_to_be_unique": Arguments(required=("column_list",), optional=_OF_ROWS),
@@ -155,7 +157,7 @@ def row_rule_mistakes(rule: Expectation) -> Iterator[tuple[tuple[str, ...], str]
     if rule.type == SQL_RULE and not condition_of(rule):
         wanted = "SELECT * FROM {batch} WHERE <condition on the columns of one row>"
         yield ("kwargs", "unexpected_rows_query"), f"as a row rule the query is: {wanted}"
-    if rule.type == "expect_column_values_to_be_of_type" and rule.kwargs.get("type_") not in SPARK_TYPES:
+    if rule.type == OF_THE_COLUMN and rule.kwargs.get("type_") not in SPARK_TYPES:
         yield ("kwargs", "type_"), f"no type {rule.kwargs.get('type_')!r} here. There are: {', '.join(SPARK_TYPES)}"
     if rule.type in OF_THE_BATCH and rule.on_failure != "warn":
         what = "which rows come in one batch is chance, and must not decide what silver holds: only `warn` is possible"

@@ -41,15 +41,19 @@ def fails(rule: Expectation, *, keys: Sequence[str], is_judged: Column) -> Colum
 
 def is_asked(rule: Expectation) -> Column:
     """Whether the rule is about the row: its `row_condition` holds, and the row has the values it is asked about."""
-    asked = F.lit(True)
-    if "row_condition" in rule.kwargs:
-        asked = F.coalesce(F.expr(rule.kwargs["row_condition"]), F.lit(False))
-    return asked if rule.type == SQL_RULE else asked & ~_is_passed_over(rule)
+    return is_chosen(rule) & ~is_passed_over(rule)
 
 
-def _is_passed_over(rule: Expectation) -> Column:
+def is_chosen(rule: Expectation) -> Column:
+    """Whether the rule's `row_condition` holds; true without one."""
+    if "row_condition" not in rule.kwargs:
+        return F.lit(True)
+    return F.coalesce(F.expr(rule.kwargs["row_condition"]), F.lit(False))
+
+
+def is_passed_over(rule: Expectation) -> Column:
     """Whether the row has no value that the rule could be asked about."""
-    if rule.type in _ON_NULLS:
+    if rule.type in (*_ON_NULLS, SQL_RULE):
         return F.lit(False)
     are_null = [F.col(column).isNull() for column in columns_of(rule)]
     if "column" in rule.kwargs:

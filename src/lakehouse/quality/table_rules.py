@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any
 from lakehouse.contracts.models import Expectation
 from lakehouse.errors import ContractError, ContractProblem, InstallationError
 from lakehouse.failures import unreadable_file
-from lakehouse.quality.arguments import OF_THE_BATCH, ROW_RULES, SQL_RULE, columns_of, expressions, needed
+from lakehouse.quality.arguments import (
+    OF_THE_BATCH,
+    OF_THE_COLUMN,
+    ROW_RULES,
+    SQL_RULE,
+    columns_of,
+    expressions,
+    needed,
+)
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
@@ -56,6 +64,7 @@ class Verdict:
     """How one expectation came out: of `evaluated` rows or values, `failed` did not meet it.
 
     `observed`: of a rule on a whole column or table, what was found. `message`: why it could not be judged.
+    `without_value`: how many of the evaluated rows the rule has passed over.
     """
 
     rule: Expectation
@@ -65,6 +74,7 @@ class Verdict:
     observed: str | None = None
     message: str | None = None
     sample_keys: tuple[str, ...] = ()
+    without_value: int = 0
 
 
 def validate_tables(tables: Mapping[str, Sequence[TableCheck]]) -> dict[str, list[Verdict]]:
@@ -86,7 +96,7 @@ def validate_tables(tables: Mapping[str, Sequence[TableCheck]]) -> dict[str, lis
         for number, part in enumerate(parts):
             part_name = f"{name} {number}"
             batch = source.add_dataframe_asset(name=part_name).add_batch_definition_whole_dataframe("whole")
-            with _views(part), _local_time_is_utc():
+            with views_of(part), _local_time_is_utc():
                 try:
                     outcomes = _outcomes(context, part_name, batch, part)
                 except SuiteParameterError as error:
@@ -94,7 +104,7 @@ def validate_tables(tables: Mapping[str, Sequence[TableCheck]]) -> dict[str, lis
                 is_needed = any(rule.type == SQL_RULE for rule in part.rules)
                 rows = _number_of_rows(part, outcomes) if is_needed else 0
                 verdicts[name] += [
-                    _verdict(rule, outcomes[rule.name], part, rows=rows) if rule.name in outcomes else _not_asked(rule)
+                    _verdict(rule, outcomes[rule.name], part, rows=rows) if rule.name in outcomes else not_asked(rule)
                     for rule in part.rules
                 ]
     return verdicts
@@ -207,23 +217,23 @@ def _verdict(rule: Expectation, outcome: ExpectationValidationResult, table: Tab
     if message is not None:
         return Verdict(rule=rule, passed=False, evaluated=0, failed=0, message=message)
     values, passed = outcome.result, bool(outcome.success)
-    samples: tuple[str, ...] = ()
-    if not passed and not set(table.keys) & set(table.sensitive):
-        samples = sample_keys(rule, table.rows, keys=table.keys)
+    samples = () if passed else _samples(rule, table)
     if rule.type == SQL_RULE:
         failed = int(values["observed_value"])
         evaluated = max(rows, failed)  # a query may find rows that the table does not have
         return Verdict(rule=rule, passed=passed, evaluated=evaluated, failed=failed, sample_keys=samples)
     if "element_count" in values:
         evaluated, failed = int(values["element_count"]), int(values["unexpected_count"] or 0)
-        return Verdict(rule=rule, passed=passed, evaluated=evaluated, failed=failed, sample_keys=samples)
+        without_value = int(values.get("missing_count") or 0)
+        return Verdict(rule, passed, evaluated, failed, sample_keys=samples, without_value=without_value)
     # What is about a whole column or table is met or not, by one thing that was found.
     is_shown = not set(columns_of(rule)) & set(table.sensitive)
     observed = _shown(values.get("observed_value")) if is_shown else None
     return Verdict(rule=rule, passed=passed, evaluated=1, failed=int(not passed), observed=observed)
 
 
-def _not_asked(rule: Expectation) -> Verdict:
+def not_asked(rule: Expectation) -> Verdict:
+    """That of a rule that needs an earlier run, where there is none."""
     message = "Not asked: there is no earlier run to compare with."
     return Verdict(rule=rule, passed=True, evaluated=0, failed=0, message=message)
 
@@ -260,7 +270,7 @@ def _shown(value: object) -> str | None:
 
 
 @contextmanager
-def _views(table: TableCheck) -> Iterator[None]:
+def views_of(table: TableCheck) -> Iterator[None]:
     """Inside, SQL can name the table's views."""
     views = {**table.views, BATCH_VIEW: table.rows}
     try:
@@ -325,8 +335,16 @@ def _prepare_import() -> None:
 MOST_KEYS = 5
 # What `{batch}` stands for: a view of the rows, which the caller makes.
 BATCH_VIEW = "rows_to_judge"
-# What Great Expectations judges by the column's type alone, not row by row.
-_OF_THE_COLUMN = "expect_column_values_to_be_of_type"
+
+
+def sampled(rule: Expectation, table: TableCheck) -> tuple[str, ...]:
+    """`sample_keys` of a rule that the table does not meet, unless its keys are sensitive."""
+    with views_of(table):
+        return _samples(rule, table)
+
+
+def _samples(rule: Expectation, table: TableCheck) -> tuple[str, ...]:
+    return () if set(table.keys) & set(table.sensitive) else sample_keys(rule, table.rows, keys=table.keys)
 
 
 def sample_keys(rule: Expectation, rows: DataFrame, *, keys: Sequence[str]) -> tuple[str, ...]:
@@ -347,13 +365,26 @@ def _failing_keys(rule: Expectation, rows: DataFrame, keys: Sequence[str]) -> Da
     from lakehouse.quality.row_rules import fails, is_asked
 
     if rule.type == SQL_RULE:
-        query = str(rule.kwargs["unexpected_rows_query"]).rstrip("; \n")
-        found = rows.sparkSession.sql(query.format(batch=BATCH_VIEW))
+        found = unexpected_rows(rows, rule)
         return found.select(*keys) if set(keys) <= set(found.columns) else None
-    if rule.type not in ROW_RULES or rule.type == _OF_THE_COLUMN or expressions(rule):
+    if rule.type not in ROW_RULES or rule.type == OF_THE_COLUMN or expressions(rule):
         return None
     if rule.type in OF_THE_BATCH:
         several = rows.where(is_asked(rule)).groupBy(*columns_of(rule))
         first = several.agg(F.count(F.lit(1)).alias("_times"), F.min(F.struct(*keys)).alias("_first"))
         return first.where(F.col("_times") > 1).select("_first.*")
     return rows.where(fails(rule, keys=keys, is_judged=F.lit(True))).select(*keys)
+
+
+def unexpected_rows(rows: DataFrame, rule: Expectation) -> DataFrame:
+    """What the query of a SQL_RULE finds. `rows` must be the view BATCH_VIEW too."""
+    query = str(rule.kwargs["unexpected_rows_query"]).rstrip("; \n")
+    return rows.sparkSession.sql(query.format(batch=BATCH_VIEW))
+
+
+def computed(text: str, parameters: Mapping[str, int]) -> float:
+    """What Great Expectations makes of an expression (`rows_before * 0.9`). Raises InstallationError."""
+    _prepare_import()
+    from great_expectations.core.suite_parameters import parse_suite_parameter
+
+    return float(parse_suite_parameter(text, dict(parameters)))

@@ -1,0 +1,79 @@
+"""Gate 2 asked of whole tables, by Great Expectations alone; and what gold has counted from run to run beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from gold.build import consumer
+from gold.changes import ChangedKeys
+from gold.gate import TablesJudged, judge_tables, passed_tables
+from gold.unify import UNIFIED
+from lakehouse.consumed import Consumed, Version, current
+from lakehouse.contracts.models import Contracts
+from lakehouse.quality.counting import Counts
+from lakehouse.quality.results import RESULTS, Result, result_rows
+from lakehouse.spark.tables import Warehouse
+
+
+@dataclass(frozen=True)
+class CountedOtherwise:
+    """A rule of which gold has counted something else than the table has, at the same version of it."""
+
+    table: str
+    rule: str
+    carried: Counts
+    found: Counts
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How every rule about silver tables comes out of whole tables, and where gold has counted otherwise."""
+
+    results: Sequence[Result]
+    differing: Sequence[CountedOtherwise]
+
+
+def audit(warehouse: Warehouse, contracts: Contracts, *, run_id: str) -> Audit:
+    """Judge whole silver tables, as gold has taken them last; a table that never passed, as it is.
+
+    The results go to `quality.results`; nothing else changes, and nothing is blocked by them. Raises TableError when a
+    table is not there, and ContractError when Great Expectations refuses the arguments of a rule.
+    """
+    known = Consumed().now(warehouse)
+    passed = known.get(passed_tables(contracts.gold_gate), {})
+    made_by = consumer(contracts.gold, created_ms=current(warehouse, UNIFIED).created_ms)
+    versions = {
+        name: {feed: _version(warehouse, passed, f"silver.{feed}") for feed in source.feeds}
+        for name, source in contracts.gold.sources.items()
+    }
+    with ExitStack() as stack:
+        judged = judge_tables(
+            warehouse,
+            contracts,
+            versions,
+            without_news={},
+            already=known.get(made_by, {}),
+            passed={},
+            changed=ChangedKeys(warehouse, key=contracts.gold.key, stack=stack),
+            run_id=run_id,
+        )
+    warehouse.ensure(RESULTS)
+    if judged.results:
+        warehouse.append(RESULTS.name, result_rows(warehouse.spark, judged.results))
+    return Audit(judged.results, tuple(_differing(judged, passed)))
+
+
+def _version(warehouse: Warehouse, passed: Mapping[str, Version], table: str) -> Version:
+    now = current(warehouse, table)
+    last = passed.get(table)
+    return last if last is not None and last.goes_on_to(now) else now
+
+
+def _differing(judged: TablesJudged, passed: Mapping[str, Version]) -> Iterator[CountedOtherwise]:
+    for table, counts in judged.counts.items():
+        if table in passed:
+            for rule, carried in passed[table].counts.items():
+                if rule in counts and counts[rule] != carried:
+                    yield CountedOtherwise(table, rule, carried, counts[rule])
