@@ -38,7 +38,7 @@ pytestmark = pytest.mark.spark
 
 FEED, SOURCE = "silver.postgres_orders", "postgres"
 CHANGES = 60
-JOBS_OF_GOLD = 114
+JOBS_OF_GOLD = 64
 
 
 @dataclass(frozen=True)
