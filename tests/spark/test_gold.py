@@ -102,7 +102,10 @@ def test_gold_follows_silver_and_touches_only_what_changed(shop: Shop) -> None:
     assert {key: _without_time(row) for key, row in shop.gold().items()} == incremental
 
 
-def test_keys_that_no_feed_has_any_more_leave_gold(shop: Shop) -> None:
+@pytest.mark.parametrize("fetched", [20_000, 0], ids=["few", "many"])
+def test_keys_that_no_feed_has_any_more_leave_gold(shop: Shop, monkeypatch: pytest.MonkeyPatch, fetched: int) -> None:
+    for module in ("changes", "build"):
+        monkeypatch.setattr(f"gold.{module}.MOST_FETCHED", fetched)
     shop.write("postgres_orders", {"order_id": 1}, {"order_id": 2}, {"order_id": 3, "status": "paid"})
     shop.write("postgres_outbox_orders", {"order_id": 3, "status": "told by the outbox"}, {"order_id": 4})
     shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2})
@@ -110,18 +113,27 @@ def test_keys_that_no_feed_has_any_more_leave_gold(shop: Shop) -> None:
     before = shop.gold()
     assert set(before) == {"PG-1", "PG-2", "PG-3", "PG-4", "MY-1", "MY-2"}
 
+    # A key that the first feed does not know, one that it comes to know, and one that it has as deleted.
+    shop.write("postgres_outbox_orders", {"order_id": 3, "status": "told again"}, {"order_id": 5}, {"order_id": 6})
+    shop.write("postgres_orders", {"order_id": 4, "status": "paid"}, {"order_id": 6, "_is_deleted": True})
+    assert shop.run("of both feeds").changed_rows == 2
+    of_both = shop.gold()
+    assert set(of_both) == {*before, "PG-5"}
+    assert (of_both["PG-3"]["status"], of_both["PG-4"]["status"]) == ("paid", "paid")
+
     shop.make_anew("postgres_orders")
     shop.write("postgres_orders", {"order_id": 1})
     shop.warehouse.delta("silver.mysql_orders").delete("order_id = 2")
-    assert shop.run("a table made anew, and a row removed").changed_rows == 3
+    # PG-2 and MY-2 go, PG-3 and PG-4 are the outbox's again, and PG-6 is nobody's deleted order any more.
+    assert shop.run("a table made anew, and a row removed").changed_rows == 5
     after = shop.gold()
-    assert set(after) == {"PG-1", "PG-3", "PG-4", "MY-1"}
-    assert after["PG-3"]["status"] == "told by the outbox"
-    for same in ("PG-1", "PG-4", "MY-1"):
-        assert after[same] == before[same]
+    assert set(after) == {"PG-1", "PG-3", "PG-4", "PG-5", "PG-6", "MY-1"}
+    assert after["PG-3"]["status"] == "told again"
+    for same in ("PG-1", "PG-5", "MY-1"):
+        assert after[same] == of_both[same]
 
     shutil.rmtree(shop.warehouse.path("gold.unified_orders"))
-    assert shop.run("gold made anew").changed_rows == 4
+    assert shop.run("gold made anew").changed_rows == 6
     assert set(shop.gold()) == set(after)
 
 
