@@ -188,6 +188,7 @@ SAID = {
     "status": "no unified orders are made of it",
     "doctor": NO_UNIFIED,
     "quality report": "the gates have no rules",
+    "quality audit": NO_UNIFIED,
     "optimize --dry-run": "silver.items",
     "purge --dry-run": "items",
     "report": "Report: ",

@@ -113,6 +113,7 @@ def test_a_folder_of_contracts_can_come_from_the_environment(
             "offsets forget",
             "verify",
             "quality report",
+            "quality audit",
             "validate",
             "init",
             "jars",
@@ -146,7 +147,16 @@ def test_an_error_of_a_parameter_is_json_too(capsys: pytest.CaptureFixture[str])
     assert answer["errors"][0]["remedy"].startswith("Pass --warehouse")
 
 
-SPARK_COMMANDS = (*JOBS, "verify", "unlock", "purge", "offsets show postgres", "quality report", "quarantine list")
+SPARK_COMMANDS = (
+    *JOBS,
+    "verify",
+    "unlock",
+    "purge",
+    "offsets show postgres",
+    "quality report",
+    "quality audit",
+    "quarantine list",
+)
 
 
 @pytest.mark.parametrize("command", SPARK_COMMANDS)
