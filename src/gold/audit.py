@@ -62,7 +62,9 @@ def audit(warehouse: Warehouse, contracts: Contracts, *, run_id: str) -> Audit:
     warehouse.ensure(RESULTS)
     if judged.results:
         warehouse.append(RESULTS.name, result_rows(warehouse.spark, judged.results))
-    return Audit(judged.results, tuple(_differing(judged, passed)))
+    judged_at = {version.table: version for of_feeds in versions.values() for version in of_feeds.values()}
+    same = {table: version for table, version in passed.items() if judged_at.get(table) == version}
+    return Audit(judged.results, tuple(_differing(judged, same)))
 
 
 def _version(warehouse: Warehouse, passed: Mapping[str, Version], table: str) -> Version:
@@ -72,8 +74,9 @@ def _version(warehouse: Warehouse, passed: Mapping[str, Version], table: str) ->
 
 
 def _differing(judged: TablesJudged, passed: Mapping[str, Version]) -> Iterator[CountedOtherwise]:
-    for table, counts in judged.counts.items():
-        if table in passed:
-            for rule, carried in passed[table].counts.items():
-                if rule in counts and counts[rule] != carried:
-                    yield CountedOtherwise(table, rule, carried, counts[rule])
+    """`passed`: the versions of which both have counted."""
+    for table, version in passed.items():
+        counts = judged.counts.get(table, {})
+        for rule in version.counts.keys() & counts.keys():
+            if version.counts[rule] != counts[rule]:
+                yield CountedOtherwise(table, rule, version.counts[rule], counts[rule])

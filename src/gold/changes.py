@@ -119,8 +119,8 @@ class Keys:
 class Images:
     """The rows of a table that changed, of some columns: each as it was before its change, and as it was after it."""
 
-    went: DataFrame
-    came: DataFrame
+    preimages: DataFrame
+    postimages: DataFrame
 
 
 class ChangedKeys:

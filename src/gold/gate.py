@@ -102,8 +102,8 @@ def judge_tables(
             carried = [rule for rule in of_table if rule.name in before] if images is not None else []
             if images is not None and carried:
                 check = replace(whole, rules=carried, parameters=parameters)
-                went, came = images.went.where(_is_live()), images.came.where(_is_live())
-                asked.carried[feed] = Carried(check, before, went, came)
+                removed, added = images.preimages.where(_is_live()), images.postimages.where(_is_live())
+                asked.carried[feed] = Carried(check, before, removed, added)
             others = [rule for rule in of_table if rule not in carried]
             if others:
                 views = _live_views(warehouse, contracts, others, versions)
@@ -120,13 +120,18 @@ def judge_tables(
 def with_counts(
     version: Version, gate: TableGate, counts: Mapping[str, Counts], already: Version | None, passed: Version | None
 ) -> Version:
-    """The version of a silver table with what was counted of its rows: by this run, or before it."""
+    """The version of a silver table with what was counted of its rows: by this run, or by the same rules before.
+
+    `passed`: the version that last passed with these very rules. `already`: the one that gold has taken.
+    """
     about_all = [rule for rule in gate.rules(version.table.removeprefix("silver.")) if rule.scope == "table"]
     of_all = {rule.name: counts[rule.name] for rule in about_all if rule.name in counts}
     if of_all:
         return replace(version, rows=rows_of_table(about_all, of_all), counts=of_all)
-    known = [one for one in (passed, already) if one is not None and one == version]
-    return known[0] if known else version
+    if passed == version and passed is not None:
+        return passed
+    # Other rules may have the same names: of what they have counted only the number of rows still holds.
+    return replace(version, rows=already.rows) if already == version and already is not None else version
 
 
 @dataclass(frozen=True)

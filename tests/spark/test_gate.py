@@ -251,14 +251,14 @@ def test_what_was_counted_of_a_table_is_carried_by_the_rows_that_went_and_came(t
     ]
     assert {SQL, UNIQUE, COMPOUND}.isdisjoint(rule.type for rule in rules)
     before, after = table.where("id < 290"), table.where("id >= 5").unionByName(table.where("id IN (7, 8, 9, 10)"))
-    went, came = table.where("id < 5"), table.where("id >= 290 OR id IN (7, 8, 9, 10)")
+    removed, added = table.where("id < 5"), table.where("id >= 290 OR id IN (7, 8, 9, 10)")
     parameters = {"rows_before": 290}
     checks = {"before": [TableCheck(before, rules, parameters=parameters)]}
     judged = validate_tables(checks)["before"]
     known = counts_of(judged)
     assert known.keys() == {rule.name for rule in rules}
     check = TableCheck(after, rules, parameters=parameters)
-    carried = judge_by_counting({}, {"rows": Carried(check, known, went, came)})
+    carried = judge_by_counting({}, {"rows": Carried(check, known, removed, added)})
     wanted = validate_tables({"rows": [check]})["rows"]
     assert [outcome(one) for one in carried.verdicts["rows"]] == [outcome(one) for one in wanted]
     assert len({one.passed for one in wanted if one.rule.type == ROW_COUNT}) == 2

@@ -1,9 +1,9 @@
 """Table rules judged by counting: for the few rows that have changed, one query for all tables of a gate.
 
 Great Expectations asks table by table, by some queries each. What it would say of these rows is counted here by the
-columns that row rules compile to (lakehouse.quality.row_rules). Counts of a whole table can be carried: a run takes off
-those of the rows that went, and adds those of the rows that came. Great Expectations judges whole tables, and every
-rule that cannot be counted; tests/spark/test_gate.py holds both to the same verdicts.
+columns that row rules compile to (lakehouse.quality.row_rules). Counts of a whole table can be carried: a run subtracts
+those of the changed rows before their changes, and adds those of the same rows after them. Great Expectations judges
+whole tables, and every rule that cannot be counted; tests/spark/test_gate.py compares the verdicts of both.
 """
 
 from __future__ import annotations
@@ -52,15 +52,17 @@ class Counts:
 
 @dataclass(frozen=True)
 class Carried:
-    """A whole table whose rules are judged by what was counted `before`, and by the rows that went and came since.
+    """A whole table whose rules are judged by what was counted `before`, and by the rows that changed.
+
+    `removed`: these rows before their changes. `added`: the same after them.
 
     `check`: the table; its rows are looked at for a sample of the keys that fail, and for nothing else.
     """
 
     check: TableCheck
     before: Mapping[str, Counts]
-    went: DataFrame
-    came: DataFrame
+    removed: DataFrame
+    added: DataFrame
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def is_counted(rule: Expectation) -> bool:
 
 
 def is_carried(rule: Expectation) -> bool:
-    """Whether the rule's counts follow from those before and from the rows that went and came."""
+    """Whether the rule's counts follow from those before and from the rows that changed."""
     by_each_row = rule.type not in (SQL_RULE, *OF_THE_BATCH)
     return is_counted(rule) and by_each_row and not looks_at_the_time(rule)
 
@@ -97,13 +99,14 @@ def counted_before(rules: Sequence[Expectation], counts: Mapping[str, Counts], r
 
 def counts_of(verdicts: Sequence[Verdict]) -> dict[str, Counts]:
     """What Great Expectations has counted of a whole table, for rules that can be carried from there."""
-    found = {}
-    for one in verdicts:
-        if one.message is None and is_carried(one.rule):
-            is_count = one.rule.type == ROW_COUNT
-            rows = int(one.observed or 0) if is_count else one.evaluated
-            found[one.rule.name] = Counts(rows) if is_count else Counts(rows, one.without_value, one.failed)
-    return found
+    counts = {}
+    for verdict in verdicts:
+        rule = verdict.rule
+        if verdict.message is None and is_carried(rule):
+            is_row_count = rule.type == ROW_COUNT
+            row_counts = Counts(verdict.evaluated, verdict.without_value, verdict.failed)
+            counts[rule.name] = Counts(int(verdict.observed or 0)) if is_row_count else row_counts
+    return counts
 
 
 def rows_of_table(rules: Sequence[Expectation], counts: Mapping[str, Counts]) -> int | None:
@@ -119,8 +122,8 @@ def judge_by_counting(changed: Mapping[str, TableCheck], carried: Mapping[str, C
     """
     asked = {
         **{(name, "changed"): (check.rows, check.rules) for name, check in changed.items()},
-        **{(name, "went"): (one.went, one.check.rules) for name, one in carried.items()},
-        **{(name, "came"): (one.came, one.check.rules) for name, one in carried.items()},
+        **{(name, "removed"): (carrying.removed, carrying.check.rules) for name, carrying in carried.items()},
+        **{(name, "added"): (carrying.added, carrying.check.rules) for name, carrying in carried.items()},
     }
     found = _count(asked, changed)
     judged = Judged()
@@ -131,11 +134,14 @@ def judge_by_counting(changed: Mapping[str, TableCheck], carried: Mapping[str, C
                 failed = counts[rule.name].failed
                 counts[rule.name] = Counts(max(counts[_ALL].rows, failed), failed=failed)
         judged.verdicts[name] = _verdicts(check, counts)
-    for name, one in carried.items():
-        went, came = found[name, "went"], found[name, "came"]
-        counts = {rule.name: one.before[rule.name] - went[rule.name] + came[rule.name] for rule in one.check.rules}
+    for name, carrying in carried.items():
+        removed, added = found[name, "removed"], found[name, "added"]
+        counts = {
+            rule.name: carrying.before[rule.name] - removed[rule.name] + added[rule.name]
+            for rule in carrying.check.rules
+        }
         judged.counts[name] = counts
-        judged.verdicts.setdefault(name, []).extend(_verdicts(one.check, counts))
+        judged.verdicts.setdefault(name, []).extend(_verdicts(carrying.check, counts))
     return judged
 
 
