@@ -49,8 +49,8 @@ def bootstrap_servers() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The suite's one Spark session."""
-    session = spark_session(is_lasting=True, extra=MANY_PLANS)
+    """The suite's one Spark session. Java's second compiler would take more than it gives: few plans run often."""
+    session = spark_session(extra=MANY_PLANS)
     yield session
     session.stop()
 

@@ -23,7 +23,6 @@ from lakehouse.errors import ContractError, ContractProblem, GateHeldError, Lake
 from lakehouse.failures import storage_errors
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.quality.results import PUBLICATION, TABLES
-from lakehouse.quality.table_rules import load_beforehand
 from lakehouse.spark.session import let_java_forget
 from lakehouse.spark.tables import Warehouse
 from lakehouse.steps import Steps
@@ -101,9 +100,6 @@ def run_jobs(
         except LakehouseError as error:
             failures.append(error)
         let_java_forget()
-        is_judged = "gold" in names and work.contracts.gold.has_unified
-        if name == "bronze" and is_judged and any(results.get(name, {}).get("new_records", {}).values()):
-            load_beforehand()
     return RunOutcome(results, failures)
 
 

@@ -58,6 +58,7 @@ def audit(warehouse: Warehouse, contracts: Contracts, *, run_id: str) -> Audit:
             passed={},
             changed=ChangedKeys(warehouse, key=contracts.gold.key, stack=stack),
             run_id=run_id,
+            is_audit=True,
         )
     warehouse.ensure(RESULTS)
     if judged.results:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -66,18 +67,19 @@ def judge_tables(
     passed: Mapping[str, Version],
     changed: ChangedKeys,
     run_id: str,
+    is_audit: bool = False,
 ) -> TablesJudged:
     """Judge the live rows of the silver tables, as they are at the versions in `news` (source: feed: version).
 
     Those of sources `without_news` too, by the rules that may come out otherwise all the same: by the time, or by
     tables that have changed. `already`: the versions that gold has taken. `passed`: those with which tables last
     passed, with these very rules: a rule with `scope: changes` is asked about what has changed since, and what was
-    counted then of a whole table is carried on.
+    counted then of a whole table is carried on. `is_audit`: Great Expectations judges all of them.
     """
     versions = {feed: version for feeds in (*news.values(), *without_news.values()) for feed, version in feeds.items()}
     source_of = {feed: source for source, feeds in {**news, **without_news}.items() for feed in feeds}
     with_changes = {feed for feed, version in versions.items() if already.get(version.table) != version}
-    asked = _Asked()
+    asked = _Asked(is_audit=is_audit)
     for feed, version in versions.items():
         table, rules = contracts.silver.tables[feed], contracts.gold_gate.rules(feed)
         last = passed.get(version.table)
@@ -107,7 +109,7 @@ def judge_tables(
             others = [rule for rule in of_table if rule not in carried]
             if others:
                 views = _live_views(warehouse, contracts, others, versions)
-                asked.whole(feed, replace(whole, rules=others, parameters=parameters, views=views))
+                asked.of_table(feed, replace(whole, rules=others, parameters=parameters, views=views))
     judged = asked.judged()
     results = [
         _result(verdict, run_id=run_id, gate=TABLES, source=source_of[feed], feed=feed)
@@ -138,38 +140,43 @@ def with_counts(
 class _Asked:
     """What is asked of tables, or sources: by counting where the rules allow it, else by Great Expectations."""
 
+    is_audit: bool = False
     changed: dict[str, TableCheck] = field(default_factory=dict)
+    whole: dict[str, TableCheck] = field(default_factory=dict)
     carried: dict[str, Carried] = field(default_factory=dict)
     others: dict[str, list[TableCheck]] = field(default_factory=dict)
 
     def of_changes(self, name: str, check: TableCheck) -> None:
         """Ask about rows of keys that have changed."""
-        counted = [rule for rule in check.rules if is_counted(rule)]
-        if counted:
-            self.changed[name] = replace(check, rules=counted)
-        self.whole(name, replace(check, rules=[rule for rule in check.rules if rule not in counted]))
+        self._ask(self.changed, name, check)
 
-    def whole(self, name: str, check: TableCheck) -> None:
-        """Ask Great Expectations."""
-        if check.rules:
-            self.others.setdefault(name, []).append(check)
+    def of_table(self, name: str, check: TableCheck) -> None:
+        """Ask about all rows."""
+        self._ask(self.whole, name, check)
 
     def judged(self) -> Judged:
         """The verdicts, and what was counted of whole tables."""
         found = Judged()
-        if self.changed or self.carried:
+        if self.changed or self.whole or self.carried:
             try:
-                found = judge_by_counting(self.changed, self.carried)
+                found = judge_by_counting(self.changed, self.whole, self.carried)
             except PySparkException as error:
                 if is_gone(error):
                     raise
                 # A rule cannot be evaluated. Great Expectations, which asks them one by one, says which, and why.
-                for name, check in [*self.changed.items(), *((name, one.check) for name, one in self.carried.items())]:
-                    self.whole(name, check)
+                carried = {name: one.check for name, one in self.carried.items()}
+                for name, check in chain(self.changed.items(), self.whole.items(), carried.items()):
+                    self.others.setdefault(name, []).append(check)
         for name, verdicts in (validate_tables(self.others) if self.others else {}).items():
             found.verdicts.setdefault(name, []).extend(verdicts)
             found.counts.setdefault(name, {}).update(counts_of(verdicts))
         return found
+
+    def _ask(self, counted: dict[str, TableCheck], name: str, check: TableCheck) -> None:
+        if rules := [rule for rule in check.rules if is_counted(rule) and not self.is_audit]:
+            counted[name] = replace(check, rules=rules)
+        if others := [rule for rule in check.rules if rule not in rules]:
+            self.others.setdefault(name, []).append(replace(check, rules=others))
 
 
 @dataclass(frozen=True)
@@ -224,7 +231,7 @@ def judge_publication(
                 is_named = bool(_named(of_table, [ORDERS_OF_SILVER]))
                 views = {ORDERS_OF_SILVER: of_silver.of_all()} if is_named else {}
                 parameters = _rows_before(of_table, passed.get(name), now, earlier)
-                asked.whole(name, replace(whole, rules=of_table, parameters=parameters, views=views))
+                asked.of_table(name, replace(whole, rules=of_table, parameters=parameters, views=views))
         judged = asked.judged()
     return [
         _result(verdict, run_id=run_id, gate=PUBLICATION, source=name, feed=None)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation
 from lakehouse.quality.arguments import ROW_COUNT, ROW_RULES
-from lakehouse.quality.counting import Carried, counts_of, is_carried, is_counted, judge_by_counting
+from lakehouse.quality.counting import Carried, Judged, counts_of, is_carried, is_counted, judge_by_counting
 from lakehouse.quality.row_rules import fails
 from lakehouse.quality.table_rules import TableCheck, Verdict, validate_tables
 from lakehouse.spark.tables import small_table
@@ -211,20 +211,25 @@ def outcome(verdict: Verdict) -> tuple[Any, ...]:
 
 
 @pytest.fixture(scope="module")
-def by_counting(table: DataFrame) -> Mapping[str, Verdict]:
+def by_counting(table: DataFrame) -> Judged:
     """The same by one query for all."""
-    judged = judge_by_counting({"rows": TableCheck(table, RULES, keys=("id",))}, {})
-    return {one.rule.name: one for one in judged.verdicts["rows"]}
+    return judge_by_counting({}, {"rows": TableCheck(table, RULES, keys=("id",))}, {})
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.type.removeprefix('expect_')} {rule.kwargs}")
 def test_a_rule_that_is_counted_comes_out_as_great_expectations_has_it(
-    by_counting: Mapping[str, Verdict], of_great_expectations: Mapping[str, Verdict], rule: Expectation
+    by_counting: Judged, of_great_expectations: Mapping[str, Verdict], rule: Expectation
 ) -> None:
     assert is_counted(rule)
-    found = by_counting[rule.name]
+    (found,) = (one for one in by_counting.verdicts["rows"] if one.rule.name == rule.name)
     assert outcome(found) == outcome(of_great_expectations[rule.name])
     assert bool(found.sample_keys) == (not found.passed)
+
+
+def test_what_is_counted_of_a_whole_table_is_carried_on(
+    by_counting: Judged, of_great_expectations: Mapping[str, Verdict]
+) -> None:
+    assert by_counting.counts["rows"] == counts_of(list(of_great_expectations.values()))
 
 
 # Bounds of a number of rows, some of them of the 298 that the table has in the end.
@@ -258,7 +263,7 @@ def test_what_was_counted_of_a_table_is_carried_by_the_rows_that_went_and_came(t
     known = counts_of(judged)
     assert known.keys() == {rule.name for rule in rules}
     check = TableCheck(after, rules, parameters=parameters)
-    carried = judge_by_counting({}, {"rows": Carried(check, known, removed, added)})
+    carried = judge_by_counting({}, {}, {"rows": Carried(check, known, removed, added)})
     wanted = validate_tables({"rows": [check]})["rows"]
     assert [outcome(one) for one in carried.verdicts["rows"]] == [outcome(one) for one in wanted]
     assert len({one.passed for one in wanted if one.rule.type == ROW_COUNT}) == 2

@@ -241,7 +241,9 @@ def test_a_rule_that_cannot_be_evaluated_holds_only_when_it_may(
     assert "AnalysisException UNRESOLVED_COLUMN" in found["message"]
 
 
-def test_great_expectations_runs_once_a_gate_and_run(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_great_expectations_is_asked_what_cannot_be_counted_once_a_gate_and_run(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[list[str]] = []
 
     def counted(tables: Mapping[str, Sequence[table_rules.TableCheck]]) -> dict[str, list[table_rules.Verdict]]:
@@ -249,18 +251,29 @@ def test_great_expectations_runs_once_a_gate_and_run(shop: Shop, monkeypatch: py
         return table_rules.validate_tables(tables)
 
     monkeypatch.setattr(gate, "validate_tables", counted)
+    sums = rule("expect_column_sum_to_be_between", column="total_amount", min_value=0)
+    of_gold = sums.model_copy(update={"name": "money"})
+    rules = {"expectations": (*shop.contracts.gold_gate.expectations, sums), "publication": (of_gold,)}
+    contracts = shop.contracts.model_copy(update={"gold_gate": shop.contracts.gold_gate.model_copy(update=rules)})
     shop.write("postgres_orders", {"order_id": 1})
     shop.write("mysql_orders", {"order_id": 1})
-    shop.run("one")
+    shop.run("one", contracts)
     assert asked == [sorted(shop.contracts.gold_gate.feeds), ["mysql", "postgres"]]
-    shop.run("nothing new")
+    shop.run("nothing new", contracts)
     assert len(asked) == 2
+    found = judged(shop, "one")
+    assert found["gold", "mysql", "of_this_test"] == found["gold", "mysql", "key_unique"] == (1, 0)
 
 
 def carried(shop: Shop) -> dict[str, Mapping[str, Counts]]:
     """What gold has counted of each silver table, by rule, when it last passed."""
     known = Consumed().now(shop.warehouse)[gate.passed_tables(shop.contracts.gold_gate)]
     return {table: version.counts for table, version in known.items()}
+
+
+def without_library(patch: pytest.MonkeyPatch) -> None:
+    """Great Expectations must not be asked."""
+    patch.setattr(gate, "validate_tables", lambda tables: pytest.fail(f"Great Expectations was asked: {tables}"))
 
 
 # What happens to a table of four orders between two runs, and what `customer_mostly_known` then counts of it.
@@ -278,16 +291,15 @@ def test_few_changes_are_counted_and_whole_tables_are_what_was_counted(
 ) -> None:
     shop.write("mysql_orders", *({"order_id": number} for number in (1, 2, 3, 4)))
     shop.write("postgres_orders", {"order_id": 1})
-    shop.run("whole")
-    assert carried(shop)["silver.mysql_orders"] == {"customer_mostly_known": Counts(4)}, (
-        "there was no run to compare with"
-    )
-    shop.write("mysql_orders", {"order_id": 4, "status": "paid"})
-    shop.run("and its rows")
+    with monkeypatch.context() as without:
+        without_library(without)
+        shop.run("whole")
+    # Rows are compared with none, and counted all the same.
+    assert judged(shop, "whole")["gold", "mysql", "rows_kept"] == (0, 0)
     assert carried(shop)["silver.mysql_orders"] == {"customer_mostly_known": Counts(4), "rows_kept": Counts(4)}
 
     with monkeypatch.context() as without:
-        without.setattr(gate, "validate_tables", lambda tables: pytest.fail(f"Great Expectations was asked: {tables}"))
+        without_library(without)
         for number, (rows, wanted) in enumerate(HISTORY):
             shop.write("mysql_orders", *rows)
             run = f"changes {number}"
@@ -324,7 +336,7 @@ def test_the_audit_says_where_gold_has_counted_otherwise(shop: Shop, capsys: pyt
     passed = gate.passed_tables(shop.contracts.gold_gate)
     consumed = Consumed()
     version = consumed.now(shop.warehouse)[passed]["silver.mysql_orders"]
-    assert version.counts == {"customer_mostly_known": Counts(2, failed=1)}
+    assert version.counts == {"customer_mostly_known": Counts(2, failed=1), "rows_kept": Counts(2)}
     consumed.record(shop.warehouse, {passed: [replace(version, counts={"customer_mostly_known": Counts(2)})]})
     code, out, err = run_command(capsys, "quality", "audit", "--warehouse", shop.warehouse.location, "--json")
     assert code == 8, err

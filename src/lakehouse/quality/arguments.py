@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import ast
 import json
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from typing import cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -206,6 +208,14 @@ _PARTS = (
     *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Constant, ast.keyword, ast.Load),
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitXor, ast.UAdd, ast.USub),
 )
+_OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_OF_ONE_NUMBER: Mapping[str, Callable[[float], float]] = {"round": round, "trunc": int, "abs": abs}
+_ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Call, ast.UAdd, ast.USub, *_OPERATIONS)
 
 
 def expressions(rule: Expectation) -> Mapping[str, str]:
@@ -218,6 +228,39 @@ def needed(rule: Expectation) -> frozenset[str]:
     trees = [ast.walk(ast.parse(text, mode="eval")) for text in expressions(rule).values()]
     names = {node.id for tree in trees for node in tree if isinstance(node, ast.Name)}
     return frozenset(names & set(PARAMETERS))
+
+
+def is_arithmetic(text: str) -> bool:
+    """Whether the expression is made of numbers, parameters, + - * / and functions of one number alone."""
+    tree = ast.parse(text, mode="eval")
+    return all(
+        isinstance(node, (*_ARITHMETIC, ast.Constant, ast.Name, ast.Load, ast.Expression))
+        and (not isinstance(node, ast.Name) or node.id in (*PARAMETERS, *_OF_ONE_NUMBER))
+        and (not isinstance(node, ast.Call) or (len(node.args) == 1 and not node.keywords))
+        for node in ast.walk(tree)
+    )
+
+
+def computed(text: str, parameters: Mapping[str, int]) -> float:
+    """What such an expression (`rows_before * 0.9`) comes to. Raises ZeroDivisionError."""
+
+    def value(node: ast.expr) -> float:
+        match node:
+            case ast.BinOp(left, operation, right):
+                return _OPERATIONS[type(operation)](value(left), value(right))
+            case ast.UnaryOp(ast.USub(), operand):
+                return -value(operand)
+            case ast.UnaryOp(_, operand):
+                return value(operand)
+            case ast.Call(ast.Name(name), [argument]):
+                return _OF_ONE_NUMBER[name](value(argument))
+            case ast.Name(name):
+                return parameters[name]
+            case ast.Constant(number):
+                return cast(float, number)
+        raise ValueError(f"no arithmetic: {text}")
+
+    return value(ast.parse(text, mode="eval").body)
 
 
 def looks_at_the_time(rule: Expectation) -> bool:

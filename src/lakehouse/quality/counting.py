@@ -1,9 +1,10 @@
-"""Table rules judged by counting: for the few rows that have changed, one query for all tables of a gate.
+"""Table rules judged by counting: one query for all tables of a gate.
 
-Great Expectations asks table by table, by some queries each. What it would say of these rows is counted here by the
-columns that row rules compile to (lakehouse.quality.row_rules). Counts of a whole table can be carried: a run subtracts
-those of the changed rows before their changes, and adds those of the same rows after them. Great Expectations judges
-whole tables, and every rule that cannot be counted; tests/spark/test_gate.py compares the verdicts of both.
+Great Expectations asks table by table, by some queries each, and takes seconds to load. What it would say is counted
+here by the columns that row rules compile to (lakehouse.quality.row_rules): of changed rows, of whole tables, or of
+whole tables by what was counted of them before. Such counts are carried: a run subtracts those of the changed rows
+before their changes, and adds those of the same rows after them. Great Expectations judges every rule that cannot be
+counted, and all of them in an audit; tests/spark/test_gate.py compares the verdicts of both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from lakehouse.quality.arguments import (
     ROW_RULES,
     SQL_RULE,
     columns_of,
+    computed,
     expressions,
+    is_arithmetic,
     looks_at_the_time,
 )
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 # In place of a rule: all rows.
 _ALL = ""
+# Which rows of a table are counted.
+_CHANGED, _WHOLE, _REMOVED, _ADDED = "changed", "whole", "removed", "added"
 _BOUNDS_OF_COUNT = ("min_value", "max_value", "strict_min", "strict_max")
 
 
@@ -76,7 +81,7 @@ class Judged:
 def is_counted(rule: Expectation) -> bool:
     """Whether the rule is about rows that can be counted: one by one, by equal values, or by a query."""
     if rule.type == ROW_COUNT:
-        return set(rule.kwargs) <= set(_BOUNDS_OF_COUNT)
+        return set(rule.kwargs) <= set(_BOUNDS_OF_COUNT) and all(map(is_arithmetic, expressions(rule).values()))
     known = ROW_RULES.get(rule.type)
     if known is None or rule.type == OF_THE_COLUMN or expressions(rule):
         return False
@@ -115,38 +120,47 @@ def rows_of_table(rules: Sequence[Expectation], counts: Mapping[str, Counts]) ->
     return about_all[0] if about_all else None
 
 
-def judge_by_counting(changed: Mapping[str, TableCheck], carried: Mapping[str, Carried]) -> Judged:
-    """The verdicts on the rows of `changed`, and on the tables that are `carried`.
+def judge_by_counting(
+    changed: Mapping[str, TableCheck], whole: Mapping[str, TableCheck], carried: Mapping[str, Carried]
+) -> Judged:
+    """The verdicts on rows that have `changed`, on `whole` tables, and on those whose counts are `carried`.
 
     Raises what Spark raises where a rule cannot be evaluated.
     """
     asked = {
-        **{(name, "changed"): (check.rows, check.rules) for name, check in changed.items()},
-        **{(name, "removed"): (carrying.removed, carrying.check.rules) for name, carrying in carried.items()},
-        **{(name, "added"): (carrying.added, carrying.check.rules) for name, carrying in carried.items()},
+        **{(name, _CHANGED): (check.rows, check.rules) for name, check in changed.items()},
+        **{(name, _WHOLE): (check.rows, check.rules) for name, check in whole.items()},
+        **{(name, _REMOVED): (carrying.removed, carrying.check.rules) for name, carrying in carried.items()},
+        **{(name, _ADDED): (carrying.added, carrying.check.rules) for name, carrying in carried.items()},
     }
-    found = _count(asked, changed)
+    with_views = {
+        (name, part): check for part, of in ((_CHANGED, changed), (_WHOLE, whole)) for name, check in of.items()
+    }
+    found = _count(asked, with_views)
     judged = Judged()
-    for name, check in changed.items():
-        counts = found[name, "changed"]
+    for (name, part), check in with_views.items():
+        counts = found[name, part]
         for rule in check.rules:
             if rule.type == SQL_RULE:  # a query may find rows that the table does not have
                 failed = counts[rule.name].failed
                 counts[rule.name] = Counts(max(counts[_ALL].rows, failed), failed=failed)
-        judged.verdicts[name] = _verdicts(check, counts)
+        judged.verdicts.setdefault(name, []).extend(_verdicts(check, counts))
+        if part == _WHOLE:
+            judged.counts[name] = {rule.name: counts[rule.name] for rule in check.rules if is_carried(rule)}
     for name, carrying in carried.items():
-        removed, added = found[name, "removed"], found[name, "added"]
+        removed, added = found[name, _REMOVED], found[name, _ADDED]
         counts = {
             rule.name: carrying.before[rule.name] - removed[rule.name] + added[rule.name]
             for rule in carrying.check.rules
         }
-        judged.counts[name] = counts
+        judged.counts.setdefault(name, {}).update(counts)
         judged.verdicts.setdefault(name, []).extend(_verdicts(carrying.check, counts))
     return judged
 
 
 def _count(
-    asked: Mapping[tuple[str, str], tuple[DataFrame, Sequence[Expectation]]], checks: Mapping[str, TableCheck]
+    asked: Mapping[tuple[str, str], tuple[DataFrame, Sequence[Expectation]]],
+    with_views: Mapping[tuple[str, str], TableCheck],
 ) -> dict[tuple[str, str], dict[str, Counts]]:
     """Of each table and part what every rule counts. Tables with rules in SQL, which name views, are asked alone."""
     from lakehouse.quality.table_rules import views_of
@@ -155,7 +169,7 @@ def _count(
     found = _collected([_by_rows(*asked[key], *key) for key in asked if key not in with_sql])
     for key in with_sql:
         rows, rules = asked[key]
-        with views_of(checks[key[0]]):
+        with views_of(with_views[key]):
             found |= _collected([_by_rows(rows, rules, *key), *_by_queries(rows, rules, *key)])
     return found
 
@@ -254,12 +268,9 @@ def _is_passed(rule: Expectation, counts: Counts, parameters: Mapping[str, int])
 
 
 def _is_between(rule: Expectation, rows: int, parameters: Mapping[str, int]) -> bool:
-    """Whether so many rows are within the bounds, which Great Expectations computes where they are expressions."""
+    """Whether so many rows are within the bounds."""
     bounds = {name: rule.kwargs[name] for name in ("min_value", "max_value") if rule.kwargs.get(name) is not None}
-    if expressions(rule):
-        from lakehouse.quality.table_rules import computed
-
-        bounds |= {name: computed(text, parameters) for name, text in expressions(rule).items()}
+    bounds |= {name: computed(text, parameters) for name, text in expressions(rule).items()}
     low, high = bounds.get("min_value"), bounds.get("max_value")
     is_above = low is None or (rows > low if rule.kwargs.get("strict_min") else rows >= low)
     return is_above and (high is None or (rows < high if rule.kwargs.get("strict_max") else rows <= high))

@@ -8,10 +8,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
@@ -108,18 +107,6 @@ def validate_tables(tables: Mapping[str, Sequence[TableCheck]]) -> dict[str, lis
                     for rule in part.rules
                 ]
     return verdicts
-
-
-def load_beforehand() -> None:
-    """Begin to load Great Expectations, which takes seconds, in the background before it is needed."""
-    threading.Thread(target=_loaded, name="great expectations", daemon=True).start()
-
-
-def _loaded() -> None:
-    # That it cannot be loaded is for those to say who need it.
-    with suppress(ImportError, InstallationError):
-        _prepare_import()
-        importlib.import_module("great_expectations")
 
 
 def quiet_context() -> AbstractDataContext:
@@ -380,11 +367,3 @@ def unexpected_rows(rows: DataFrame, rule: Expectation) -> DataFrame:
     """What the query of a SQL_RULE finds. `rows` must be the view BATCH_VIEW too."""
     query = str(rule.kwargs["unexpected_rows_query"]).rstrip("; \n")
     return rows.sparkSession.sql(query.format(batch=BATCH_VIEW))
-
-
-def computed(text: str, parameters: Mapping[str, int]) -> float:
-    """What Great Expectations makes of an expression (`rows_before * 0.9`). Raises InstallationError."""
-    _prepare_import()
-    from great_expectations.core.suite_parameters import parse_suite_parameter
-
-    return float(parse_suite_parameter(text, dict(parameters)))

@@ -93,8 +93,8 @@ def play(
         ThreadPoolExecutor() as pool,
         patch("silver.judged.are_few", are_few),
         # So that many records are folded in several partitions, and earlier ones are looked for in several steps.
-        patch("silver.batch.transport.PARTITION_RECORDS", 40),
-        patch("silver.batch.earlier_records.FIRST_STEP", 4),
+        patch("silver.batch.transport.PARTITION_RECORDS", 1_000),
+        patch("silver.batch.earlier_records.FIRST_STEP", 40),
     ):
         versions = pool.map(_applied_by(warehouse, contracts, folder), batches, batches.values())
         return Played(warehouse, contracts, batches, dict(zip(batches, versions, strict=True)), transports)

@@ -1,4 +1,4 @@
-"""Which rules may come out otherwise later, about the same rows."""
+"""Which rules may come out otherwise later, about the same rows; and what a computed bound comes to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from gold.gate import asks_about_the_time
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import TableExpectation
-from lakehouse.quality.arguments import SQL_RULE, looks_at_the_time
+from lakehouse.quality.arguments import SQL_RULE, computed, is_arithmetic, looks_at_the_time
 
 BETWEEN = "expect_column_max_to_be_between"
 
@@ -43,3 +43,29 @@ def test_a_rule_about_the_time(one: TableExpectation, expected: bool) -> None:
     assert not asks_about_the_time(gate), "the packaged rules cost a run without news nothing"
     for update in ({"expectations": (one,)}, {"publication": (one,)}):
         assert asks_about_the_time(gate.model_copy(update=update)) is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rows_before",
+        "rows_before * 0.9",
+        "rows_before - 10 - 2 * 3 / 4",
+        "-rows_before + 1e3",
+        "2 * (rows_before + 1) / -3",
+        "round(rows_before * 1.1) + trunc(rows_before / 7)",
+        "abs(10 - rows_before)",
+        "+rows_before / 3",
+    ],
+)
+def test_a_bound_comes_to_what_great_expectations_computes(text: str) -> None:
+    from great_expectations.core.suite_parameters import parse_suite_parameter
+
+    assert is_arithmetic(text)
+    for rows in (0, 1, 298, 10_000_000):
+        assert computed(text, {"rows_before": rows}) == parse_suite_parameter(text, {"rows_before": rows})
+
+
+@pytest.mark.parametrize("text", ["now()", "rows_before ^ 2", "round(1, 2)", "timedelta(hours=1)"])
+def test_what_is_more_than_arithmetic_is_not_computed_here(text: str) -> None:
+    assert not is_arithmetic(text)

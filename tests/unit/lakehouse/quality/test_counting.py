@@ -27,6 +27,8 @@ def rule(kind: str, name: str = "of_this_test", **kwargs: Any) -> Expectation:
         (rule(NOT_NULL, column="a", row_condition="b > 0", **WHERE), True, True),
         (rule(NOT_NULL, column="a", row_condition="b > current_date()", **WHERE), True, False),
         (rule(ROW_COUNT, min_value={"$PARAMETER": "rows_before * 0.9"}), True, True),
+        (rule(ROW_COUNT, min_value={"$PARAMETER": "round(rows_before * 0.9)"}), True, True),
+        (rule(ROW_COUNT, min_value={"$PARAMETER": "rows_before ^ 2"}), False, False),
         (rule(ROW_COUNT, min_value=1, row_condition="b > 0", **WHERE), False, False),
         # Two rows that are the same in these columns may be far apart; and what a query finds may be anything.
         (rule(UNIQUE, column="a"), True, False),
