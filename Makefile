@@ -53,7 +53,7 @@ coverage: setup ## Every branch of decode, tables by rule, order, fold and contr
 	$(BIN)/coverage run -m pytest -n0 tests/unit/silver tests/unit/lakehouse tests/unit/cli/proposal
 	$(BIN)/coverage report
 
-test-slow: setup ## The tests that take minutes; CI runs both
+test-slow: setup ## The tests that take minutes; a pull request runs them beside .ci/run
 	$(BIN)/pytest $(IN_TWO) $(SLOWEST) -m slow
 
 clusters: setup ## The tests that start Spark processes of their own: a cluster, Spark Connect, a process a task (half an hour)

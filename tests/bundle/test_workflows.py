@@ -34,7 +34,7 @@ def test_each_is_for_its_event() -> None:
 
 def test_a_pull_request_is_tested_and_validated_and_nothing_is_deployed() -> None:
     said = commands("pull-request")
-    assert ".ci/run" in said
+    assert {".ci/run", "make test-slow"} <= {*said}
     assert "databricks bundle validate --strict -t ${{ matrix.target }}" in said
     assert workflow("pull-request")["jobs"]["validate"]["strategy"]["matrix"]["target"] == ["staging", "prod"]
     assert not [one for one in said if "deploy" in one]
