@@ -36,6 +36,10 @@ MOST_FETCHED = 20_000
 BYTES_OF_A_ROW = 13
 
 
+# A MERGE marks the rows that it replaces in deletion vectors, which takes eight jobs more than writing files of so many
+# rows again: https://docs.delta.io/latest/delta-deletion-vectors.html
+MOST_REWRITTEN = 20_000
+_DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 # So many rows of a table that is searched for a few cost what one costs that is read, judged and written.
 SEARCHED_FOR_ONE = 8
 
@@ -68,6 +72,24 @@ def many_rows() -> dict[str, str]:
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
     }
+
+
+@contextmanager
+def rewriting_few(spark: SparkSession, size_in_bytes: int | None) -> Iterator[None]:
+    """Inside the block a MERGE writes the files that it changes again, where the table is known to be that small.
+
+    Only in a session that is prepared for few rows: on a cluster, and on Databricks, Delta decides.
+    """
+    is_small = size_in_bytes is not None and rows_in(size_in_bytes) <= MOST_REWRITTEN
+    if not is_small or any(spark.conf.get(key, None) != value for key, value in FEW_ROWS.items()):
+        yield
+        return
+    before = spark.conf.get(_DELETION_VECTORS) or "true"
+    spark.conf.set(_DELETION_VECTORS, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_DELETION_VECTORS, before)
 
 
 def shuffle_partitions(spark: SparkSession) -> int:
