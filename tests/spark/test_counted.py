@@ -39,8 +39,8 @@ pytestmark = pytest.mark.spark
 
 FEED, SOURCE = "silver.postgres_orders", "postgres"
 CHANGES = 60
-JOBS_OF_A_SMALL_TABLE, JOBS_OF_A_LARGE_TABLE = 14, 21
-JOBS_OF_GOLD = 64
+JOBS_OF_A_SMALL_TABLE, JOBS_OF_A_LARGE_TABLE = 13, 21
+JOBS_OF_GOLD = 52
 
 
 @dataclass(frozen=True)

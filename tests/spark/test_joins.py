@@ -34,7 +34,7 @@ pytestmark = pytest.mark.spark
 
 ROUNDS, SEED = int(os.environ.get("JOIN_ROUNDS", "5")), int(os.environ.get("JOIN_SEED", "7"))
 # Of a change of three users: the changed keys, the orders, the users, and a MERGE.
-JOBS_OF_THREE_USERS = 26
+JOBS_OF_THREE_USERS = 22
 USERS = ({"id": 1, "name": "Tom"}, {"id": 2, "name": "Jerry"})
 ORDERS = ({"id": 1, "product": "Football", "user_id": 2}, {"id": 2, "product": "Basket", "user_id": 1})
 FEEDBACKS = ({"id": 1, "user_id": 1, "comment": "Good."}, {"id": 2, "user_id": 2, "comment": "Very good"})
