@@ -21,7 +21,6 @@ from gold import build
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.spark import materialized as materializing
-from lakehouse.spark import sizing
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import MANY
 from lakehouse.spark.tables import Warehouse
@@ -100,7 +99,7 @@ def cost_of_changes(spark: SparkSession, contracts: Contracts, folder: Path, *, 
 
 
 def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
-    spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path
 ) -> None:
     small = cost_of_changes(spark, contracts_of_load, tmp_path / "small", keys=300)
     # A file of so few rows is written again; of more, rows are marked as deleted, and none is copied.
@@ -110,7 +109,6 @@ def test_a_batch_costs_what_it_did_and_no_more_in_a_larger_table(
     # Expressions are SQL, each told in one call.
     assert small.calls <= 720
 
-    monkeypatch.setattr(sizing, "MOST_REWRITTEN", 1_000)
     large = cost_of_changes(spark, contracts_of_load, tmp_path / "large", keys=3000)
     assert (large.files_added, large.rows_copied) == (1, 0)
     assert large.bytes_added < 23_000

@@ -38,7 +38,7 @@ BYTES_OF_A_ROW = 13
 
 # A MERGE marks the rows that it replaces in deletion vectors, which takes eight jobs more than writing files of so many
 # rows again: https://docs.delta.io/latest/delta-deletion-vectors.html
-MOST_REWRITTEN = 20_000
+MOST_REWRITTEN = 5_000
 _DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 # So many rows of a table that is searched for a few cost what one costs that is read, judged and written.
 SEARCHED_FOR_ONE = 8
