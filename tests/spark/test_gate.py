@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation
-from lakehouse.quality.arguments import ROW_COUNT, ROW_RULES
+from lakehouse.quality.arguments import ROW_COUNT, ROW_RULES, computed, is_arithmetic
 from lakehouse.quality.counting import Carried, Judged, counts_of, is_carried, is_counted, judge_by_counting
 from lakehouse.quality.row_rules import fails
-from lakehouse.quality.table_rules import TableCheck, Verdict, validate_tables
+from lakehouse.quality.table_rules import TableCheck, Verdict, quiet_context, validate_tables
 from lakehouse.spark.tables import small_table
 from silver.batch.changelog import judged
 from tools.generated import expectations
@@ -269,6 +269,28 @@ def test_what_was_counted_of_a_table_is_carried_by_the_rows_that_went_and_came(t
     assert len({one.passed for one in wanted if one.rule.type == ROW_COUNT}) == 2
     assert len({one.passed for one in wanted if "mostly" in one.rule.kwargs}) == 2
     assert carried.counts["rows"] == counts_of(wanted)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rows_before",
+        "rows_before * 0.9",
+        "rows_before - 10 - 2 * 3 / 4",
+        "-rows_before + 1e3",
+        "2 * (rows_before + 1) / -3",
+        "round(rows_before * 1.1) + trunc(rows_before / 7)",
+        "abs(10 - rows_before)",
+        "+rows_before / 3",
+    ],
+)
+def test_a_bound_comes_to_what_great_expectations_computes(text: str) -> None:
+    quiet_context()  # before Great Expectations is loaded
+    from great_expectations.core.suite_parameters import parse_suite_parameter
+
+    assert is_arithmetic(text)
+    for rows in (0, 1, 298, 10_000_000):
+        assert computed(text, {"rows_before": rows}) == parse_suite_parameter(text, {"rows_before": rows})
 
 
 def test_every_kind_of_row_rule_is_compared() -> None:

@@ -46,24 +46,12 @@ def test_a_rule_about_the_time(one: TableExpectation, expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "rows_before",
-        "rows_before * 0.9",
-        "rows_before - 10 - 2 * 3 / 4",
-        "-rows_before + 1e3",
-        "2 * (rows_before + 1) / -3",
-        "round(rows_before * 1.1) + trunc(rows_before / 7)",
-        "abs(10 - rows_before)",
-        "+rows_before / 3",
-    ],
+    ("text", "expected"),
+    [("rows_before * 0.9", 9), ("-rows_before + 1e1", 0), ("round(rows_before / 3) - trunc(1.9)", 2), ("abs(-7)", 7)],
 )
-def test_a_bound_comes_to_what_great_expectations_computes(text: str) -> None:
-    from great_expectations.core.suite_parameters import parse_suite_parameter
-
+def test_what_a_bound_comes_to(text: str, expected: float) -> None:
     assert is_arithmetic(text)
-    for rows in (0, 1, 298, 10_000_000):
-        assert computed(text, {"rows_before": rows}) == parse_suite_parameter(text, {"rows_before": rows})
+    assert computed(text, {"rows_before": 10}) == expected
 
 
 @pytest.mark.parametrize("text", ["now()", "rows_before ^ 2", "round(1, 2)", "timedelta(hours=1)"])
