@@ -18,6 +18,7 @@ from lakehouse.batches import BATCHES
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.files import MODELS, load_contracts
 from lakehouse.contracts.models import Contracts
+from lakehouse.spark.sizing import rewriting_few
 from lakehouse.spark.tables import Warehouse, small_table
 from silver.batch.merge import silver_table
 
@@ -108,7 +109,9 @@ class OrderDw:
             {name: F.lit(None).cast(kind) for name, kind in table.toDF().dtypes if name not in new.columns}
         )
         same = " AND ".join(f"t.{key} = s.{key}" for key in self.contracts.feeds[feed].keys)
-        table.alias("t").merge(full.alias("s"), same).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        merge = table.alias("t").merge(full.alias("s"), same)
+        with rewriting_few(self.warehouse.spark, 0):
+            merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     def pending(self, *, whole: bool = False) -> dict[str, int | None]:
         """How many rows of each join the next run would compute again."""
