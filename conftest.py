@@ -25,9 +25,9 @@ LAWS = "tests/laws/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start Spark or a broker come first: what is left is small, so both processes end together."""
+    """The laws come first, which one process runs, then files that start Spark or a broker: both end together."""
     heavy = {item.path for item in items if any(item.get_closest_marker(name) for name in ("spark", "kafka"))}
-    items.sort(key=lambda item: item.path not in heavy)
+    items.sort(key=lambda item: (not item.nodeid.startswith(LAWS), item.path not in heavy))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
