@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from xdist.remote import Producer
@@ -47,10 +48,17 @@ def bootstrap_servers() -> Iterator[str]:
         yield servers
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _java_goes_on() -> Iterator[None]:
+    """Where a command starts Spark's Java in this process, all tests behind it use that: it compiles for long, too."""
+    with patch("lakehouse.spark.session._QUICK_COMPILER", "-XX:+TieredCompilation"):
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The suite's one Spark session. Java's second compiler would take more than it gives: few plans run often."""
-    session = spark_session(extra=MANY_PLANS)
+    """The suite's one Spark session."""
+    session = spark_session(is_lasting=True, extra=MANY_PLANS)
     yield session
     session.stop()
 
