@@ -81,15 +81,19 @@ def rewriting_few(spark: SparkSession, size_in_bytes: int | None) -> Iterator[No
     Only in a session that is prepared for few rows: on a cluster, and on Databricks, Delta decides.
     """
     is_small = size_in_bytes is not None and rows_in(size_in_bytes) <= MOST_REWRITTEN
-    if not is_small or any(spark.conf.get(key, None) != value for key, value in FEW_ROWS.items()):
+    if not is_small or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         yield
         return
-    before = spark.conf.get(_DELETION_VECTORS) or "true"
+    is_for_few = all(spark.conf.get(key, None) == value for key, value in FEW_ROWS.items())
+    # What is "false" already stays so: a person's choice, or that of a thread with the same session.
+    if not is_for_few or spark.conf.get(_DELETION_VECTORS, "true") != "true":
+        yield
+        return
     spark.conf.set(_DELETION_VECTORS, "false")
     try:
         yield
     finally:
-        spark.conf.set(_DELETION_VECTORS, before)
+        spark.conf.unset(_DELETION_VECTORS)
 
 
 def shuffle_partitions(spark: SparkSession) -> int:

@@ -24,7 +24,7 @@ GUARDED = {
         *("_gateway", "_jsparkSession", "_jsparkSession", "_jvm", "_jvm"),
         *("conf", "sparkContext", "sparkContext", "sparkContext"),
     ],
-    "lakehouse/spark/sizing.py": ["conf", "conf", "conf", "conf"],
+    "lakehouse/spark/sizing.py": ["conf"] * 8,
 }
 
 
