@@ -49,8 +49,8 @@ def bootstrap_servers() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _java_goes_on() -> Iterator[None]:
-    """Where a command starts Spark's Java in this process, all tests behind it use that: it compiles for long, too."""
+def _long_running_java() -> Iterator[None]:
+    """A command that starts Spark's Java in this process starts it for all later tests, so with both compilers."""
     with patch("lakehouse.spark.session._QUICK_COMPILER", "-XX:+TieredCompilation"):
         yield
 

@@ -58,7 +58,7 @@ from lakehouse.consumed import Consumed, ConsumedVersions, Version, current, las
 from lakehouse.contracts.models import Contracts, GoldSource, GoldTables
 from lakehouse.quality.results import PUBLICATION, RESULTS, TABLES, Result, result_rows
 from lakehouse.spark.materialized import materialized, materialized_or_fetched, merge_source
-from lakehouse.spark.sizing import MOST_FETCHED, prepared_for, rewriting_few, rows_in, rows_to_search
+from lakehouse.spark.sizing import MOST_FETCHED, prepared_for, rewrite_small_table, rows_in, rows_to_search
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _merge(job: GoldJob, desired: Mapping[str, Desired], *, blocked: Sequence[st
     size = job.size_in_bytes
     with (
         merge_source(orders, key="composite_key", count=count, size_in_bytes=size) as source,
-        rewriting_few(warehouse.spark, size),
+        rewrite_small_table(warehouse.spark, size),
     ):
         return Merged(merge_orders(warehouse.delta(UNIFIED), source, tables=tables, delete_beyond=beyond))
 

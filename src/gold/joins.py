@@ -39,7 +39,7 @@ from lakehouse.contracts.join_checks import mistakes_of_join
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.published import not_there
 from lakehouse.spark.materialized import materialized, merge_source
-from lakehouse.spark.sizing import broadcast, prepared_for, rewriting_few, rows_in, rows_to_search
+from lakehouse.spark.sizing import broadcast, prepared_for, rewrite_small_table, rows_in, rows_to_search
 from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _merge_changed(
         if touched is None or not touched.count:
             return None if touched is None else 0
         source = merge_source(touched.rows, key=table.keys[0], count=touched.count, size_in_bytes=size_in_bytes)
-        stack.enter_context(rewriting_few(warehouse.spark, size_in_bytes))
+        stack.enter_context(rewrite_small_table(warehouse.spark, size_in_bytes))
         return _merge(warehouse, table, stack.enter_context(source), is_whole=False)
 
 

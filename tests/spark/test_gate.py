@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation
-from lakehouse.quality.arguments import ROW_COUNT, ROW_RULES, computed, is_arithmetic
+from lakehouse.quality.arguments import ROW_COUNT, ROW_RULES, evaluate_bound, is_arithmetic
 from lakehouse.quality.counting import Carried, Judged, counts_of, is_carried, is_counted, judge_by_counting
 from lakehouse.quality.row_rules import fails
 from lakehouse.quality.table_rules import TableCheck, Verdict, quiet_context, validate_tables
@@ -290,7 +290,15 @@ def test_a_bound_comes_to_what_great_expectations_computes(text: str) -> None:
 
     assert is_arithmetic(text)
     for rows in (0, 1, 298, 10_000_000):
-        assert computed(text, {"rows_before": rows}) == parse_suite_parameter(text, {"rows_before": rows})
+        assert evaluate_bound(text, {"rows_before": rows}) == parse_suite_parameter(text, {"rows_before": rows})
+
+
+def test_a_bound_that_divides_by_zero_is_not_passed_and_says_so(table: DataFrame) -> None:
+    divides = expectation(ROW_COUNT, 1, min_value={"$PARAMETER": "100 / rows_before"})
+    check = TableCheck(table, [divides], parameters={"rows_before": 0})
+    (verdict,) = judge_by_counting({}, {"rows": check}, {}).verdicts["rows"]
+    assert (verdict.passed, verdict.evaluated) == (False, 0)
+    assert verdict.message == "It could not be evaluated: ZeroDivisionError."
 
 
 def test_every_kind_of_row_rule_is_compared() -> None:

@@ -64,7 +64,7 @@ def shop(empty_silver: Callable[[], Warehouse], contracts: Contracts) -> Shop:
     shop.write("mysql_orders", {"order_id": 1, "total_amount": "99999999.99"}, {"order_id": 2, "status": ""})
     shop.run("first")
     # Tables of so few rows would be written again.
-    with patch("lakehouse.spark.sizing.MOST_REWRITTEN", -1):
+    with patch("lakehouse.spark.sizing.SMALL_TABLE_ROWS", -1):
         shop.write("postgres_orders", {"order_id": 5, "status": "completed"}, {"order_id": 6, "_is_deleted": True})
         shop.write("mysql_orders", {"order_id": 2, "_is_deleted": True})
         shop.run("changes and deletes")

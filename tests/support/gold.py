@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from gold import build
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.sizing import rewriting_few
+from lakehouse.spark.sizing import rewrite_small_table
 from lakehouse.spark.tables import Warehouse, small_table
 from silver.apply import ensure_tables
 
@@ -59,7 +59,7 @@ class Shop:
         types = dict(table.toDF().dtypes)
         full = new.withColumns({name: F.lit(None).cast(types[name]) for name in missing})
         merge = table.alias("t").merge(full.alias("s"), "t.order_id = s.order_id")
-        with rewriting_few(self.warehouse.spark, 0):
+        with rewrite_small_table(self.warehouse.spark, 0):
             merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     def make_anew(self, feed: str) -> None:

@@ -18,7 +18,7 @@ from lakehouse.batches import BATCHES
 from lakehouse.consumed import Consumed
 from lakehouse.contracts.files import MODELS, load_contracts
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.sizing import rewriting_few
+from lakehouse.spark.sizing import rewrite_small_table
 from lakehouse.spark.tables import Warehouse, small_table
 from silver.batch.merge import silver_table
 
@@ -110,7 +110,7 @@ class OrderDw:
         )
         same = " AND ".join(f"t.{key} = s.{key}" for key in self.contracts.feeds[feed].keys)
         merge = table.alias("t").merge(full.alias("s"), same)
-        with rewriting_few(self.warehouse.spark, 0):
+        with rewrite_small_table(self.warehouse.spark, 0):
             merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     def pending(self, *, whole: bool = False) -> dict[str, int | None]:

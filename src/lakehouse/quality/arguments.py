@@ -214,7 +214,7 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_OF_ONE_NUMBER: Mapping[str, Callable[[float], float]] = {"round": round, "trunc": int, "abs": abs}
+_NUMBER_FUNCTIONS: Mapping[str, Callable[[float], float]] = {"round": round, "trunc": int, "abs": abs}
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Call, ast.UAdd, ast.USub, *_OPERATIONS)
 
 
@@ -235,14 +235,14 @@ def is_arithmetic(text: str) -> bool:
     tree = ast.parse(text, mode="eval")
     return all(
         isinstance(node, (*_ARITHMETIC, ast.Constant, ast.Name, ast.Load, ast.Expression))
-        and (not isinstance(node, ast.Name) or node.id in (*PARAMETERS, *_OF_ONE_NUMBER))
+        and (not isinstance(node, ast.Name) or node.id in (*PARAMETERS, *_NUMBER_FUNCTIONS))
         and (not isinstance(node, ast.Call) or (len(node.args) == 1 and not node.keywords))
         for node in ast.walk(tree)
     )
 
 
-def computed(text: str, parameters: Mapping[str, int]) -> float:
-    """What such an expression (`rows_before * 0.9`) comes to. Raises ZeroDivisionError."""
+def evaluate_bound(text: str, parameters: Mapping[str, int]) -> float:
+    """The value of an arithmetic expression (`rows_before * 0.9`). Raises ZeroDivisionError."""
 
     def value(node: ast.expr) -> float:
         match node:
@@ -253,7 +253,7 @@ def computed(text: str, parameters: Mapping[str, int]) -> float:
             case ast.UnaryOp(_, operand):
                 return value(operand)
             case ast.Call(ast.Name(name), [argument]):
-                return _OF_ONE_NUMBER[name](value(argument))
+                return _NUMBER_FUNCTIONS[name](value(argument))
             case ast.Name(name):
                 return parameters[name]
             case ast.Constant(number):

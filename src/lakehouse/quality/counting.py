@@ -22,7 +22,7 @@ from lakehouse.quality.arguments import (
     ROW_RULES,
     SQL_RULE,
     columns_of,
-    computed,
+    evaluate_bound,
     expressions,
     is_arithmetic,
     looks_at_the_time,
@@ -249,7 +249,12 @@ def _verdicts(check: TableCheck, counts: Mapping[str, Counts]) -> list[Verdict]:
             found.append(not_asked(rule))
             continue
         of_rule = counts[rule.name]
-        is_passed = _is_passed(rule, of_rule, check.parameters)
+        try:
+            is_passed = _is_passed(rule, of_rule, check.parameters)
+        except ZeroDivisionError:  # in a bound: `100 / rows_before`
+            message = "It could not be evaluated: ZeroDivisionError."
+            found.append(Verdict(rule, passed=False, evaluated=0, failed=0, message=message))
+            continue
         if rule.type == ROW_COUNT:
             found.append(Verdict(rule, is_passed, 1, int(not is_passed), observed=str(of_rule.rows)))
         else:
@@ -270,7 +275,7 @@ def _is_passed(rule: Expectation, counts: Counts, parameters: Mapping[str, int])
 def _is_between(rule: Expectation, rows: int, parameters: Mapping[str, int]) -> bool:
     """Whether so many rows are within the bounds."""
     bounds = {name: rule.kwargs[name] for name in ("min_value", "max_value") if rule.kwargs.get(name) is not None}
-    bounds |= {name: computed(text, parameters) for name, text in expressions(rule).items()}
+    bounds |= {name: evaluate_bound(text, parameters) for name, text in expressions(rule).items()}
     low, high = bounds.get("min_value"), bounds.get("max_value")
     is_above = low is None or (rows > low if rule.kwargs.get("strict_min") else rows >= low)
     return is_above and (high is None or (rows < high if rule.kwargs.get("strict_max") else rows <= high))

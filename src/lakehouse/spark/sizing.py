@@ -36,9 +36,9 @@ MOST_FETCHED = 20_000
 BYTES_OF_A_ROW = 13
 
 
-# A MERGE marks the rows that it replaces in deletion vectors, which takes eight jobs more than writing files of so many
-# rows again: https://docs.delta.io/latest/delta-deletion-vectors.html
-MOST_REWRITTEN = 5_000
+# Up to so many rows of a table, a MERGE without deletion vectors is cheaper: it takes eight jobs less, and writes the
+# unchanged rows of its files again (docs/decisions/35-small-tables-are-rewritten.md).
+SMALL_TABLE_ROWS = 5_000
 _DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 # So many rows of a table that is searched for a few cost what one costs that is read, judged and written.
 SEARCHED_FOR_ONE = 8
@@ -75,17 +75,17 @@ def many_rows() -> dict[str, str]:
 
 
 @contextmanager
-def rewriting_few(spark: SparkSession, size_in_bytes: int | None) -> Iterator[None]:
-    """Inside the block a MERGE writes the files that it changes again, where the table is known to be that small.
+def rewrite_small_table(spark: SparkSession, size_in_bytes: int | None) -> Iterator[None]:
+    """Inside the block a MERGE writes no deletion vectors, if the table is known to have at most SMALL_TABLE_ROWS.
 
     Only in a session that is prepared for few rows: on a cluster, and on Databricks, Delta decides.
     """
-    is_small = size_in_bytes is not None and rows_in(size_in_bytes) <= MOST_REWRITTEN
+    is_small = size_in_bytes is not None and rows_in(size_in_bytes) <= SMALL_TABLE_ROWS
     if not is_small or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         yield
         return
     is_for_few = all(spark.conf.get(key, None) == value for key, value in FEW_ROWS.items())
-    # What is "false" already stays so: a person's choice, or that of a thread with the same session.
+    # Already "false": an operator has set it, or another thread of the same session, which resets it.
     if not is_for_few or spark.conf.get(_DELETION_VECTORS, "true") != "true":
         yield
         return

@@ -19,7 +19,7 @@ from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.quality.masking import has_sensitive_key
 from lakehouse.quality.results import RESULTS, Result, result_rows
 from lakehouse.spark.materialized import materialized, merge_source
-from lakehouse.spark.sizing import MOST_BYTES_BROADCAST, broadcast, rewriting_few
+from lakehouse.spark.sizing import MOST_BYTES_BROADCAST, broadcast, rewrite_small_table
 from silver.audit import OUTBOX_EVENTS
 from silver.batch.append_feed import append_feed
 from silver.batch.changelog import (
@@ -71,7 +71,7 @@ def apply_feed(batch: FeedBatch, records: JudgedRecords) -> BatchOutcome:
         _known_damage(batch),
         _deleted_last(batch, past),
     )
-    with rewriting_few(batch.warehouse.spark, batch.table_size), ExitStack() as stack:
+    with rewrite_small_table(batch.warehouse.spark, batch.table_size), ExitStack() as stack:
         if feed.sequence_by == "kafka_offset":
             records = _by_timestamp(batch, records, past, stack)
         result = folded(batch, records, plan, stack)

@@ -9,7 +9,7 @@ import pytest
 from gold.gate import asks_about_the_time
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import TableExpectation
-from lakehouse.quality.arguments import SQL_RULE, computed, is_arithmetic, looks_at_the_time
+from lakehouse.quality.arguments import SQL_RULE, evaluate_bound, is_arithmetic, looks_at_the_time
 
 BETWEEN = "expect_column_max_to_be_between"
 
@@ -51,7 +51,7 @@ def test_a_rule_about_the_time(one: TableExpectation, expected: bool) -> None:
 )
 def test_what_a_bound_comes_to(text: str, expected: float) -> None:
     assert is_arithmetic(text)
-    assert computed(text, {"rows_before": 10}) == expected
+    assert evaluate_bound(text, {"rows_before": 10}) == expected
 
 
 @pytest.mark.parametrize("text", ["now()", "rows_before ^ 2", "round(1, 2)", "timedelta(hours=1)"])
