@@ -59,8 +59,11 @@ def _long_running_java() -> Iterator[None]:
 def spark() -> Iterator[SparkSession]:
     """The suite's one Spark session."""
     session = spark_session(is_lasting=True, extra=MANY_PLANS)
+    settings = session.conf.getAll
     yield session
+    left = session.conf.getAll
     session.stop()
+    assert left == settings, "a test has left a setting of the session changed"
 
 
 @pytest.fixture(scope="module", autouse=True)

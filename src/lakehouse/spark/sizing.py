@@ -85,7 +85,7 @@ def rewrite_small_table(spark: SparkSession, size_in_bytes: int | None) -> Itera
         yield
         return
     is_for_few = all(spark.conf.get(key, None) == value for key, value in FEW_ROWS.items())
-    # Already "false": an operator has set it, or another thread of the same session, which resets it.
+    # Already "false": an operator has set it.
     if not is_for_few or spark.conf.get(_DELETION_VECTORS, "true") != "true":
         yield
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -101,9 +101,11 @@ def play(
 
 
 def _applied_by(
-    warehouse: Warehouse, contracts: Contracts, folder: Path
+    shared: Warehouse, contracts: Contracts, folder: Path
 ) -> Callable[[str, Batches], list[Mapping[str, int]]]:
     def applied(source: str, batches: Batches) -> list[Mapping[str, int]]:
+        # A session of its own, as each stream has: a MERGE changes settings of its session and sets them back.
+        warehouse = replace(shared, spark=shared.spark.newSession())
         tables = [QUARANTINE, *(f"silver.{feed}" for feed in contracts.topics.sources[source].feeds)]
         versions: list[Mapping[str, int]] = []
         for number, records in enumerate(batches):
