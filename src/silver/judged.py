@@ -36,7 +36,7 @@ from silver.order.facts import Facts, ignored_facts
 from silver.order.missing_columns import needs_positions
 from silver.order.ranges import Reach
 from silver.order.state import State
-from silver.quarantine import QuarantineState
+from silver.quarantine import OF_RECORD, QuarantineState
 from silver.suspended import Suspension, fields_gone, suspension_of
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def judged_batch(
             continue
         if name in job.accepted:
             continue
-        problems = partial(_problems, records[name].frame, job.feeds[name], job.rules(name))
+        of_bronze = arrived.of_feed(job.feeds[name])
+        problems = partial(_problems, records[name].frame, of_bronze, job.feeds[name], job.rules(name))
         suspension = suspension_of(job.feeds[name], job.rules(name), of_feed_rows[name], problems=problems)
         if suspension is not None:
             newly_suspended[name] = suspension
@@ -176,15 +177,22 @@ def _never_sent(arrived: Arrived, feed: Feed, rows: Sequence[Facts], state: Stat
     return missing_fields(arrived.of_feed(feed), feed, rows, before=state.of_feed(feed.name), sent=sent)
 
 
-def _problems(judged: DataFrame, feed: Feed, rules: Sequence[Expectation], condition: str) -> dict[str, int]:
-    """For what else than rules these records of the feed are rejected: how many for each, and which table they name."""
+def _problems(
+    judged: DataFrame, bronze: DataFrame, feed: Feed, rules: Sequence[Expectation], condition: str
+) -> dict[str, int]:
+    """For what else than rules these records of the feed are rejected: how many for each, and which table they name.
+
+    `bronze`: the rows that they were read from.
+    """
     chosen, of_rules = judged.where(condition), {reason(rule) for rule in rules}
     rows = problem_counts(chosen).limit(MOST_COUNTED).collect()
     found = {row["problem"]: row["records"] for row in rows if row["problem"] not in of_rules}
     if OTHER_TABLE in found:
         del found[OTHER_TABLE]
-        strangers = chosen.where(F.array_contains("problems", OTHER_TABLE))
-        for row in table_counts(strangers, feed).limit(MOST_COUNTED).collect():
+        strangers = chosen.where(F.array_contains("problems", OTHER_TABLE)).select(*OF_RECORD).distinct()
+        stored = bronze.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
+        named = table_counts(stored.join(strangers, on=OF_RECORD, how="left_semi"), feed)
+        for row in named.limit(MOST_COUNTED).collect():
             found[f"{OTHER_TABLE.removesuffix('.')}, {row['name']}"] = row["records"]
     return found
 

@@ -81,15 +81,19 @@ def contract_version(feed: Feed, rules: Sequence[Expectation]) -> str:
 
 
 def quarantine_rows(
-    judged: DataFrame, feed: Feed, *, contract: str, generation: str, found_by: str | None = None
+    rejects: DataFrame, bronze: DataFrame, feed: Feed, *, contract: str, generation: str, found_by: str | None = None
 ) -> DataFrame:
-    """The quarantined records of a feed as new entries: raw, with every reason. `found_by`: all of them are damaged."""
+    """The quarantined records of a feed as new entries: as `bronze` has them, with every reason.
+
+    `rejects`: judged records. `found_by`: all of them are damaged.
+    """
+    stored = bronze.withColumn("topic_id", F.coalesce("_topic_id", F.lit(""))).select(*OF_RECORD, "value", "headers")
     now, none = F.current_timestamp(), F.lit(None)
     keys = [F.col(f"row.{key}").alias(key) for key in feed.keys]
     has_key = F.lit(bool(keys))
     for key in keys:
         has_key = has_key & key.isNotNull()
-    return judged.where(F.col("kind") == "quarantined").select(
+    return stored.join(rejects, on=OF_RECORD, how="inner").select(
         F.lit(feed.source).alias("source"),
         F.lit(feed.name).alias("feed"),
         *OF_RECORD,

@@ -13,11 +13,11 @@ from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.contracts.topics import SourceKind
 from lakehouse.spark.tables import small_table
 from silver.batch.position import has_position, with_position
-from silver.decode.arrow import SOURCE
 from silver.decode.message import Source
 from silver.decode.table import sequence_of
+from silver.order.narrow_events import log_columns
 from silver.order.position import position_type
-from tests.support.positions import KnownRuns, known_of, repeats, source_position
+from tests.support.positions import KnownRuns, known_of, located, repeats, source_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 CHANGES = (
     "label STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, run_id STRING,"
-    f" read_ms BIGINT, source {SOURCE}"
+    " read_ms BIGINT"
 )
 Change = Mapping[str, Any]
 
@@ -50,7 +50,10 @@ def positioned(
     for row in rows:
         if source := row.get("source"):
             row["source"] = {**source, "sequence": sequence_of(source.get("sequence"))}
-    changes = small_table(spark, [*rows[1::2], *reversed(rows[::2])], CHANGES).withColumns(
+    of_log = located([row.get("source") for row in rows], declared.kind).to_dicts()
+    narrow = [{**row, **one} for row, one in zip(rows, of_log, strict=True)]
+    ddl = ", ".join([CHANGES, *(f"{name} {kind_of}" for name, kind_of in log_columns(declared.kind).items())])
+    changes = small_table(spark, [*narrow[1::2], *reversed(narrow[::2])], ddl).withColumns(
         {"timestamp": F.timestamp_millis("timestamp_ms")}
     )
     none: dict[str, Any] = {"topic": "t", "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}

@@ -66,11 +66,11 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
         with_ids = with_event_ids(placed, feed, earlier=placed)
         list_table = small_table(spark, [], silver_table(feed.model_copy(update={"append_only": True})).columns)
         written += [
-            quarantine_rows(read, feed, contract="of a test", generation=""),
+            quarantine_rows(read, batch, feed, contract="of a test", generation=""),
             offset_gaps(read),
             offset_ranges(read, read),
             keys_across_partitions(events, table, feed),
-            event_rows(events),
+            event_rows(events, feed),
             list_of_changes(with_ids, feed),
             with_outcome(with_ids, list_table),
             not_sent_before(events_of(batch, feed), fallen_behind(spark, []), feed),

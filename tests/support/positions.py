@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from lakehouse.contracts.topics import SourceKind
-from silver.decode.message import Source
+from silver.decode.message import NUMBERS_OF_SOURCE, Source
+from silver.order.narrow_events import add_log_columns
 from silver.order.position import Position
 from silver.order.runs import Coordinates
 
@@ -52,6 +55,15 @@ def known_of(row: Mapping[str, Any]) -> KnownRuns:
         snapshots=[Snapshot(**one) for one in row["snapshots"]],
         runs={one["run_id"]: Run(**{name: one[name] for name in Run._fields}) for one in row["runs"]},
     )
+
+
+def located(sources: Sequence[Mapping[str, Any] | None], kind: SourceKind) -> pl.DataFrame:
+    """The columns of the log of these source blocks, as narrow events have them."""
+    fields: dict[str, Any] = {name: pl.Int64 if name in NUMBERS_OF_SOURCE else pl.String for name in Source._fields}
+    fields["sequence"] = pl.List(pl.String)
+    blocks = [None if source is None else {**dict.fromkeys(fields), **source} for source in sources]
+    frame = pl.DataFrame({"source": pl.Series(blocks, dtype=pl.Struct(fields))})
+    return add_log_columns(frame.select(pl.col("source").struct.unnest()), kind)
 
 
 def is_streamed(source: Source | None) -> bool:

@@ -115,6 +115,17 @@ def materialized(rows: DataFrame) -> Iterator[DataFrame]:
             kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 
+@contextmanager
+def of_any_size(rows: DataFrame) -> Iterator[None]:
+    """Inside the block rows go to Python ten thousand at a time, whatever their size: for partitions that fit there.
+
+    To bound their bytes, Spark measures all vectors of a batch before each row. A list that is NULL is filled up anew
+    in each of these: what 10,000 rows cost grows with their square (ListVector.setValueCount of Arrow for Java).
+    """
+    with _settings(rows, {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}):
+        yield
+
+
 @dataclass(frozen=True)
 class Fetched:
     """Few rows that were computed once and are here, as a `table`; `rows` are the same as a part of Spark's plans.

@@ -57,7 +57,7 @@ def apply_feed(batch: FeedBatch, records: JudgedRecords) -> BatchOutcome:
     feed = batch.feed
     past, epoch_starts = _history(batch)
     if feed.append_only:
-        outcome = append_feed(batch, _positioned(batch, records.frame, past).drop("value", "headers"), past)
+        outcome = append_feed(batch, _positioned(batch, records.frame, past), past)
         outcome.epochs, outcome.past = epoch_rows(past, epoch_starts), past
         return outcome
     misplaced = past.read_again(epoch_starts)
@@ -110,7 +110,7 @@ def _by_timestamp(batch: FeedBatch, records: JudgedRecords, past: History, stack
     if feed.envelope != "outbox" and records.table is not None and not is_read_again:
         _report_strays(batch, records.frame, past)
         return records
-    placed = _positioned(batch, records.frame, past).drop("value", "headers")
+    placed = _positioned(batch, records.frame, past)
     if feed.envelope == "outbox":
         known = _known_events(batch, records.frame, records=batch.total("read"))
         placed = with_known_events(placed, feed, known=known)

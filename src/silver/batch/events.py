@@ -1,8 +1,9 @@
 """Records into events, as Spark runs it, and the facts of a batch: counts by connector run and topic-partition.
 
 One pass over the records decodes those of all feeds (silver.decode). Columns of `decoded`: the record's (topic,
-topic_id, partition, offset, timestamp, key, value, headers), the `feed` whose record it is, what it states
-(silver.decode.explain.Event), and the row of each feed, `row_<feed>`. The facts are known before a change is applied.
+topic_id, partition, offset, timestamp, key), the `feed` whose record it is, what it states
+(silver.decode.explain.Event), where it is in the log (silver.order.narrow_events), and the row of each feed,
+`row_<feed>`. The facts are known before a change is applied.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
-from silver.decode.arrow import RECORD, ddl, decode_batches, name_batches, row_of, table_batches
+from silver.decode.arrow import RECORD, name_batches, row_of, table_batches
 from silver.decode.avro import HEAD
+from silver.order.narrow_events import ddl, narrow_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 def decoded(records: DataFrame, feeds: Sequence[Feed]) -> DataFrame:
     """The bronze rows of the topics of these feeds as what each states."""
-    return _of_bronze(records).mapInArrow(partial(decode_batches, feeds=tuple(feeds)), ddl(feeds))
+    return _of_bronze(records).mapInArrow(partial(narrow_batches, feeds=tuple(feeds)), ddl(feeds))
 
 
 def of_feed(told: DataFrame, feed: Feed) -> DataFrame:
@@ -57,9 +59,9 @@ def problem_counts(judged: DataFrame) -> DataFrame:
     )
 
 
-def table_counts(judged: DataFrame, feed: Feed) -> DataFrame:
-    """`name` and `records`: how many of these judged records say that they are of which table, the most first."""
-    tables = judged.select(*RECORD).mapInArrow(partial(table_batches, feed=feed), "name STRING")
+def table_counts(records: DataFrame, feed: Feed) -> DataFrame:
+    """`name` and `records`: how many of these bronze rows say that they are of which table, the most first."""
+    tables = _of_bronze(records).mapInArrow(partial(table_batches, feed=feed), "name STRING")
     return tables.groupBy("name").agg(F.count(F.lit(1)).alias("records")).orderBy(F.desc("records"), "name")
 
 
@@ -69,8 +71,12 @@ def is_confluent(column: str) -> str:
 
 
 def _of_bronze(records: DataFrame) -> DataFrame:
-    topic_id = F.coalesce("_topic_id", F.lit("")).alias("topic_id")
-    return records.select(*[topic_id if name == "topic_id" else name for name in RECORD])
+    # Spark writes a list that is NULL to Arrow in a time that grows with the rows before it.
+    of_bronze = {
+        "topic_id": F.coalesce("_topic_id", F.lit("")).alias("topic_id"),
+        "headers": F.coalesce("headers", F.expr(f"CAST(array() AS {RECORD['headers']})")).alias("headers"),
+    }
+    return records.select(*[of_bronze.get(name, F.col(name)) for name in RECORD])
 
 
 def offset_gaps(records: DataFrame) -> DataFrame:

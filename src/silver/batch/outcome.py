@@ -12,8 +12,10 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.quality.masking import has_sensitive_key
+from lakehouse.spark.sizing import broadcast
 from lakehouse.spark.tables import Warehouse
 from silver.batch.changelog import judged
+from silver.batch.earlier_records import in_parts
 from silver.batch.events import decoded, of_feed
 from silver.batch.missing_columns import MissingColumns, with_missing_columns
 from silver.batch.position import has_position
@@ -162,8 +164,6 @@ def judged_records(
 ) -> DataFrame:
     """Bronze rows as what they state (silver.batch.events), through gate 1: in one pass, each feed with its row rules.
 
-    Only records that go to quarantine keep the raw `value` and `headers`: the others are materialized several times.
-
     `decisions` (`decided`): what people have decided about records; None where they have about none. `missing`: of one
     feed alone, which of its records miss a column.
     """
@@ -183,8 +183,7 @@ def judged_records(
             row=row_of(feed.name),
             is_own=f"feed = '{feed.name}'",
         )
-    is_pending_entry = F.col("kind") == "quarantined"
-    return told.withColumns({name: F.when(is_pending_entry, F.col(name)) for name in ("value", "headers")})
+    return told
 
 
 def judged_of_feed(
@@ -216,11 +215,18 @@ def from_bronze(batch: FeedBatch, rows: DataFrame) -> DataFrame:
     return judged_of_feed(rows, batch.feed, batch.rules, decisions=decisions, missing=batch.missing)
 
 
-def entries(batch: FeedBatch, judged_records: DataFrame, *, are_damaged: bool = False) -> DataFrame:
-    """The quarantined ones of a feed's records, as entries of `quality.quarantine`. `are_damaged`: all of them are."""
+def entries(
+    batch: FeedBatch, judged_records: DataFrame, *, bronze: DataFrame | None = None, are_damaged: bool = False
+) -> DataFrame:
+    """The quarantined ones of a feed's records, as entries of `quality.quarantine`, with their bytes.
+
+    `bronze`: rows among which they are; None: the records are of the batch. `are_damaged`: all of them are.
+    """
     contract = contract_version(batch.feed, batch.rules)
     of_silver = {"contract": contract, "generation": batch.state.generation}
-    return quarantine_rows(judged_records, batch.feed, **of_silver, found_by=batch.name if are_damaged else None)
+    stored = in_parts(batch.bronze(), batch.offset_ranges) if bronze is None else bronze
+    rejects = broadcast(judged_records.where(F.col("kind") == "quarantined"), batch.total("quarantined"))
+    return quarantine_rows(rejects, stored, batch.feed, **of_silver, found_by=batch.name if are_damaged else None)
 
 
 def learned(feed: str, outcome: BatchOutcome) -> list[dict[str, Any]]:

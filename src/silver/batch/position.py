@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 def coordinates(feed: Feed) -> str:
-    """SQL: a change's log coordinates, by its source, as an array that compares as positions do; NULL without.
+    """SQL: a change's log coordinates as an array that compares as positions do; NULL without.
 
     PostgreSQL: the later of the last commit and the LSN, and the LSN. MySQL and MariaDB: file, position and row.
     """
-    parts = [_COMMIT_LSN, _LSN] if feed.kind == "postgresql" else [_BINLOG_FILE, "source.pos", _BINLOG_ROW]
+    parts = [_COMMIT_LSN, "lsn"] if feed.kind == "postgresql" else ["binlog_file", "binlog_pos", "binlog_row"]
     present = " AND ".join(f"{part} IS NOT NULL" for part in parts)
     return f"IF({present} AND NOT {is_negative(feed)}, array({', '.join(parts)}), NULL)"
 
 
 def is_negative(feed: Feed) -> str:
-    """SQL: whether the source block names a position before the beginning of every log."""
-    parts = [_LSN, _sequence(0)] if feed.kind == "postgresql" else ["source.pos", "source.row"]
+    """SQL: whether the change is at a position before the beginning of every log."""
+    parts = ["lsn", "last_commit"] if feed.kind == "postgresql" else ["binlog_pos", "binlog_row"]
     return "(" + " OR ".join(f"coalesce({part} < 0, false)" for part in parts) + ")"
 
 
 def log_place(feed: Feed) -> str:
     """SQL: the coordinates without PostgreSQL's commit, which a run without stored offsets does not know."""
-    return f"IF({_LSN} IS NOT NULL, array({_LSN}), NULL)" if feed.kind == "postgresql" else coordinates(feed)
+    return "IF(lsn IS NOT NULL, array(lsn), NULL)" if feed.kind == "postgresql" else coordinates(feed)
 
 
 def with_position(
@@ -104,15 +104,8 @@ def _struct(parts: Mapping[str, str]) -> str:
     return f"named_struct({', '.join(f'{name!r}, {value}' for name, value in parts.items())})"
 
 
-def _sequence(element: int) -> str:
-    return f"try_cast(get(source.sequence, {element}) AS BIGINT)"
-
-
 # SQL: 1 for a change that was streamed, 0 for a row of a snapshot: at an equal position the streamed one is later.
-STREAMED = "IF(coalesce(source.snapshot, 'false') = 'false', 1L, 0L)"
+STREAMED = "IF(snapshot IS NULL, 1L, 0L)"
 # SQL: whether the record is a row of a snapshot of the whole table.
-IS_FULL_SNAPSHOT = f"coalesce(source.snapshot IN {FULL_SNAPSHOT}, false)"
-_LSN = f"coalesce({_sequence(1)}, source.lsn)"
-_COMMIT_LSN = f"greatest({_sequence(0)}, {_LSN})"
-_BINLOG_FILE = "try_cast(regexp_extract(source.file, '[.]([0-9]+)$', 1) AS BIGINT)"
-_BINLOG_ROW = "coalesce(source.row, 0L)"
+IS_FULL_SNAPSHOT = f"coalesce(snapshot IN {FULL_SNAPSHOT}, false)"
+_COMMIT_LSN = "greatest(last_commit, lsn)"

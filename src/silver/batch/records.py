@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
 from silver.batch.events import of_feed
 from silver.decode.arrow import row_of
 from silver.order.facts import FACT_COLUMNS, Facts, facts, merge_facts
+from silver.order.narrow_events import log_columns
 from silver.order.positions import add_coordinates
 
 if TYPE_CHECKING:
@@ -72,8 +74,8 @@ def count(records: Sequence[JudgedRecords], rules: Mapping[str, Sequence[str]]) 
             found += _facts_of(one.table, one.feed, named)
         else:
             part = partial(_fact_batches, feed=one.feed.model_copy(update={"schemas": None}), rules=named)
-            columns = [name for name in FACT_COLUMNS if name != "timestamp_ms"]
-            many.append(one.frame.select("timestamp", *columns, "row").mapInArrow(part, "facts STRING"))
+            keys = [F.struct(*[F.col(f"row.`{key}`") for key in one.feed.keys]).alias("row")] if one.feed.keys else []
+            many.append(one.frame.select("timestamp", *_columns(one.feed), *keys).mapInArrow(part, "facts STRING"))
     if many:
         union = reduce(lambda one, other: one.unionByName(other), many)
         found += [fact for row in union.collect() for fact in json.loads(row["facts"])]
@@ -89,8 +91,13 @@ def _fact_batches(batches: Iterable[pa.RecordBatch], feed: Feed, rules: Sequence
 
 
 def _facts_of(records: pa.Table, feed: Feed, rules: Sequence[str]) -> list[dict[str, Any]]:
-    columns = {name: records.column(name) for name in FACT_COLUMNS if name != "timestamp_ms"}
+    columns = {name: records.column(name) for name in _columns(feed)}
     columns |= {f"key:{key}": pc.struct_field(records.column("row"), key) for key in feed.keys}
     columns["timestamp"] = records.column("timestamp")
     frame = pl.DataFrame(pa.table(columns)).with_columns(timestamp_ms=pl.col("timestamp").dt.epoch("ms"))
     return facts(add_coordinates(frame, feed), feed, rules)
+
+
+def _columns(feed: Feed) -> list[str]:
+    """The columns of judged records that facts are made of, but for `timestamp` and the keys."""
+    return [*(name for name in FACT_COLUMNS if name != "timestamp_ms"), *log_columns(feed.kind)]

@@ -161,7 +161,7 @@ def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     plan = Plan(feed.model_copy(update={"schemas": None}), past.places(), past.cutoff_by_shard())
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, latest {row_type(feed)}"
     # Keys that were changed into one another are of one group.
-    groups = event_rows(records.withColumn("image", _image(feed)), "shard", "group").repartition("shard", "group")
+    groups = event_rows(records.withColumn("image", _image(feed)), feed, "shard", "group").repartition("shard", "group")
     return groups.mapInArrow(partial(_fold_partition, plan=plan), ddl)
 
 
@@ -199,16 +199,12 @@ def _damaged_aside(
     new = damaged.select(*OF_RECORD).distinct().join(known.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
     reason = {"kind": F.lit("quarantined"), "problems": F.array(F.lit(DAMAGED))}
     found = records.join(new, on=OF_RECORD, how="left_semi").withColumns(reason)
-    with materialized(found.drop("value", "headers")) as found:
+    with materialized(found) as found:
         if found.isEmpty():
             return {}
-        # Gate 1 lets a record's raw bytes go when it passes, as these did.
-        raw = batch.bronze().withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
-        raw = raw.select(*OF_RECORD, "value", "headers")
-        with_bytes = raw.join(F.broadcast(found), on=OF_RECORD, how="inner")
         earlier = found.join(own.select(*OF_RECORD), on=OF_RECORD, how="left_anti")
         rows = earlier.groupBy(*TOPIC_PARTITION).count().collect()
-        add(batch.warehouse, entries(batch, with_bytes, are_damaged=True), batch.feed.source)
+        add(batch.warehouse, entries(batch, found, bronze=batch.bronze(), are_damaged=True), batch.feed.source)
     return {(row["topic"], row["topic_id"], row["partition"]): row["count"] for row in rows}
 
 

@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.quality.masking import has_sensitive_key
-from lakehouse.spark.materialized import materialized
+from lakehouse.spark.materialized import materialized, of_any_size
 from lakehouse.spark.sizing import MOST_BROADCAST, shuffle_partitions
 from lakehouse.spark.tables import small_table
 from silver.batch.merge import row_type, silver_columns
 from silver.batch.records import JudgedRecords
-from silver.fold.rows import JUDGED, MAY_BE_ABSENT, FoldedTable, Plan, fold_batch
+from silver.fold.rows import JUDGED, MAY_BE_ABSENT, FoldedTable, Plan, fold_batch, position_columns
 from silver.order.facts import WHOLE_NUMBERS
 from silver.order.runs import TopicPartition
 
@@ -67,15 +67,15 @@ def folded(batch: FeedBatch, records: JudgedRecords, plan: Plan, stack: ExitStac
     """The judged records of the batch folded with the rows of the table; kept until `stack` closes."""
     if records.table is not None:
         return _on_the_driver(batch, records.table, plan)
-    return _in_partitions(batch, event_rows(records.frame.where("kind <> 'ignored'")), plan, stack)
+    return _in_partitions(batch, event_rows(records.frame.where("kind <> 'ignored'"), batch.feed), plan, stack)
 
 
-def event_rows(records: DataFrame, *more: str) -> DataFrame:
-    """Of judged records what the fold takes (silver.fold.rows.JUDGED), and `more`."""
+def event_rows(records: DataFrame, feed: Feed, *more: str) -> DataFrame:
+    """Of the feed's judged records what the fold takes (silver.fold.rows.JUDGED), and `more`."""
     also = [name for name in MAY_BE_ABSENT if name in records.columns]
     positions = ["position", "is_streamed", "is_replay", "run_from"]
     also += [name for name in positions if name in records.columns]
-    return records.select(*more, *JUDGED, *also, "row")
+    return records.select(*more, *JUDGED, *position_columns(feed), *also, "row")
 
 
 def _on_the_driver(batch: FeedBatch, records: pa.Table, plan: Plan) -> FoldedBatch:
@@ -142,8 +142,8 @@ def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitS
     keys = [F.col(f"row.`{key}`").alias(name) for key, name in zip(feed.keys, names, strict=True)]
     # The columns of an event, side by side with those of a row of the table.
     operands = events.select(*keys, F.struct(*events.columns).alias("event"))
-    operands = operands.withColumn("known", F.lit(None).cast(row_type(feed)))
     if not batch.is_empty:
+        operands = operands.withColumn("known", F.lit(None).cast(row_type(feed)))
         table = batch.in_key_ranges(batch.read_table())
         own = events.select(*[F.col(f"row.`{key}`").alias(key) for key in feed.keys]).distinct()
         if batch.total("read") <= MOST_BROADCAST:
@@ -161,7 +161,8 @@ def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitS
     answers = by_key.drop(*names).mapInArrow(
         partial(_fold_partition, plan=plan, topic_partitions=topic_partitions), f"{_ANSWER}, latest {row_type(feed)}"
     )
-    answers = stack.enter_context(materialized(answers))
+    with of_any_size(answers):
+        answers = stack.enter_context(materialized(answers))
     counts: dict[TopicPartition, Counter[str]] = {}
     changed, is_undecided = 0, False
     for row in (
@@ -193,10 +194,11 @@ def _fold_partition(
     if not received:
         return
     operands = pa.Table.from_batches(received)
-    events, known = (_fields(operands, name) for name in ("event", "known"))
+    events = _fields(operands, "event")
     if not events.num_rows:
         return
-    result = fold_batch(events, known if known.num_rows else None, plan)
+    known = _fields(operands, "known") if "known" in operands.column_names else None
+    result = fold_batch(events, known if known is not None and known.num_rows else None, plan)
     yield from _answers(events, result, topic_partitions).combine_chunks().to_batches(max_chunksize=20_000)
 
 

@@ -1,6 +1,6 @@
 """Batches of records into batches of events.
 
-`decode_batches` is what `mapInArrow` runs. It gives a row for each record of a feed's topic, in the columns of `ddl`:
+`decode_batches` gives a row for each record of a feed's topic, in the order of `columns`:
 the record as it came, and what it states (`silver.decode.explain.Event`); of the row the feed's own struct alone is not
 null. Records of topics without a feed are left out.
 """
@@ -76,14 +76,13 @@ _RECORD_TYPES: Mapping[str, pa.DataType] = {
 }
 
 
-def ddl(feeds: Iterable[Feed]) -> str:
-    """The columns of the events of these feeds, as Spark writes them: the row of each is `row_<feed>`."""
+def columns(feeds: Iterable[Feed]) -> dict[str, str]:
+    """The columns of the events of these feeds, with their Spark types: the row of each is `row_<feed>`."""
     rows = {
         row_of(feed.name): f"STRUCT<{', '.join(f'`{n}`: {c.type.ddl}' for n, c in feed.columns.items())}>"
         for feed in feeds
     }
-    columns = {"feed": "STRING", **RECORD, **_STATED, **rows}
-    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    return {"feed": "STRING", **RECORD, **_STATED, **rows}
 
 
 def row_of(feed: str) -> str:
@@ -94,7 +93,7 @@ def row_of(feed: str) -> str:
 def decode_batches(
     batches: Iterable[pa.RecordBatch], *, feeds: Sequence[Feed], definition_alone: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The events of these records (RECORD), in the columns of `ddl`. `definition_alone`: none is read the fast way."""
+    """The events of these records (RECORD), in `columns`. `definition_alone`: none is read the fast way."""
     decoders = [_Decoder(feed, feeds, definition_alone=definition_alone) for feed in feeds]
     for batch in batches:
         for part in _bounded(_of_record(batch)):

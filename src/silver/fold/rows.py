@@ -21,6 +21,7 @@ from silver.fold.fold import Folded, fold
 from silver.fold.index import EVENT, position_types
 from silver.fold.operands import table_row_types
 from silver.order.facts import key_hash
+from silver.order.narrow_events import log_columns
 from silver.order.positions import Places, add_coordinates, add_positions
 from silver.order.runs import Cutoff, TopicPartition
 
@@ -59,13 +60,18 @@ class Plan:
     deleted_last: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-# The columns of a judged record that are folded, beside its `row`. `image` (a hash of it), `key_text` and
-# `repeats_event` may be absent.
+# The columns of a judged record that are folded, beside its `row` and `position_columns`. `image` (a hash of it),
+# `key_text` and `repeats_event` may be absent.
 JUDGED = (
     *("topic", "topic_id", "partition", "offset", "timestamp", "key", "run_id", "kind", "op", "is_delete", "event_id"),
-    *("old_key", "new_key", "read_ms", "source", "source_ts", "left_out", "absent"),
+    *("old_key", "new_key", "read_ms", "source_ts", "left_out", "absent"),
 )
 MAY_BE_ABSENT = {"image": pa.int64(), "key_text": pa.string(), "repeats_event": pa.bool_()}
+
+
+def position_columns(feed: Feed) -> list[str]:
+    """The columns of a judged record that say where it is in the log of its source."""
+    return [name for name in log_columns(feed.kind) if name != "source_name"]
 
 
 def positioned_table(records: pa.Table, feed: Feed, places: Places) -> pa.Table:
@@ -95,7 +101,7 @@ def places_after(records: pa.Table, places: Places) -> Places:
 
 
 def _positions_of(records: pa.Table, feed: Feed, places: Places) -> pl.DataFrame:
-    names = ["topic", "topic_id", "partition", "offset", "timestamp", "run_id", "read_ms", "source"]
+    names = ["topic", "topic_id", "partition", "offset", "timestamp", "run_id", "read_ms", *position_columns(feed)]
     names += [name for name in ("highest_timestamp_ms",) if name in records.column_names]
     frame = _frame(records.select(names)).with_columns(timestamp_ms=pl.col("timestamp").dt.epoch("ms"))
     placed = add_positions(add_coordinates(frame, feed), feed, places)
@@ -132,7 +138,7 @@ def fold_batch(events: pa.Table, rows: pa.Table | None, plan: Plan) -> FoldedTab
 
 def _index(events: pa.Table, plan: Plan) -> pl.DataFrame:
     feed, rows = plan.feed, events.num_rows
-    columns = {name: events.column(name) for name in JUDGED if name not in ("timestamp", "read_ms", "source")}
+    columns = {name: events.column(name) for name in JUDGED if name not in ("timestamp", "read_ms")}
     columns |= {f"key:{key}": pc.struct_field(events.column("row"), key) for key in feed.keys}
     known = {name: kind for name, kind in MAY_BE_ABSENT.items() if name in events.column_names}
     columns |= {name: events.column(name).cast(kind) for name, kind in known.items()}

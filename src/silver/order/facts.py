@@ -30,10 +30,11 @@ _MAPS = ("failed_rules", "absent_columns")
 _SETS = ("source_names", "drift")
 _LAST = ("last_key", "last_is_delete")
 Facts = Mapping[str, Any]
-# The columns of a judged record that facts are made of, beside the keys of its row (`key:<name>`).
+# The columns of a judged record that facts are made of, beside those of the log (`log_columns`) and the keys of its row
+# (`key:<name>`).
 FACT_COLUMNS = (
     *("topic", "topic_id", "partition", "offset", "timestamp_ms", "key", "run_id", "kind", "is_delete", "read_ms"),
-    *("source", "left_out", "absent", "problems", "drift", "failed_rules", "is_judged", "is_unread"),
+    *("left_out", "absent", "problems", "drift", "failed_rules", "is_judged", "is_unread"),
 )
 
 
@@ -56,8 +57,8 @@ def facts(records: pl.DataFrame, feed: Feed, rules: Sequence[str]) -> list[dict[
     marked = records.with_columns(
         *[pl.when(of_snapshot).then(name).alias(f"snapshot_{at}") for at, name in enumerate(COORDINATES)],
         *[pl.when(is_streamed).then(name).alias(f"streamed_{at}") for at, name in enumerate(COORDINATES)],
-        is_end=of_snapshot & pl.col("source").struct.field("snapshot").is_in(END_OF_SNAPSHOT),
-        snapshot_name=pl.when(of_snapshot).then(pl.col("source").struct.field("name")),
+        is_end=of_snapshot & pl.col("snapshot").is_in(END_OF_SNAPSHOT).fill_null(False),
+        snapshot_name=pl.when(of_snapshot).then("source_name"),
         placed_ms=pl.when(has_coordinates).then("read_ms"),
         has_unread_key=has_unread_key,
     )

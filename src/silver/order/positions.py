@@ -1,7 +1,7 @@
 """Where every record of a batch is in its source's history: all of a batch's records at once. Rules: docs/ordering.md.
 
-`add_positions` gives what `silver.order.position` describes. It works on what decoding has found (`source`, `run_id`,
-`read_ms`) and on what is known of the topic-partitions (`History.places`).
+`add_positions` gives what `silver.order.position` describes. It works on narrow events (silver.order.narrow_events) and
+on what is known of the topic-partitions (`History.places`).
 """
 
 from __future__ import annotations
@@ -24,29 +24,20 @@ def add_coordinates(records: pl.DataFrame, feed: Feed) -> pl.DataFrame:
     """The records with the fields of their log coordinates, `streamed` (1; of a row of a snapshot 0), `is_snapshot`
     (whether it is one of the whole table), and COORDINATES: null without, or before the beginning of every log.
 
-    PostgreSQL: `commit_lsn`, the later of the last commit and the LSN, `lsn`, and `last_commit`, null where the
-    connector has no stored offsets yet. MySQL and MariaDB: `binlog_file`, its number, `binlog_pos`, `binlog_row`.
+    PostgreSQL: `commit_lsn`, the later of the last commit and the LSN, and `lsn`. MySQL and MariaDB: `binlog_file`,
+    `binlog_pos`, `binlog_row`.
     """
-    source = pl.col("source").struct
-    snapshot = source.field("snapshot").fill_null("false")
-    marked = records.with_columns(
-        streamed=pl.when(snapshot == "false").then(1).otherwise(0).cast(pl.Int64),
-        is_snapshot=snapshot.is_in(FULL_SNAPSHOT),
+    placed = records.with_columns(
+        streamed=pl.when(pl.col("snapshot").is_null()).then(1).otherwise(0).cast(pl.Int64),
+        is_snapshot=pl.col("snapshot").is_in(FULL_SNAPSHOT).fill_null(False),
     )
     if feed.kind == "postgresql":
-        lsn = pl.coalesce(_of_sequence(1), source.field("lsn").cast(pl.Int64))
-        placed = marked.with_columns(last_commit=_of_sequence(0), lsn=lsn).with_columns(
+        placed = placed.with_columns(
             commit_lsn=pl.when(pl.col("lsn").is_not_null()).then(pl.max_horizontal("last_commit", "lsn"))
         )
         is_negative = (pl.col("lsn") < 0) | (pl.col("last_commit") < 0).fill_null(False)
         parts = ["commit_lsn", "lsn"]
     else:
-        file = source.field("file").str.extract(r"[.]([0-9]+)$").cast(pl.Int64, strict=False)
-        placed = marked.with_columns(
-            binlog_file=file,
-            binlog_pos=source.field("pos").cast(pl.Int64),
-            binlog_row=source.field("row").cast(pl.Int64).fill_null(0),
-        )
         is_negative = (pl.col("binlog_pos") < 0) | (pl.col("binlog_row") < 0)
         parts = ["binlog_file", "binlog_pos", "binlog_row"]
     is_known = pl.all_horizontal([pl.col(part).is_not_null() for part in parts]) & ~is_negative.fill_null(False)
@@ -83,12 +74,6 @@ def add_positions(records: pl.DataFrame, feed: Feed, places: Places) -> pl.DataF
         position=pl.when(has_position).then(position),
         is_replay=((pl.col("streamed") == 1) & _is_not_above_repeated()).fill_null(False),
     )
-
-
-def _of_sequence(element: int) -> pl.Expr:
-    """A whole number of `source.sequence`: `["<last commit LSN>", "<LSN>"]`."""
-    text = pl.col("source").struct.field("sequence").list.get(element, null_on_oob=True)
-    return text.str.strip_chars().cast(pl.Int64, strict=False)
 
 
 def _with_runs(records: pl.DataFrame, places: Places) -> pl.DataFrame:

@@ -10,6 +10,7 @@ import pytest
 from silver.decode import arrow
 from silver.decode.arrow import MOST_OF_NAME, decode_batches, name_batches, row_of, table_batches
 from silver.decode.message import Record
+from silver.order.narrow_events import ddl, narrow_batches
 from tests.support.decoding import batch_of, decoded
 from tests.support.feeds import feed
 from tests.support.near_records import FEEDS
@@ -120,10 +121,11 @@ def test_the_columns_are_those_that_spark_is_told(name: str) -> None:
     """`mapInArrow` takes columns by name and type: a batch that was read fast has the same as any other."""
     of = FEEDS[name]
     fast, other = insert(1), Record("shop.things", None, b"no JSON")
-    schemas = {batch.schema for batch in decode_batches([batch_of([fast]), batch_of([other])], feeds=[of, OTHERS])}
+    schemas = {batch.schema for batch in narrow_batches([batch_of([fast]), batch_of([other])], feeds=[of, OTHERS])}
     (schema,) = schemas
-    told = [part.split(" ")[0] for part in arrow.ddl([of, OTHERS]).split(", ") if part.split(" ")[1:]]
+    told = [part.split(" ")[0] for part in ddl([of, OTHERS]).split(", ") if part.split(" ")[1:]]
     assert [field for field in schema.names if field not in told] == []
+    assert {"value", "headers", "source"}.isdisjoint(schema.names)
 
 
 def test_the_names_of_all_fields_that_rows_have() -> None:

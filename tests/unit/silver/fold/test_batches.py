@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from lakehouse.contracts.models import Feed
 from silver.batch.position import _position_batches
-from silver.decode.arrow import decode_batches, row_of
+from silver.decode.arrow import row_of
 from silver.decode.message import Record
 from silver.fold.rows import FoldedTable, Plan, fold_batch, places_after, positioned_table
 from silver.order.facts import key_hash
+from silver.order.narrow_events import narrow_batches
 from silver.order.runs import Cutoff
 from tests.support.decoding import batch_of
 from tests.support.events import EPOCH
@@ -52,7 +53,7 @@ class Silver:
         batch = batch_of(records, offset=offset)
         times = pa.array([EPOCH + timedelta(milliseconds=at_ms)] * len(records), batch.schema.field("timestamp").type)
         batch = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", times)
-        events = pa.Table.from_batches(decode_batches([batch], feeds=[self.feed]))
+        events = pa.Table.from_batches(narrow_batches([batch], feeds=[self.feed]))
         names = ["row" if name == row_of(self.feed.name) else name for name in events.column_names]
         found = fold_batch(events.rename_columns(names), self.rows, plan)
         if found.rows.num_rows:
@@ -155,7 +156,7 @@ def test_a_table_has_its_positions_as_columns_of_their_own() -> None:
     place = {"topic": TOPIC, "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
     known = [{**place, "highest_timestamp_ms": 7_000 + round(EPOCH.timestamp() * 1000)}]
     batch = batch_of([flat(1, {"name": "a"}), flat(1, None)], offset=4)
-    records = pa.Table.from_batches(decode_batches([batch], feeds=[BY_OFFSET]))
+    records = pa.Table.from_batches(narrow_batches([batch], feeds=[BY_OFFSET]))
     found = positioned_table(records, BY_OFFSET, known)
     assert found.column_names == [*records.column_names, "position", "is_streamed", "is_replay", "run_from"]
     at = round(EPOCH.timestamp() * 1000)
@@ -171,7 +172,7 @@ def test_positions_of_batches_in_order_are_those_of_all_records_together() -> No
     at = round(EPOCH.timestamp() * 1000)
     known = [{**place, "highest_timestamp_ms": None}, {**place, "partition": 1, "highest_timestamp_ms": 5}]
     batch = batch_of([flat(number, {"name": "a"}) for number in range(4)], offset=4)
-    records = pa.Table.from_batches(decode_batches([batch], feeds=[BY_OFFSET]))
+    records = pa.Table.from_batches(narrow_batches([batch], feeds=[BY_OFFSET]))
     times = [datetime.fromtimestamp(seconds, UTC) for seconds in (70, 90, 80, 60)]
     column = records.schema.get_field_index("timestamp")
     records = records.set_column(column, "timestamp", pa.array(times, records.schema.field(column).type))

@@ -12,6 +12,7 @@ import pytest
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.contracts.topics import SourceKind
 from silver.order.facts import facts, ignored_facts, key_hash, merge_facts
+from silver.order.narrow_events import log_columns
 from silver.order.positions import add_coordinates
 from tests.support.feeds import feed
 from tests.support.histories import FEEDS, KINDS, told
@@ -46,7 +47,8 @@ def judged(read: Sequence[Read], of_feed: Feed) -> pl.DataFrame:
         "key:order_id": pl.Series(keys, dtype=pl.Int64),
     }
     return add_coordinates(
-        frame(read).with_columns(**{name: pl.Series(name, values) for name, values in more.items()}), of_feed
+        frame(read, of_feed.kind).with_columns(**{name: pl.Series(name, values) for name, values in more.items()}),
+        of_feed,
     )
 
 
@@ -103,5 +105,5 @@ _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("left_out", "absent", "problems", "drift", "failed_rules"), pl.List(pl.String)),
     "partition": pl.Int32,
     "key": pl.Binary,
-    "source": frame([]).schema["source"],
+    **{name: pl.String if kind == "STRING" else pl.Int64 for name, kind in log_columns("postgresql").items()},
 }

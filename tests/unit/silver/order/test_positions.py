@@ -11,33 +11,28 @@ import pytest
 
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.topics import SourceKind
-from silver.decode.message import NUMBERS_OF_SOURCE, Source
 from silver.order.positions import COORDINATES, add_coordinates, add_positions
 from tests.support.histories import FEEDS, KINDS, told
 from tests.support.model.batches import batches_with_lagging_partitions, without_run_headers
 from tests.support.model.stories import random_history
-from tests.support.positions import coordinates
+from tests.support.positions import coordinates, located
 from tests.support.pure import Read
 
 HISTORIES = 60
-_SOURCE: dict[str, Any] = {name: pl.Int64 if name in NUMBERS_OF_SOURCE else pl.String for name in Source._fields}
-_SOURCE["sequence"] = pl.List(pl.String)
 
 
-def frame(read: Sequence[Read]) -> pl.DataFrame:
+def frame(read: Sequence[Read], kind: SourceKind) -> pl.DataFrame:
     sources = [None if one.event.source is None else one.event.source._asdict() for one in read]
-    return pl.DataFrame(
-        {
-            "topic": [one.record["topic"] for one in read],
-            "topic_id": ["id"] * len(read),
-            "partition": pl.Series([one.record["partition"] for one in read], dtype=pl.Int32),
-            "offset": [one.offset for one in read],
-            "timestamp_ms": [one.record["timestamp"] for one in read],
-            "run_id": [one.event.run_id for one in read],
-            "read_ms": pl.Series([one.event.read_ms for one in read], dtype=pl.Int64),
-            "source": pl.Series(sources, dtype=pl.Struct(_SOURCE)),
-        }
-    )
+    columns: dict[str, Any] = {
+        "topic": [one.record["topic"] for one in read],
+        "topic_id": ["id"] * len(read),
+        "partition": pl.Series([one.record["partition"] for one in read], dtype=pl.Int32),
+        "offset": [one.offset for one in read],
+        "timestamp_ms": [one.record["timestamp"] for one in read],
+        "run_id": [one.event.run_id for one in read],
+        "read_ms": pl.Series([one.event.read_ms for one in read], dtype=pl.Int64),
+    }
+    return located(sources, kind).with_columns([pl.Series(name, values) for name, values in columns.items()])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,7 +47,7 @@ def test_positions_of_all_records_are_those_of_each(contracts: Contracts, kind: 
         silver = told(contracts, history, batches_with_lagging_partitions(history, random))
         read, placed = silver.placed()
         assert silver.past is not None
-        found = add_positions(add_coordinates(frame(read), feed), feed, silver.past.places())
+        found = add_positions(add_coordinates(frame(read, kind), feed), feed, silver.past.places())
         positions = [None if one is None else tuple(one.values()) for one in found.get_column("position").to_list()]
         assert positions == [one.position for one in placed], number
         assert found.get_column("is_replay").to_list() == [one.is_replay for one in placed], number
