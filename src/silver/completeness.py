@@ -13,7 +13,7 @@ from silver.job import SilverJob
 from silver.judged import Arrived, JudgedBatch
 from silver.order.ranges import Reach
 from silver.order.runs import TopicPartition
-from silver.schema_changes import is_definition
+from silver.schema_changes import may_define, topics_of_definitions
 from silver.schemas import ids_in
 
 if TYPE_CHECKING:
@@ -22,21 +22,27 @@ if TYPE_CHECKING:
 
 def needs_record_facts(job: SilverJob) -> bool:
     """Whether more must be known of records than `ops.batches` says: schemas of a registry, definitions of tables."""
-    return job.schemas.known is not None or is_definition(job.contracts.topics.sources[job.source]) != "false"
+    return job.schemas.known is not None or may_define(job.contracts.topics.sources[job.source], ()) != "false"
 
 
 _OF_REACH = (
     *("min(offset) AS first", "max(offset) AS last", "count(1) AS records", "min(unix_millis(timestamp)) AS first_ms"),
-    *("coalesce(sum(bytes), 0) AS value_bytes", "coalesce(bool_or(defines), false) AS has_definitions"),
+    *("coalesce(sum(bytes), 0) AS value_bytes", "coalesce(bool_or(may_define), false) AS has_definitions"),
 )
 
 
-def reaches_of_records(batch: DataFrame, job: SilverJob) -> list[Reach]:
-    """What bronze rows have of every topic-partition; the ids of their schemas where there are any."""
+def reaches_of_records(batch: DataFrame, job: SilverJob, ingested: Sequence[Reach] | None = None) -> list[Reach]:
+    """What bronze rows have of every topic-partition; the ids of their schemas where there are any.
+
+    `ingested`: what bronze has counted of them, so that their values need not be measured.
+    """
     uses_schemas = job.schemas.known is not None
     ids = [f"{ids_in(name)} AS schemas_of_{name}" for name in ("key", "value")] if uses_schemas else []
-    defines = f"{is_definition(job.contracts.topics.sources[job.source])} AS defines"
-    columns = ["octet_length(value) AS bytes", defines, *(("key", "value") if uses_schemas else ())]
+    sizes = None if ingested is None else {one.place: one.value_bytes for one in ingested}
+    source = job.contracts.topics.sources[job.source]
+    topics = topics_of_definitions(source) if ingested is None else {one.place[0] for one in ingested}
+    measured = "octet_length(value) AS bytes" if sizes is None else "0L AS bytes"
+    columns = [measured, f"{may_define(source, topics)} AS may_define", *(("key", "value") if uses_schemas else ())]
     # All at once: a struct of aggregates goes to Spark in one call.
     facts = F.expr(f"struct({', '.join([*_OF_REACH, *ids])}) AS facts")
     rows = (
@@ -47,17 +53,17 @@ def reaches_of_records(batch: DataFrame, job: SilverJob) -> list[Reach]:
     )
     return [
         Reach(
-            (row["topic"], row["topic_id"], row["partition"]),
+            place,
             found["first"],
             found["last"],
             found["records"],
-            found["value_bytes"],
+            found["value_bytes"] if sizes is None else sizes.get(place, 0),
             frozenset((*found["schemas_of_key"], *found["schemas_of_value"]) if uses_schemas else ()),
             found["has_definitions"],
             found["first_ms"],
         )
         for row in rows
-        for found in [row["facts"]]
+        for found, place in [(row["facts"], (row["topic"], row["topic_id"], row["partition"]))]
     ]
 
 

@@ -16,7 +16,7 @@ from pyspark.util import inheritable_thread_target
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.errors import TableError
 from lakehouse.quality.arguments import reason
-from lakehouse.spark.materialized import materialized
+from lakehouse.spark.materialized import materialized, unmeasured
 from lakehouse.spark.tables import AT_A_TIME, Warehouse
 from silver.batch.apply_feed import positioned
 from silver.batch.events import problem_counts, table_counts
@@ -285,10 +285,12 @@ def _judged_together(
         gates = [(feed, job.rules(feed.name)) for feed in going_on]
         reaches = [one for one in arrived.reaches if one.place[0] in topics]
         judged = judged_records(records, gates, decisions=decisions)
+        value_bytes = sum(one.value_bytes for one in reaches)
         try:
-            if are_few(sum(one.records for one in reaches), sum(one.value_bytes for one in reaches)):
+            if are_few(sum(one.records for one in reaches), value_bytes):
                 return judged.toArrow()
-            return stack.enter_context(materialized(judged))
+            with unmeasured(judged, value_bytes):
+                return stack.enter_context(materialized(judged))
         except Exception as error:
             if not _is_about_values(error):
                 raise
@@ -334,7 +336,8 @@ def _counted(arrived: Arrived, records: Mapping[str, JudgedRecords]) -> list[Fac
         for one in arrived.reaches
         if not any(feed.has_topic(one.place[0]) for feed in known)
     ]
-    return [*count(list(records.values()), _rule_names(job)), *ignored]
+    size_in_bytes = sum(one.value_bytes for one in arrived.reaches)
+    return [*count(list(records.values()), _rule_names(job), size_in_bytes=size_in_bytes), *ignored]
 
 
 def _rule_names(job: SilverJob) -> Mapping[str, Sequence[str]]:

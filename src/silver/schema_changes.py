@@ -32,13 +32,16 @@ def topics_of_definitions(source: Source) -> frozenset[str]:
     return frozenset({*source.ignored_topics, *of_rules})
 
 
-def is_definition(source: Source) -> str:
-    """SQL: whether a record defines tables. Its key names a database, whatever topic it is in."""
+def may_define(source: Source, topics: Collection[str]) -> str:
+    """SQL: whether a record of these topics may define tables. Its key names a database, whatever topic it is in.
+
+    Only topics that may have definitions have their values looked at: they are most of what a backlog has.
+    """
     if source.kind == "postgresql":
         return "false"
-    names = ", ".join(f"'{topic}'" for topic in sorted(topics_of_definitions(source)))
-    is_of_topic = f"topic IN ({names}) OR " if names else ""
-    return f"""({is_of_topic}instr(CAST(key AS STRING), '"databaseName"') > 0) AND {_IS_DEFINITION}"""
+    names_database = "instr(CAST(key AS STRING), '\"databaseName\"') > 0"
+    names = ", ".join(f"'{topic}'" for topic in sorted(topics_of_definitions(source).intersection(topics)))
+    return f"({names_database}) OR (topic IN ({names}) AND {_IS_DEFINITION})" if names else names_database
 
 
 class Unreadable(NamedTuple):

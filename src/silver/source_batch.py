@@ -96,7 +96,7 @@ def apply_ranges(warehouse: Warehouse, batch: BatchRanges, *, job: SilverJob) ->
     if batch.ingested is not None and not job.accepts_missing:
         ingested = reaches_of(batch.ingested)
         try:
-            reaches = reaches_of_records(records, job) if needs_record_facts(job) else ingested
+            reaches = reaches_of_records(records, job, ingested) if needs_record_facts(job) else ingested
             require_complete(job.source, reaches, ingested)
             apply_batch(warehouse, records, reaches, job=job, read=batch.after)
             return

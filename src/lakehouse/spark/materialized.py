@@ -115,13 +115,20 @@ def materialized(rows: DataFrame) -> Iterator[DataFrame]:
             kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 
+# Of rows with so many bytes together, any number may go to Python at a time.
+BYTES_OF_FEW = 512 * 1024 * 1024
+
+
 @contextmanager
-def of_any_size(rows: DataFrame) -> Iterator[None]:
-    """Inside the block rows go to Python ten thousand at a time, whatever their size: for partitions that fit there.
+def unmeasured(rows: DataFrame, size_in_bytes: int) -> Iterator[None]:
+    """Inside the block rows go to Python ten thousand at a time, whatever their size, if all have BYTES_OF_FEW at most.
 
     To bound their bytes, Spark measures all vectors of a batch before each row. A list that is NULL is filled up anew
     in each of these: what 10,000 rows cost grows with their square (ListVector.setValueCount of Arrow for Java).
     """
+    if size_in_bytes > BYTES_OF_FEW:
+        yield
+        return
     with _settings(rows, {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}):
         yield
 

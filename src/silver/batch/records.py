@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
+from lakehouse.spark.materialized import BYTES_OF_FEW, unmeasured
 from silver.batch.events import of_feed
 from silver.decode.arrow import row_of
 from silver.order.facts import FACT_COLUMNS, Facts, facts, merge_facts
@@ -64,8 +65,10 @@ class JudgedRecords:
         return cls(feed, spark, table=own.rename_columns(names))
 
 
-def count(records: Sequence[JudgedRecords], rules: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """The facts of these records. `rules`: the names of each feed's rules."""
+def count(
+    records: Sequence[JudgedRecords], rules: Mapping[str, Sequence[str]], *, size_in_bytes: int = BYTES_OF_FEW + 1
+) -> list[dict[str, Any]]:
+    """The facts of these records. `rules`: the names of each feed's rules. `size_in_bytes`: of the records."""
     found: list[Facts] = []
     many: list[DataFrame] = []
     for one in records:
@@ -78,7 +81,8 @@ def count(records: Sequence[JudgedRecords], rules: Mapping[str, Sequence[str]]) 
             many.append(one.frame.select("timestamp", *_columns(one.feed), *keys).mapInArrow(part, "facts STRING"))
     if many:
         union = reduce(lambda one, other: one.unionByName(other), many)
-        found += [fact for row in union.collect() for fact in json.loads(row["facts"])]
+        with unmeasured(union, size_in_bytes):
+            found += [fact for row in union.collect() for fact in json.loads(row["facts"])]
     return merge_facts(found)
 
 
