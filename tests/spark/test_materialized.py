@@ -11,13 +11,16 @@ import pytest
 
 from lakehouse.spark import materialized as materialized_rows
 from lakehouse.spark.materialized import (
+    BYTES_OF_FEW,
     MATERIALIZED_ROWS,
     counted,
     forget_materialized,
     in_arrow,
     materialize_in,
     materialized,
+    unmeasured,
 )
+from silver.batch.events import _of_bronze
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -118,3 +121,24 @@ def test_rows_that_are_large_are_fetched_fewer_at_a_time(spark: SparkSession, mo
     assert sum(parts) == 400
     assert max(parts) <= 40
     assert counted(rows.limit(0)) == (0, 0)
+
+
+def test_rows_are_measured_on_their_way_to_python_only_where_they_may_be_large(spark: SparkSession) -> None:
+    """Without the bound Spark does not look at the vectors of a batch before each row."""
+    most = "spark.sql.execution.arrow.maxBytesPerBatch"
+    before, rows = spark.conf.get(most), odd_rows(spark)
+    assert before == str(64 * 1024 * 1024)
+    with unmeasured(rows, BYTES_OF_FEW):
+        assert spark.conf.get(most) == str(2**31 - 1)
+        assert rows.mapInArrow(lambda batches: batches, rows.schema).count() == 3
+    with unmeasured(rows, BYTES_OF_FEW + 1):
+        assert spark.conf.get(most) == before
+    assert spark.conf.get(most) == before
+
+
+def test_a_record_without_headers_has_an_empty_list_on_its_way_to_python(spark: SparkSession) -> None:
+    bronze = spark.sql("""
+        SELECT 't' AS topic, CAST(NULL AS STRING) AS _topic_id, 0 AS partition, 1L AS offset, now() AS timestamp,
+          X'00' AS key, X'01' AS value, CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
+    """)
+    assert _of_bronze(bronze).collect()[0]["headers"] == []

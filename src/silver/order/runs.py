@@ -203,7 +203,10 @@ def run_order(known: Sequence[RunSegment]) -> dict[str, int]:
             begin = (one.first_ms or 0, one.first_offset, one.run_id)
             first[one.run_id] = min(begin, first.get(one.run_id, begin))
     lanes = [deque(run_id for run_id, _parts in _runs_of(lane) if run_id) for lane in _lanes(known)]
-    lanes_of = {run_id: [lane for lane in lanes if run_id in lane] for run_id in first}
+    lanes_of: dict[str, list[deque[str]]] = defaultdict(list)
+    for lane in lanes:
+        for run_id in lane:
+            lanes_of[run_id].append(lane)
     waits = {run_id: sum(lane[0] != run_id for lane in lanes_of[run_id]) for run_id in first}
     ready = [begin for run_id, begin in first.items() if not waits[run_id]]
     heapify(ready)

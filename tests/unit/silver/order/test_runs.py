@@ -196,6 +196,29 @@ def test_runs_that_other_partitions_order_are_in_that_order_and_others_by_timest
     assert in_order(replace(alone, first_ms=None), run_segment("a", 0, 1, 1, 2, ms=5)) == ["d", "a"]
 
 
+def test_the_order_of_many_runs_takes_a_few_comparisons_of_each() -> None:
+    """A source keeps the runs of years: what a batch asks of them may not grow with their square."""
+
+    class Name(str):
+        __slots__ = ()
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    names = [Name(f"run {number}") for number in range(500)]
+    known = [
+        run_segment(name, number * 2, number * 2 + 1, number, number + 1, partition=partition)
+        for number, name in enumerate(names)
+        for partition in range(3)
+    ]
+    assert list(run_order(known)) == names
+    assert Name.compared <= 20 * len(known)
+
+
 def test_where_partitions_contradict_each_other_timestamps_decide() -> None:
     """A worker that lives on beside the new one."""
     known = [
