@@ -177,7 +177,9 @@ def in_arrow(rows: DataFrame, *, count: int, size_in_bytes: int) -> Iterator[pa.
 
     parts = max(ceil(count / ROWS_AT_ONCE), min(ceil(size_in_bytes / BYTES_AT_ONCE), count))
     rows = rows if parts < 2 else rows.repartition(parts)
-    for row in rows.mapInArrow(_packed, "packed BINARY").toLocalIterator(prefetchPartitions=True):
+    with unmeasured(rows, size_in_bytes // parts if count else 0):
+        fetched_rows = rows.mapInArrow(_packed, "packed BINARY").toLocalIterator(prefetchPartitions=True)
+    for row in fetched_rows:
         with pa.ipc.open_stream(row["packed"]) as packed:
             yield packed.read_all()
 
