@@ -13,7 +13,7 @@ from silver.job import SilverJob
 from silver.judged import Arrived, JudgedBatch
 from silver.order.ranges import Reach
 from silver.order.runs import TopicPartition
-from silver.schema_changes import may_define, topics_of_definitions
+from silver.schema_changes import NAMES_DATABASE, is_definition, topics_of_definitions
 from silver.schemas import ids_in
 
 if TYPE_CHECKING:
@@ -22,27 +22,31 @@ if TYPE_CHECKING:
 
 def needs_record_facts(job: SilverJob) -> bool:
     """Whether more must be known of records than `ops.batches` says: schemas of a registry, definitions of tables."""
-    return job.schemas.known is not None or may_define(job.contracts.topics.sources[job.source], ()) != "false"
+    return job.schemas.known is not None or is_definition(job.contracts.topics.sources[job.source]) != "false"
 
 
 _OF_REACH = (
     *("min(offset) AS first", "max(offset) AS last", "count(1) AS records", "min(unix_millis(timestamp)) AS first_ms"),
-    *("coalesce(sum(bytes), 0) AS value_bytes", "coalesce(bool_or(may_define), false) AS has_definitions"),
+    *("coalesce(sum(bytes), 0) AS value_bytes", "coalesce(bool_or(defines), false) AS has_definitions"),
 )
 
 
 def reaches_of_records(batch: DataFrame, job: SilverJob, ingested: Sequence[Reach] | None = None) -> list[Reach]:
     """What bronze rows have of every topic-partition; the ids of their schemas where there are any.
 
-    `ingested`: what bronze has counted of them, so that their values need not be measured.
+    `ingested`: what bronze has counted of them. Then their values, most of what a backlog has, are not read at all,
+    unless a topic is one of definitions, or a key says that there is one.
     """
     uses_schemas = job.schemas.known is not None
     ids = [f"{ids_in(name)} AS schemas_of_{name}" for name in ("key", "value")] if uses_schemas else []
-    sizes = None if ingested is None else {one.place: one.value_bytes for one in ingested}
     source = job.contracts.topics.sources[job.source]
-    topics = topics_of_definitions(source) if ingested is None else {one.place[0] for one in ingested}
+    defines = is_definition(source)
+    by_key = ingested is not None and not topics_of_definitions(source) & {one.place[0] for one in ingested}
+    if by_key and defines != "false":
+        defines = NAMES_DATABASE
+    sizes = None if ingested is None else {one.place: one.value_bytes for one in ingested}
     measured = "octet_length(value) AS bytes" if sizes is None else "0L AS bytes"
-    columns = [measured, f"{may_define(source, topics)} AS may_define", *(("key", "value") if uses_schemas else ())]
+    columns = [measured, f"{defines} AS defines", *(("key", "value") if uses_schemas else ())]
     # All at once: a struct of aggregates goes to Spark in one call.
     facts = F.expr(f"struct({', '.join([*_OF_REACH, *ids])}) AS facts")
     rows = (
@@ -51,6 +55,8 @@ def reaches_of_records(batch: DataFrame, job: SilverJob, ingested: Sequence[Reac
         .agg(facts)
         .collect()
     )
+    if by_key and any(row["facts"]["has_definitions"] for row in rows):
+        return reaches_of_records(batch, job)
     return [
         Reach(
             place,

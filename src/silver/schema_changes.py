@@ -22,6 +22,8 @@ from silver.suspended import ENCODING, Suspension
 if TYPE_CHECKING:
     from silver.judged import Arrived
 
+# SQL: whether the key is that of a schema change.
+NAMES_DATABASE = "instr(CAST(key AS STRING), '\"databaseName\"') > 0"
 # The records of JSON alone: what Avro has is read by its own schema.
 _IS_DEFINITION = """instr(CAST(value AS STRING), '"tableChanges"') > 0"""
 
@@ -32,16 +34,13 @@ def topics_of_definitions(source: Source) -> frozenset[str]:
     return frozenset({*source.ignored_topics, *of_rules})
 
 
-def may_define(source: Source, topics: Collection[str]) -> str:
-    """SQL: whether a record of these topics may define tables. Its key names a database, whatever topic it is in.
-
-    Only topics that may have definitions have their values looked at: they are most of what a backlog has.
-    """
+def is_definition(source: Source) -> str:
+    """SQL: whether a record defines tables. Its key names a database, whatever topic it is in."""
     if source.kind == "postgresql":
         return "false"
-    names_database = "instr(CAST(key AS STRING), '\"databaseName\"') > 0"
-    names = ", ".join(f"'{topic}'" for topic in sorted(topics_of_definitions(source).intersection(topics)))
-    return f"({names_database}) OR (topic IN ({names}) AND {_IS_DEFINITION})" if names else names_database
+    names = ", ".join(f"'{topic}'" for topic in sorted(topics_of_definitions(source)))
+    is_of_topic = f"topic IN ({names}) OR " if names else ""
+    return f"({is_of_topic}{NAMES_DATABASE}) AND {_IS_DEFINITION}"
 
 
 class Unreadable(NamedTuple):

@@ -9,16 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import SparkRuntimeException
 
 from lakehouse.contracts.models import Contracts
+from lakehouse.spark.tables import small_table
 from silver.apply import ensure_tables
 from silver.audit import read_state
+from silver.completeness import reaches_of_records
+from silver.order.ranges import Reach
 from silver.order.state import State
 from silver.suspended import ENCODING
 from tests.support.events import Record, base64_decimal, change, mysql_image, mysql_source, order, record
-from tests.support.silver import Told
+from tests.support.silver import Told, job_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from lakehouse.spark.tables import Warehouse
 
 pytestmark = pytest.mark.spark
@@ -101,3 +107,42 @@ def test_a_declared_table_whose_scale_changes_is_suspended_unless_its_messages_s
     assert told.resume(FEED) is None
     assert (state().unreadable, state().suspended, list(told.entries(FEED))) == ({}, {}, [3])
     assert told.counted() == {"read": 5, "applied": 2, "ignored": 2, "quarantined": 1}
+
+
+def test_values_are_looked_at_where_a_key_or_a_topic_says_that_there_may_be_a_definition(
+    spark: SparkSession, warehouse: Warehouse, contracts: Contracts
+) -> None:
+    """Of what bronze has counted, values are most of the bytes: here, none can be read."""
+
+    def rows(*records: tuple[str, str, str]) -> DataFrame:
+        columns = "topic STRING, key STRING, text STRING"
+        named = [dict(zip(("topic", "key", "text"), one, strict=True)) for one in records]
+        return small_table(spark, named, columns).selectExpr(
+            "topic",
+            "CAST(NULL AS STRING) AS _topic_id",
+            "0 AS partition",
+            "1L AS offset",
+            "timestamp '2026-01-01' AS timestamp",
+            "CAST(key AS BINARY) AS key",
+            "CAST(IF(text = 'unread', raise_error('a value was read'), text) AS BINARY) AS value",
+        )
+
+    def found(*records: tuple[str, str, str]) -> list[tuple[int, bool]]:
+        ingested = [Reach((topic, "", 0), 1, 1, 1, value_bytes=77) for topic, _key, _text in records]
+        reaches = reaches_of_records(rows(*records), job_of(warehouse, contracts, "mysql"), ingested)
+        return sorted((one.value_bytes, one.has_definitions) for one in reaches)
+
+    plain = (TOPIC, '{"order_id":1}', "unread")
+    assert found(plain) == [(77, False)]
+    # A topic that no contract names.
+    definition = '{"tableChanges":[]}'
+    assert found((TOPIC, '{"order_id":1}', "1"), ("other", '{"databaseName":"shop"}', definition)) == [
+        (1, False),
+        (len(definition), True),
+    ]
+    # The key of a table.
+    assert found(("other", '{"databaseName":"shop"}', "row")) == [(3, False)]
+    (ignored, *_others) = contracts.topics.sources["mysql"].ignored_topics
+    assert found((ignored, "{}", definition)) == [(77, True)]
+    with pytest.raises(SparkRuntimeException, match="a value was read"):
+        found((ignored, "{}", "unread"))

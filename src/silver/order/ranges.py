@@ -114,8 +114,8 @@ class BatchRanges:
 class Reach:
     """What a batch has of a topic-partition, by `ops.batches` or by its records.
 
-    `schema_ids`: of the registry's schemas that its records name. `has_definitions`: whether some of them may
-    define tables. `first_ms`: the lowest Kafka timestamp.
+    `schema_ids`: of the registry's schemas that its records name. `has_definitions`: whether some of them define
+    tables. `first_ms`: the lowest Kafka timestamp.
     """
 
     place: TopicPartition
