@@ -274,10 +274,10 @@ def summary(runs: Sequence[Run]) -> Table:
 
 
 def summary_without_news(runs: Sequence[Run]) -> Table:
-    """The same command once more: the medians, and how many times the start of Spark it takes."""
+    """The same command once more: the medians, and how many times the start of Spark in the first one it takes."""
     table = Table("what", "seconds", "of the session's start")
     again = [run.again for run in runs if run.again]
-    start = median(one["session"] for one in again)
+    start = median(run.stages["session"] for run in runs if run.again)
     for stage in again[0]:
         seconds = median(one[stage] for one in again)
         table.add_row(stage, f"{seconds:.1f}", f"{seconds / start:.1f}")
