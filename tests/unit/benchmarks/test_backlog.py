@@ -1,4 +1,4 @@
-"""The table of a run that finds nothing new: it has no start of Spark to be compared with but that of the run before."""
+"""The table of a run that finds nothing new: it is compared with the start of Spark of the run before."""
 
 from __future__ import annotations
 
