@@ -1,16 +1,31 @@
-"""`clean.<feed>`: what analysts read of silver. The rows that the source has now, without what only the pipeline needs.
+"""Views, in a catalog only: a folder of tables has none.
 
-Views stand in a catalog only: a folder of tables has none.
+`clean.<feed>`: what analysts read of silver: the rows that the source has now, without what only the pipeline needs.
+`ops.audit`: what was read, and what became of it.
 """
 
 from __future__ import annotations
 
+from lakehouse.batches import BATCHES
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.spark.tables import Warehouse
+from silver.order.state import OUTCOMES
+
+# A row a feed, topic-partition and batch. `read` is the sum of the outcomes; `batch`: NULL where decisions about
+# quarantined records were carried out, which moves them from one outcome to another and reads none.
+AUDIT_COLUMNS = (
+    *("run", "source", "generation", "batch", "feed", "topic", "topic_id", "partition", "first_offset", "last_offset"),
+    *("read", *OUTCOMES, "gaps", "started_at", "written_at"),
+)
 
 
 def ensure_views(warehouse: Warehouse, contracts: Contracts) -> None:
-    """Create the view of every feed, and replace one whose columns are no longer the contract's. Needs the tables."""
+    """Create the views of the audit and of every feed, and replace those with other columns. Needs the tables."""
+    if warehouse.in_catalog:
+        columns = ", ".join(AUDIT_COLUMNS)
+        of_audit = "layer = 'silver' AND read IS NOT NULL"
+        query = f"SELECT {columns} FROM {warehouse.sql_name(BATCHES.name)} WHERE {of_audit}"
+        warehouse.ensure_view("ops.audit", columns=AUDIT_COLUMNS, query=query)
     for feed in contracts.feeds.values():
         if feed.made is None:  # else it comes with its table
             ensure_view_of(warehouse, feed)

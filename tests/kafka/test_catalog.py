@@ -20,6 +20,8 @@ from lakehouse.kafka.broker import partitions
 from lakehouse.spark.optimize import carried_out, maintainable, planned
 from lakehouse.spark.tables import SCHEMAS, Warehouse
 from lakehouse.steps import Steps
+from silver.order.state import OUTCOMES
+from silver.views import AUDIT_COLUMNS
 from tests.kafka.test_run import produce
 
 if TYPE_CHECKING:
@@ -110,6 +112,14 @@ def test_maintenance_changes_no_row_and_the_next_run_finds_nothing_new(
     results = run(warehouse, chosen, contracts).results
     assert sum(results["bronze"]["new_records"].values()) == 0
     assert results["gold"]["changed_orders"] == results["publish"]["sent_records"] == 0
+
+
+def test_the_view_of_the_audit_says_what_became_of_every_record(warehouse: Warehouse) -> None:
+    view = warehouse.spark.table(warehouse.path("ops.audit"))
+    assert tuple(view.columns) == AUDIT_COLUMNS
+    stored = sum(warehouse.read(f"bronze.{source}_events").count() for source in ("postgres", "mysql"))
+    assert view.selectExpr("sum(read)", f"sum({' + '.join(OUTCOMES)})").collect() == [(stored, stored)]
+    assert view.where("feed IS NOT NULL AND (topic IS NULL OR written_at IS NULL)").isEmpty()
 
 
 def test_a_deleted_row_is_not_in_the_clean_view(warehouse: Warehouse) -> None:
