@@ -27,7 +27,7 @@ from silver.decode.message import NUMBERS_OF_SOURCE, Record, Source
 from silver.fold.fold import fold
 from silver.fold.operands import event_frame
 from silver.order.history import history
-from silver.order.narrow_events import add_log_columns
+from silver.order.narrow_events import read_log_columns
 from silver.order.position import Position
 from silver.order.positions import Places, add_coordinates, add_positions
 from silver.order.state import State
@@ -258,7 +258,7 @@ def _positioned(
         },
         schema=_POSITIONED,
     )
-    located = add_log_columns(frame.select(pl.col("source").struct.unnest()), feed.kind)
+    located = read_log_columns(frame.select(pl.col("source").struct.unnest()), feed.kind)
     found = add_positions(add_coordinates(frame.hstack(located), feed), feed, places)
     rows = found.select("position", "is_replay", "run_from", is_streamed=pl.col("streamed") == 1).iter_rows(named=True)
     return [

@@ -17,7 +17,7 @@ from silver.schema_changes import NAMES_DATABASE, is_definition, topics_of_defin
 from silver.schemas import ids_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 
 def needs_record_facts(job: SilverJob) -> bool:
@@ -41,10 +41,10 @@ def reaches_of_records(batch: DataFrame, job: SilverJob, ingested: Sequence[Reac
     ids = [f"{ids_in(name)} AS schemas_of_{name}" for name in ("key", "value")] if uses_schemas else []
     source = job.contracts.topics.sources[job.source]
     defines = is_definition(source)
-    by_key = ingested is not None and not topics_of_definitions(source) & {one.place[0] for one in ingested}
-    if by_key and defines != "false":
-        defines = NAMES_DATABASE
     sizes = None if ingested is None else {one.place: one.value_bytes for one in ingested}
+    reads_keys_alone = sizes is not None and not topics_of_definitions(source) & {topic for topic, *_rest in sizes}
+    if reads_keys_alone and defines != "false":
+        defines = NAMES_DATABASE
     measured = "octet_length(value) AS bytes" if sizes is None else "0L AS bytes"
     columns = [measured, f"{defines} AS defines", *(("key", "value") if uses_schemas else ())]
     # All at once: a struct of aggregates goes to Spark in one call.
@@ -55,22 +55,24 @@ def reaches_of_records(batch: DataFrame, job: SilverJob, ingested: Sequence[Reac
         .agg(facts)
         .collect()
     )
-    if by_key and any(row["facts"]["has_definitions"] for row in rows):
+    if reads_keys_alone and any(row["facts"]["has_definitions"] for row in rows):
         return reaches_of_records(batch, job)
-    return [
-        Reach(
-            place,
-            found["first"],
-            found["last"],
-            found["records"],
-            found["value_bytes"] if sizes is None else sizes.get(place, 0),
-            frozenset((*found["schemas_of_key"], *found["schemas_of_value"]) if uses_schemas else ()),
-            found["has_definitions"],
-            found["first_ms"],
-        )
-        for row in rows
-        for found, place in [(row["facts"], (row["topic"], row["topic_id"], row["partition"]))]
-    ]
+    reaches = [_reach(row, uses_schemas=uses_schemas) for row in rows]
+    return reaches if sizes is None else [replace(one, value_bytes=sizes[one.place]) for one in reaches]
+
+
+def _reach(row: Row, *, uses_schemas: bool) -> Reach:
+    found = row["facts"]
+    return Reach(
+        (row["topic"], row["topic_id"], row["partition"]),
+        found["first"],
+        found["last"],
+        found["records"],
+        found["value_bytes"],
+        frozenset((*found["schemas_of_key"], *found["schemas_of_value"]) if uses_schemas else ()),
+        found["has_definitions"],
+        found["first_ms"],
+    )
 
 
 def require_complete(source: str, found: Sequence[Reach], ingested: Sequence[Reach]) -> None:

@@ -16,7 +16,7 @@ from pyspark.util import inheritable_thread_target
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.errors import TableError
 from lakehouse.quality.arguments import reason
-from lakehouse.spark.materialized import materialized, unmeasured
+from lakehouse.spark.materialized import materialized, without_byte_limit
 from lakehouse.spark.tables import AT_A_TIME, Warehouse
 from silver.batch.apply_feed import positioned
 from silver.batch.events import problem_counts, table_counts
@@ -147,8 +147,8 @@ def judged_batch(
             continue
         if name in job.accepted:
             continue
-        of_bronze = arrived.of_feed(job.feeds[name])
-        problems = partial(_problems, records[name].frame, of_bronze, job.feeds[name], job.rules(name))
+        bronze = arrived.of_feed(job.feeds[name])
+        problems = partial(_problems, records[name].frame, bronze, job.feeds[name], job.rules(name))
         suspension = suspension_of(job.feeds[name], job.rules(name), of_feed_rows[name], problems=problems)
         if suspension is not None:
             newly_suspended[name] = suspension
@@ -191,8 +191,8 @@ def _problems(
         del found[OTHER_TABLE]
         strangers = chosen.where(F.array_contains("problems", OTHER_TABLE)).select(*OF_RECORD).distinct()
         stored = bronze.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
-        named = table_counts(stored.join(strangers, on=OF_RECORD, how="left_semi"), feed)
-        for row in named.limit(MOST_COUNTED).collect():
+        tables = table_counts(stored.join(strangers, on=OF_RECORD, how="left_semi"), feed)
+        for row in tables.limit(MOST_COUNTED).collect():
             found[f"{OTHER_TABLE.removesuffix('.')}, {row['name']}"] = row["records"]
     return found
 
@@ -289,7 +289,7 @@ def _judged_together(
         try:
             if are_few(sum(one.records for one in reaches), value_bytes):
                 return judged.toArrow()
-            with unmeasured(judged, value_bytes):
+            with without_byte_limit(judged, value_bytes):
                 return stack.enter_context(materialized(judged))
         except Exception as error:
             if not _is_about_values(error):

@@ -23,8 +23,7 @@ def ensure_views(warehouse: Warehouse, contracts: Contracts) -> None:
     """Create the views of the audit and of every feed, and replace those with other columns. Needs the tables."""
     if warehouse.in_catalog:
         columns = ", ".join(AUDIT_COLUMNS)
-        of_audit = "layer = 'silver' AND read IS NOT NULL"
-        query = f"SELECT {columns} FROM {warehouse.sql_name(BATCHES.name)} WHERE {of_audit}"
+        query = f"SELECT {columns} FROM {warehouse.sql_name(BATCHES.name)} WHERE layer = 'silver' AND read IS NOT NULL"
         warehouse.ensure_view("ops.audit", columns=AUDIT_COLUMNS, query=query)
     for feed in contracts.feeds.values():
         if feed.made is None:  # else it comes with its table

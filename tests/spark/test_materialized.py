@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from lakehouse.spark import materialized as materialized_rows
 from lakehouse.spark.materialized import (
-    BYTES_OF_FEW,
     MATERIALIZED_ROWS,
+    MAX_BYTES_WITHOUT_LIMIT,
     counted,
     forget_materialized,
     in_arrow,
     materialize_in,
     materialized,
-    unmeasured,
+    without_byte_limit,
 )
 from silver.batch.events import _of_bronze
 
@@ -123,17 +125,39 @@ def test_rows_that_are_large_are_fetched_fewer_at_a_time(spark: SparkSession, mo
     assert counted(rows.limit(0)) == (0, 0)
 
 
-def test_rows_are_measured_on_their_way_to_python_only_where_they_may_be_large(spark: SparkSession) -> None:
-    """Without the bound Spark does not look at the vectors of a batch before each row."""
-    most = "spark.sql.execution.arrow.maxBytesPerBatch"
-    before, rows = spark.conf.get(most), odd_rows(spark)
+@pytest.fixture
+def one_byte(spark: SparkSession) -> Iterator[None]:
+    """With such a limit every row goes to Python by itself."""
+    limit = "spark.sql.execution.arrow.maxBytesPerBatch"
+    before = spark.conf.get(limit)
     assert before == str(64 * 1024 * 1024)
-    with unmeasured(rows, BYTES_OF_FEW):
-        assert spark.conf.get(most) == str(2**31 - 1)
-        assert rows.mapInArrow(lambda batches: batches, rows.schema).count() == 3
-    with unmeasured(rows, BYTES_OF_FEW + 1):
-        assert spark.conf.get(most) == before
-    assert spark.conf.get(most) == before
+    spark.conf.set(limit, "1")
+    yield
+    assert spark.conf.get(limit) == "1"
+    spark.conf.set(limit, str(before))
+
+
+@pytest.mark.parametrize(
+    ("size_in_bytes", "batches"), [(MAX_BYTES_WITHOUT_LIMIT, 1), (MAX_BYTES_WITHOUT_LIMIT + 1, 3), (None, 3)]
+)
+@pytest.mark.usefixtures("one_byte")
+def test_rows_that_are_small_together_go_to_python_without_a_limit(
+    spark: SparkSession, size_in_bytes: int | None, batches: int
+) -> None:
+    rows = odd_rows(spark).coalesce(1)
+    with without_byte_limit(rows, size_in_bytes):
+        assert rows.mapInArrow(_sizes, "rows INT").count() == batches
+
+
+@pytest.mark.usefixtures("one_byte")
+def test_a_part_that_is_fetched_is_one_batch(spark: SparkSession) -> None:
+    tables = [*in_arrow(odd_rows(spark).coalesce(1), count=3, size_in_bytes=100)]
+    assert [table.num_rows for table in tables] == [3]
+
+
+def _sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([batch.num_rows], pa.int32())})
 
 
 def test_a_record_without_headers_has_an_empty_list_on_its_way_to_python(spark: SparkSession) -> None:

@@ -11,7 +11,7 @@ import polars as pl
 
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.message import NUMBERS_OF_SOURCE, Source
-from silver.order.narrow_events import add_log_columns
+from silver.order.narrow_events import read_log_columns
 from silver.order.position import Position
 from silver.order.runs import Coordinates
 
@@ -63,7 +63,7 @@ def located(sources: Sequence[Mapping[str, Any] | None], kind: SourceKind) -> pl
     fields["sequence"] = pl.List(pl.String)
     blocks = [None if source is None else {**dict.fromkeys(fields), **source} for source in sources]
     frame = pl.DataFrame({"source": pl.Series(blocks, dtype=pl.Struct(fields))})
-    return add_log_columns(frame.select(pl.col("source").struct.unnest()), kind)
+    return read_log_columns(frame.select(pl.col("source").struct.unnest()), kind)
 
 
 def is_streamed(source: Source | None) -> bool:

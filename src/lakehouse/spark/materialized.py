@@ -115,18 +115,20 @@ def materialized(rows: DataFrame) -> Iterator[DataFrame]:
             kept._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 
-# Of rows with so many bytes together, any number may go to Python at a time.
-BYTES_OF_FEW = 512 * 1024 * 1024
+# Rows of so many bytes together may go to Python without a limit of the bytes of an Arrow batch.
+MAX_BYTES_WITHOUT_LIMIT = 512 * 1024 * 1024
 
 
 @contextmanager
-def unmeasured(rows: DataFrame, size_in_bytes: int) -> Iterator[None]:
-    """Inside the block rows go to Python ten thousand at a time, whatever their size, if all have BYTES_OF_FEW at most.
+def without_byte_limit(rows: DataFrame, size_in_bytes: int | None) -> Iterator[None]:
+    """Inside the block Arrow batches to Python have ten thousand rows, however many bytes these have.
 
-    To bound their bytes, Spark measures all vectors of a batch before each row. A list that is NULL is filled up anew
-    in each of these: what 10,000 rows cost grows with their square (ListVector.setValueCount of Arrow for Java).
+    Nothing changes where all rows together have more than MAX_BYTES_WITHOUT_LIMIT, or it is not known (None).
+
+    To keep the limit, Spark measures all vectors of a batch before each row, and Arrow for Java fills up a list that is
+    NULL anew each time (ListVector.setValueCount): the cost of a batch grows with the square of its rows.
     """
-    if size_in_bytes > BYTES_OF_FEW:
+    if size_in_bytes is None or size_in_bytes > MAX_BYTES_WITHOUT_LIMIT:
         yield
         return
     with _settings(rows, {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}):
@@ -177,7 +179,8 @@ def in_arrow(rows: DataFrame, *, count: int, size_in_bytes: int) -> Iterator[pa.
 
     parts = max(ceil(count / ROWS_AT_ONCE), min(ceil(size_in_bytes / BYTES_AT_ONCE), count))
     rows = rows if parts < 2 else rows.repartition(parts)
-    with unmeasured(rows, size_in_bytes // parts if count else 0):
+    # Read when the plan is made: no partition has more than about BYTES_AT_ONCE.
+    with without_byte_limit(rows, BYTES_AT_ONCE):
         fetched_rows = rows.mapInArrow(_packed, "packed BINARY").toLocalIterator(prefetchPartitions=True)
     for row in fetched_rows:
         with pa.ipc.open_stream(row["packed"]) as packed:

@@ -317,7 +317,8 @@ _EVERYWHERE = {
     # Spark takes a table for as large as its files, which are compressed: one of ten million rows would seem small
     # enough to be broadcast, and would not fit into the driver's memory.
     "spark.sql.sources.fileCompressionFactor": "20",
-    # What goes to a Python worker at a time: a value may be as large as Kafka lets it be.
+    # What goes to a Python worker at a time: a value may be as large as Kafka lets it be. Without a limit
+    # where rows are known to be small together (lakehouse.spark.materialized.without_byte_limit).
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
     # Java compiles no method of more than 8,000 bytes of code, so one that Spark generates would run slower than steps
     # that are called one by one (-XX:-DontCompileHugeMethods).

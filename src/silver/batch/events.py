@@ -72,11 +72,11 @@ def is_confluent(column: str) -> str:
 
 def _of_bronze(records: DataFrame) -> DataFrame:
     # Spark writes a list that is NULL to Arrow in a time that grows with the rows before it.
-    of_bronze = {
+    expressions = {
         "topic_id": F.coalesce("_topic_id", F.lit("")).alias("topic_id"),
         "headers": F.coalesce("headers", F.expr(f"CAST(array() AS {RECORD['headers']})")).alias("headers"),
     }
-    return records.select(*[of_bronze.get(name, F.col(name)) for name in RECORD])
+    return records.select(*[expressions.get(name, F.col(name)) for name in RECORD])
 
 
 def offset_gaps(records: DataFrame) -> DataFrame:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
-from lakehouse.spark.materialized import BYTES_OF_FEW, unmeasured
+from lakehouse.spark.materialized import without_byte_limit
 from silver.batch.events import of_feed
 from silver.decode.arrow import row_of
 from silver.order.facts import FACT_COLUMNS, Facts, facts, merge_facts
@@ -66,9 +66,9 @@ class JudgedRecords:
 
 
 def count(
-    records: Sequence[JudgedRecords], rules: Mapping[str, Sequence[str]], *, size_in_bytes: int = BYTES_OF_FEW + 1
+    records: Sequence[JudgedRecords], rules: Mapping[str, Sequence[str]], *, size_in_bytes: int | None = None
 ) -> list[dict[str, Any]]:
-    """The facts of these records. `rules`: the names of each feed's rules. `size_in_bytes`: of the records."""
+    """The facts of these records. `rules`: the names of each feed's rules. `size_in_bytes`: of all values, where known."""
     found: list[Facts] = []
     many: list[DataFrame] = []
     for one in records:
@@ -81,7 +81,7 @@ def count(
             many.append(one.frame.select("timestamp", *_columns(one.feed), *keys).mapInArrow(part, "facts STRING"))
     if many:
         union = reduce(lambda one, other: one.unionByName(other), many)
-        with unmeasured(union, size_in_bytes):
+        with without_byte_limit(union, size_in_bytes):
             found += [fact for row in union.collect() for fact in json.loads(row["facts"])]
     return merge_facts(found)
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.quality.masking import has_sensitive_key
-from lakehouse.spark.materialized import materialized, unmeasured
+from lakehouse.spark.materialized import materialized, without_byte_limit
 from lakehouse.spark.sizing import MOST_BROADCAST, shuffle_partitions
 from lakehouse.spark.tables import small_table
 from silver.batch.merge import row_type, silver_columns
@@ -162,7 +162,7 @@ def _in_partitions(batch: FeedBatch, events: DataFrame, plan: Plan, stack: ExitS
         partial(_fold_partition, plan=plan, topic_partitions=topic_partitions), f"{_ANSWER}, latest {row_type(feed)}"
     )
     # A partition is in a Python process's memory at once, however it comes there.
-    with unmeasured(answers, 0):
+    with without_byte_limit(answers, 0):
         answers = stack.enter_context(materialized(answers))
     counts: dict[TopicPartition, Counter[str]] = {}
     changed, is_undecided = 0, False

@@ -11,7 +11,7 @@ import pytest
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.arrow import decode_batches
 from silver.decode.message import Record
-from silver.order.narrow_events import log_columns, narrow_batches, narrowed
+from silver.order.narrow_events import log_columns, narrow_batches, narrow_events
 from tests.support.decoding import batch_of
 from tests.support.events import compact
 from tests.support.feeds import feed
@@ -78,7 +78,7 @@ def test_an_event_that_was_streamed_says_nothing_of_a_snapshot() -> None:
         [batch_of([change({**POSTGRES, "snapshot": "false"}, note="a")])],
         feeds=[feed(columns={"id": "BIGINT", "note": "STRING"})],
     )
-    (row,) = narrowed(decoded, "postgresql").to_pylist()
+    (row,) = narrow_events(decoded, "postgresql").to_pylist()
     assert (row["snapshot"], row["source_name"], row["lsn"]) == (None, None, 8)
     assert located([None], "postgresql").rows() == [(None, None, None, None)]
     assert coordinates(None, "postgresql") is None
