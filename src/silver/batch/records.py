@@ -68,7 +68,7 @@ class JudgedRecords:
 def count(
     records: Sequence[JudgedRecords], rules: Mapping[str, Sequence[str]], *, size_in_bytes: int | None = None
 ) -> list[dict[str, Any]]:
-    """The facts of these records. `rules`: the names of each feed's rules. `size_in_bytes`: of all values, where known."""
+    """The facts of these records. `rules`: the names of each feed's rules. `size_in_bytes`: of all values."""
     found: list[Facts] = []
     many: list[DataFrame] = []
     for one in records:
