@@ -46,11 +46,13 @@ test: setup ## All tests but the slow ones, and beside them lint and the bundle'
 quick-tests: setup
 	$(BIN)/pytest $(IN_TWO) $(SLOWEST) -m "not slow and not whole and not live and not cluster"
 
-test-unit: setup ## The tests without Spark and Kafka: two minutes
-	$(BIN)/pytest tests/unit
+test-unit: setup ## The tests without Spark and Kafka: a minute
+	$(BIN)/pytest $(IN_TWO) tests/unit
 
+# Of the histories a part: more reach no other branch, and `make test` tells them all.
 coverage: setup ## Every branch of decode, tables by rule, order, fold and contracts by unit tests alone: less than all of them fails
-	$(BIN)/coverage run -m pytest -n0 tests/unit/silver tests/unit/lakehouse tests/unit/cli/proposal
+	HISTORIES=100 $(BIN)/coverage run -m pytest -n0 tests/unit/silver tests/unit/lakehouse tests/unit/cli/proposal \
+		--ignore tests/unit/silver/order/test_recordings.py --ignore tests/unit/silver/fold/test_recordings.py
 	$(BIN)/coverage report
 
 test-slow: setup ## The tests that take minutes; a pull request runs them beside .ci/run

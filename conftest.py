@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 import pytest
 from xdist.remote import Producer
@@ -16,30 +15,34 @@ from xdist.scheduler import LoadFileScheduling
 from demo.broker import embedded_broker
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.session import MANY_PLANS, let_java_forget, spark_session
+from lakehouse.spark.session import release_jvm_refs, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 LAWS = "tests/laws/"
+# Those whose cases are played in one warehouse.
+PLAYED = tuple(f"{LAWS}test_{name}.py" for name in ("accounts", "histories", "partial_payloads", "scenarios"))
+# One process keeps thousands of different plans.
+JAVA_MEMORY = {"spark.driver.memory": "4g"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The laws come first, which one process runs, then files that start Spark or a broker: both end together."""
+    """The laws come first, which take longest, then files that start Spark or a broker: both processes end together."""
     heavy = {item.path for item in items if any(item.get_closest_marker(name) for name in ("spark", "kafka"))}
     items.sort(key=lambda item: (not item.nodeid.startswith(LAWS), item.path not in heavy))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """A file's tests run in one process, and so do all laws: they share a warehouse."""
+    """A file's tests run in one process, and so do the laws that share a warehouse."""
     return _Files(config, log)
 
 
 class _Files(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        return LAWS if nodeid.startswith(LAWS) else super()._split_scope(nodeid)
+        return LAWS if nodeid.startswith(PLAYED) else super()._split_scope(nodeid)
 
 
 @pytest.fixture(scope="session")
@@ -49,21 +52,14 @@ def bootstrap_servers() -> Iterator[str]:
         yield servers
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _long_running_java() -> Iterator[None]:
-    """A command that starts Spark's Java in this process starts it for all later tests, so with both compilers."""
-    with patch("lakehouse.spark.session._QUICK_COMPILER", "-XX:+TieredCompilation"):
-        yield
-
-
 # A command asks for its own Java; Delta sets what it knows of a session's tables.
 _SET_BY_OTHERS = re.compile(r"^spark\.driver\.|\.parquet\.fieldId\.|\.lastCommitVersionInSession$")
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The suite's one Spark session."""
-    session = spark_session(is_lasting=True, extra=MANY_PLANS)
+    """The suite's one Spark session. Of its Java only the first compiler, as in a command: few plans run often."""
+    session = spark_session(extra=JAVA_MEMORY)
     settings = session.conf.getAll
     yield session
     changed = {name for name, _value in session.conf.getAll.items() ^ settings.items()}
@@ -82,7 +78,7 @@ def _tables_are_forgotten() -> Iterator[None]:
         session = SparkSession.getActiveSession()
         if session is not None:
             session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-        let_java_forget()
+        release_jvm_refs()
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +90,6 @@ def contracts() -> Contracts:
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     """An empty warehouse."""
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
     return Warehouse(spark, str(tmp_path / "warehouse"), str(tmp_path / "checkpoints"))

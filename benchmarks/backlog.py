@@ -39,8 +39,8 @@ from lakehouse.contracts.files import load_contracts
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.log import committed_records
+from lakehouse.process.steps import wide_console
 from lakehouse.spark.jars import jar_paths, load_manifest
-from lakehouse.steps import wide_console
 
 HERE = Path(__file__).parent
 OURS, PLAIN, FLINK = "this project", "plain Spark", "Flink SQL"

@@ -37,8 +37,8 @@ from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.process.steps import wide_console
 from lakehouse.spark.session import spark_session
-from lakehouse.steps import wide_console
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +110,7 @@ def of_bronze(spark: SparkSession, contracts: Contracts, servers: str, place: Pa
     """The bronze job into a warehouse of its own; what counts its records afterwards."""
     where = settings(warehouse=str(place), bootstrap_servers=servers)
     ingest.run(spark, where, contracts.topics, known=partitions(KafkaConnection(bootstrap_servers=servers)))
-    warehouse = where.address.opened(spark)
+    warehouse = where.address.open(spark)
     names = [events_table(source).name for source in contracts.topics.sources]
     return lambda: sum(warehouse.read(name).count() for name in names)
 

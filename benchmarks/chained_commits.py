@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from benchmarks.backlog import UNIFIED
 from benchmarks.load import TIMEOUT_SECONDS
+from lakehouse.delta.tables import UPSERTED, TableSpec, Warehouse
 from lakehouse.spark.sizing import broadcast
-from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

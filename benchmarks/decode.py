@@ -25,8 +25,8 @@ from rich.table import Table as Result
 from benchmarks.load import TOPICS, Table, contracts_of_load
 from benchmarks.report import add_option, write
 from lakehouse.contracts.models import Feed
+from lakehouse.process.steps import wide_console
 from lakehouse.registered import AVRO, RegisteredSchema
-from lakehouse.steps import wide_console
 from silver.decode import arrow
 
 # The key and the value as the shape has them; a value that is none stays so.

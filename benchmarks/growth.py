@@ -31,10 +31,11 @@ from bronze.events import events_table
 from gold import build
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.declared import declared
+from lakehouse.delta.tables import Warehouse
+from lakehouse.process.steps import wide_console
 from lakehouse.spark.session import spark_session
-from lakehouse.spark.sizing import prepared_for
-from lakehouse.spark.tables import Warehouse, declared
-from lakehouse.steps import wide_console
+from lakehouse.spark.sizing import tuned_for
 from silver import apply
 from silver.batch.merge import silver_table
 from silver.order.position import position_type
@@ -103,7 +104,7 @@ class Grown:
     @property
     def warehouse(self) -> Warehouse:
         """Its tables."""
-        return self.settings.address.opened(self.spark)
+        return self.settings.address.open(self.spark)
 
     def fill(self) -> float:
         """Fill silver, and bring gold up to it; seconds of gold's first run."""
@@ -133,7 +134,7 @@ class Grown:
             values.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)
             for column in declared(spec.columns)
         ]
-        with prepared_for(self.spark, self.rows):
+        with tuned_for(self.spark, self.rows):
             files = max(1, self.rows // 1_000_000)
             self.warehouse.append(spec.name, self.spark.range(1, self.rows + 1, numPartitions=files).select(*columns))
         begun = time.monotonic()

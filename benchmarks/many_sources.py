@@ -25,10 +25,10 @@ from benchmarks.records import bronze_rows, store
 from bronze.events import events_table
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.process.steps import wide_console
 from lakehouse.spark.session import spark_session
-from lakehouse.steps import wide_console
 from silver import apply
-from silver.audit import Memory
+from silver.accounts.audit import StateCache
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -46,10 +46,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         for table in range(chosen.tables)
     }
     shown = Shown("pass", "records", "seconds", "Java, MB", "all else, MB")
-    spark, memories = spark_session(is_lasting=True), dict[str, Memory]()
+    spark, state_caches = spark_session(is_lasting=True), dict[str, StateCache]()
     with TemporaryDirectory(prefix="many-sources-") as folder:
         own = settings(warehouse=folder, bootstrap_servers="")
-        warehouse = own.address.opened(spark)
+        warehouse = own.address.open(spark)
         for number in range(chosen.passes):
             for (source, table), told in events.items():
                 rows = bronze_rows(
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 warehouse.ensure(events_table(f"shop_{source}"))
                 store(warehouse, f"shop_{source}", rows)
             begun = time.monotonic()
-            apply.run(spark, own, contracts, run_id=f"pass {number}", memories=memories)
+            apply.run(spark, own, contracts, run_id=f"pass {number}", state_caches=state_caches)
             seconds = time.monotonic() - begun
             java, rest = resident_mb(os.getpid())
             found = {"pass": number, "records": each * len(events), "seconds": round(seconds, 1)}

@@ -16,7 +16,7 @@ from typing import Any
 from rich.table import Table
 
 LAYERS, STAGES = "profile", "longest stages"
-MOST_STAGES = 20
+MAX_STAGES = 20
 # What Spark says of every batch of a stream, in lines of their own behind the stream's name.
 _OF_BATCH = re.compile(r"\nid = \S+\nrunId = \S+\nbatch = \w+")
 # Of a file, or a table's folder, the last two names are enough.
@@ -116,7 +116,7 @@ def layers_table(layers: Sequence[Layer], stages: Sequence[Stage]) -> Table:
         table.add_row(
             layer.name,
             f"{layer.ended - layer.begun:.1f}",
-            f"{at_work(its):.1f}",
+            f"{acquire_lock(its):.1f}",
             str(len({stage.job for stage in its})),
             str(len(its)),
             f"{sum(stage.tasks for stage in its):,}",
@@ -131,7 +131,7 @@ def stages_table(layers: Sequence[Layer], stages: Sequence[Stage]) -> Table:
     A stage's seconds begin when its tasks may run: much longer than these, it has waited for a core.
     """
     table = Table("layer", "job", "stage", "what", "operators", "tasks", "seconds", "of all tasks", "rows shuffled")
-    for stage in sorted(stages, key=lambda one: one.begun - one.ended)[:MOST_STAGES]:
+    for stage in sorted(stages, key=lambda one: one.begun - one.ended)[:MAX_STAGES]:
         table.add_row(
             next((layer.name for layer in layers if _is_in(stage, layer)), ""),
             str(stage.job),
@@ -146,7 +146,7 @@ def stages_table(layers: Sequence[Layer], stages: Sequence[Stage]) -> Table:
     return table
 
 
-def at_work(stages: Iterable[Stage]) -> float:
+def acquire_lock(stages: Iterable[Stage]) -> float:
     """The seconds in which one of the stages, or several at once, were at work."""
     seconds, until = 0.0, 0.0
     for stage in sorted(stages, key=lambda one: one.begun):

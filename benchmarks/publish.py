@@ -15,16 +15,18 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import functions as F
 
 from demo.broker import embedded_broker
-from gold import publish
-from gold.gate import OTHERS, may_be_published
+from gold.quality.gate import OTHERS
+from gold.state import GoldState
+from gold.state_store import StateStore
+from gold.topics import publish
 from gold.unify import UNIFIED, unified_table
 from lakehouse.batches import BATCHES
 from lakehouse.config import settings
-from lakehouse.consumed import Consumed, current
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
+from lakehouse.delta.versions import current
 from lakehouse.spark.session import spark_session
-from lakehouse.spark.tables import Warehouse
 
 SIZES = (100_000, 1_000_000)
 
@@ -70,7 +72,7 @@ def make_gold(warehouse: Warehouse, contracts: Contracts, size: int) -> None:
     )
     warehouse.overwrite(spec, orders)
     now = current(warehouse, UNIFIED)
-    Consumed().record(warehouse, {may_be_published(name): [now] for name in (*contracts.gold.sources, OTHERS)})
+    StateStore().write(warehouse, GoldState(publishable=dict.fromkeys((*contracts.gold.sources, OTHERS), now)))
 
 
 def forget_peak() -> None:

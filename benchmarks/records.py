@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 from benchmarks.load import BEGIN_US, Event
 from bronze.batches import Planned, write_down_batch
 from bronze.events import events_table
-from bronze.offsets import steps_of
+from bronze.source_state import read_states
 from lakehouse.batches import BATCHES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 
 def bronze_rows(spark: SparkSession, events: Sequence[Event], *, topic: str, first_offset: int) -> DataFrame:
@@ -56,7 +56,7 @@ def store(warehouse: Warehouse, source: str, rows: DataFrame) -> None:
     ]
     warehouse.append(name, held)
     held.unpersist()
-    _steps, sequence = steps_of(warehouse, source)
+    sequence = read_states(warehouse, [source])[source].sequence
     write_down_batch(
         warehouse,
         warehouse.read(name),

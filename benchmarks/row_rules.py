@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts, Expectation
+from lakehouse.delta.tables import Warehouse
+from lakehouse.process.steps import wide_console
 from lakehouse.spark.session import spark_session
-from lakehouse.spark.tables import Warehouse
-from lakehouse.steps import wide_console
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,8 +61,8 @@ def with_rules(contracts: Contracts, rules: Sequence[Expectation]) -> Contracts:
 
 def one_pass(spark: SparkSession, contracts: Contracts, bronze: Path, folder: Path) -> float:
     """The seconds of one batch of all bronze rows into empty silver tables."""
+    from silver.accounts.completeness import record_ranges_in
     from silver.apply import ensure_tables
-    from silver.completeness import reaches_of_records
     from silver.job import SilverJob
     from silver.source_batch import apply_batch
 
@@ -71,7 +71,7 @@ def one_pass(spark: SparkSession, contracts: Contracts, bronze: Path, folder: Pa
     rows = spark.read.format("delta").load(str(bronze))
     started = time.monotonic()
     job = SilverJob("postgres", contracts, warehouse.address, "benchmark")
-    apply_batch(warehouse, rows, reaches_of_records(rows, job), job=job)
+    apply_batch(warehouse, rows, record_ranges_in(rows, job), job=job)
     passed = time.monotonic() - started
     applied = warehouse.read("ops.batches").selectExpr("sum(applied) AS applied").collect()[0]["applied"]
     if not applied:

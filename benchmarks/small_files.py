@@ -22,10 +22,10 @@ from rich.table import Table as Shown
 from benchmarks import report
 from benchmarks.chained_commits import BRONZE, SILVER, merge, orders
 from lakehouse.config import settings
+from lakehouse.delta.tables import Warehouse
+from lakehouse.process.steps import wide_console
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.session import spark_session
-from lakehouse.spark.tables import Warehouse
-from lakehouse.steps import wide_console
 
 SAMPLE_EVERY = 10
 POINTS = 20
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     spark = spark_session(is_lasting=True)
     samples = []
     with TemporaryDirectory(prefix="small-files-") as folder:
-        warehouse = settings(warehouse=folder, bootstrap_servers="").address.opened(spark)
+        warehouse = settings(warehouse=folder, bootstrap_servers="").address.open(spark)
         warehouse.ensure_all(TABLES)
         warehouse.append(SILVER.name, orders(warehouse, chosen.keys, chosen.keys, seed=0))
         taken: list[dict[str, float]] = []

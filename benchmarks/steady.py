@@ -36,7 +36,7 @@ from benchmarks.backlog import UNIFIED, comparable, last_values
 from benchmarks.load import PREFIXES, TOPICS, Table, create_topics, send, tables, write_contracts
 from benchmarks.memory import in_thread, resident_mb
 from demo.broker import embedded_broker
-from lakehouse.steps import wide_console
+from lakehouse.process.steps import wide_console
 
 HERE = Path(__file__).parent
 SAMPLE_SECONDS = 30

@@ -27,8 +27,8 @@ from benchmarks.records import bronze_rows, store
 from bronze.events import events_table
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.process.steps import wide_console
 from lakehouse.spark.session import spark_session
-from lakehouse.steps import wide_console
 from silver import apply
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def batches(
     read = [0] * tables
     with TemporaryDirectory(prefix=f"tables-{tables}-") as folder:
         place = settings(warehouse=folder, bootstrap_servers="")
-        warehouse = place.address.opened(spark)
+        warehouse = place.address.open(spark)
         for source in own.topics.sources:
             warehouse.ensure(events_table(source))
 

@@ -25,16 +25,17 @@ from benchmarks import report
 from benchmarks.chained_commits import BRONZE, GOLD, SILVER, chain, orders
 from benchmarks.load import TIMEOUT_SECONDS, contracts_of_load, create_topics, send, tables
 from benchmarks.tables import jobs
-from cli.jobs import JOBS, Work, run_jobs
+from bronze.source_state import SourceState
+from cli.jobs import JOBS, RunContext, run_jobs
 from demo.broker import embedded_broker
+from gold.state_store import StateStore
 from lakehouse.config import Settings, settings
-from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
 from lakehouse.kafka.broker import partitions
+from lakehouse.process.steps import Steps, wide_console
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.session import spark_session
-from lakehouse.steps import Steps, wide_console
-from silver.audit import Memory
+from silver.accounts.audit import StateCache
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,22 +49,24 @@ class Pipeline:
 
     def __init__(self, spark: SparkSession, chosen: Settings, contracts: Contracts) -> None:
         self.spark, self.chosen, self.contracts = spark, chosen, contracts
-        self.memories: dict[str, Memory] = {}
-        self.consumed = Consumed()
+        self.source_states: dict[str, SourceState] = {}
+        self.state_caches: dict[str, StateCache] = {}
+        self.gold_state = StateStore()
         self.runs = 0
 
     def run(self) -> dict[str, tuple[float, int]]:
         """One pass: of each job its seconds, and how many of Spark's jobs. Raises what one of them has raised."""
         self.runs += 1
-        work = Work(
+        work = RunContext(
             self.spark,
             self.chosen,
             self.contracts,
             Steps(Console(quiet=True)),
             partitions(self.chosen.kafka()),
             f"pass {self.runs}",
-            memories=self.memories,
-            consumed=self.consumed,
+            source_states=self.source_states,
+            state_caches=self.state_caches,
+            gold_state=self.gold_state,
         )
         found = {}
         for name in JOBS:
@@ -96,7 +99,7 @@ def passes(chosen: argparse.Namespace, folder: str, servers: str) -> list[dict[s
     create_topics(servers, partitions=2)
     where = settings(warehouse=f"{folder}/tables", bootstrap_servers=servers)
     pipeline = Pipeline(spark, where, contracts_of_load())
-    floor = settings(warehouse=f"{folder}/floor", bootstrap_servers=servers).address.opened(spark)
+    floor = settings(warehouse=f"{folder}/floor", bootstrap_servers=servers).address.open(spark)
     for table in (BRONZE, SILVER, GOLD):
         floor.ensure(table)
     for table in (SILVER, GOLD):

@@ -25,24 +25,24 @@ from uuid import uuid4
 import yaml
 from rich.console import Console
 
-from cli.jobs import JOBS, Work, run_jobs
+from cli.jobs import JOBS, RunContext, run_jobs
 from cli.monitoring.report import write
 from cli.monitoring.shared import published_versions
+from demo import report
 from demo.avro import key_in_avro, schema_registry, value_in_avro
 from demo.broker import embedded_broker
 from demo.check import compacted_view, silver_differences, topic_differences
 from demo.replay import Recorded, replay
-from lakehouse import report
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka.broker import partitions
+from lakehouse.process.steps import Steps, wide_console
+from lakehouse.process.terminal import FAILED, PASSED, styled
 from lakehouse.quality.data_docs import DATA_DOCS, write_data_docs
 from lakehouse.spark.session import spark_session
-from lakehouse.spark.tables import Warehouse
-from lakehouse.steps import Steps, wide_console
-from lakehouse.terminal import FAILED, PASSED, styled
 from monitoring.page import page
 from monitoring.readings.tables import DeltaFiles
 from monitoring.status import View, status_of
@@ -133,7 +133,7 @@ def run_demo(console: Console, folder: Path, *, data: Path, running: ExitStack) 
             console.print(f"Now the last {LAST} records of every partition, as a next run meets them.")
             _replay(steps, bootstrap_servers, data, only_last=True)
         this_run = uuid4().hex if only_last else run_id
-        work = Work(spark, chosen, contracts, steps, partitions(chosen.kafka()), this_run)
+        work = RunContext(spark, chosen, contracts, steps, partitions(chosen.kafka()), this_run)
         outcome = run_jobs(tuple(JOBS), work)
         if outcome.failures:
             raise outcome.failures[0]

@@ -116,7 +116,7 @@ class Broker:
                 break
         raise KafkaError(
             f"The embedded broker does not answer. The end of its log:\n{last_lines(text_of(_log(self._home)))}\n",
-            remedy="Look there for the reason; it needs 512 MB of memory and a writable folder.",
+            hint="Look there for the reason; it needs 512 MB of memory and a writable folder.",
         )
 
     def stop(self) -> None:
@@ -155,7 +155,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _java_command() -> list[str]:
-    jars = jar_paths(load_manifest(HERE / "jars.yaml"), remedy="Run `make setup`.")
+    jars = jar_paths(load_manifest(HERE / "jars.yaml"), hint="Run `make setup`.")
     class_path = os.pathsep.join(str(jar) for jar in jars)
     log4j = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
     return [str(java()), *JVM_OPTIONS, log4j, "-cp", class_path]
@@ -174,7 +174,7 @@ def _format(home: Path, java_command: list[str], cluster_id: str) -> None:
     if run.returncode:
         raise KafkaError(
             f"Kafka cannot format {home}:\n{last_lines(run.stdout + run.stderr)}\n",
-            remedy="Fix what it says; the folder must be empty and writable.",
+            hint="Fix what it says; the folder must be empty and writable.",
         )
 
 

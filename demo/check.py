@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from lakehouse.delta.tables import Warehouse
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.log import committed_records
-from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame
 
-MOST_KEYS_NAMED = 5
+MAX_KEYS_NAMED = 5
 
 # The silver table of each table feed, and the recording whose final state of `orders` it must equal.
 TRUTH = {"silver.postgres_orders": "pg_big_20k", "silver.mysql_orders": "mysql_big_20k"}
@@ -56,8 +56,8 @@ def differences(actual: Rows, expected: Rows, *, of: str, against: str) -> list[
     keys = [key for key in {**expected, **actual} if actual.get(key) != expected.get(key)]
     if not keys:
         return []
-    named = ", ".join(str(key) for key in sorted(keys)[:MOST_KEYS_NAMED])
-    more = f" and {len(keys) - MOST_KEYS_NAMED} more" if len(keys) > MOST_KEYS_NAMED else ""
+    named = ", ".join(str(key) for key in sorted(keys)[:MAX_KEYS_NAMED])
+    more = f" and {len(keys) - MAX_KEYS_NAMED} more" if len(keys) > MAX_KEYS_NAMED else ""
     return [f"{of} differs from {against} in {len(keys)} of {len(expected)} keys: {named}{more}."]
 
 

@@ -22,22 +22,22 @@ from uuid import uuid4
 from rich.console import Console
 from rich.table import Table
 
-from cli.jobs import JOBS, Work, run_jobs
+from cli.jobs import JOBS, RunContext, run_jobs
 from cli.main import app
+from demo import report
 from demo.__main__ import end_on_signals
 from demo.check import as_text, differences, topic_differences
 from demo.stack.set_up import set_up, variables
 from demo.stack.stack import Stack, live_stack
 from demo.stack.topics import wait_for
-from lakehouse import report
 from lakehouse.config import settings
 from lakehouse.contracts.files import load_contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka.broker import partitions
+from lakehouse.process.steps import Steps, wide_console
+from lakehouse.process.terminal import FAILED, PASSED, new_table, styled
 from lakehouse.spark.session import spark_session
-from lakehouse.spark.tables import Warehouse
-from lakehouse.steps import Steps, wide_console
-from lakehouse.terminal import FAILED, PASSED, styled
 
 ROOT = Path(__file__).parent.parent
 WAREHOUSE = ROOT / "warehouse" / "demo-live"
@@ -106,7 +106,7 @@ def run_demo(console: Console, folder: Path, *, running: ExitStack) -> list[str]
         took = {"written": written - began, "on Kafka": time.monotonic() - written}
         for job in JOBS:
             before = time.monotonic()
-            work = Work(spark, chosen, contracts, steps, partitions(chosen.kafka()), uuid4().hex)
+            work = RunContext(spark, chosen, contracts, steps, partitions(chosen.kafka()), uuid4().hex)
             outcome = run_jobs((job,), work)
             if outcome.failures:
                 raise outcome.failures[0]
@@ -219,9 +219,8 @@ def _as_text(value: Any) -> Any:
 
 def _stages(seconds: Sequence[Mapping[str, float]]) -> Table:
     """The seconds that each stage took, the first time and the second, in a session that is warm."""
-    table = Table(title="Seconds", title_justify="left", title_style="bold", header_style="dim")
-    for name in ("stage", "first orders", "changes"):
-        table.add_column(name, justify="left" if name == "stage" else "right")
+    times = ("first orders", "changes")
+    table = new_table("Seconds", "stage", *times, numbers=times)
     for stage in seconds[0]:
         table.add_row(stage, *[f"{took[stage]:.1f}" for took in seconds])
     return table

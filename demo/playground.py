@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from demo.__main__ import DATA, RECORDINGS
 from demo.broker import embedded_broker
 from demo.replay import Recorded, cut, replay
-from lakehouse.steps import Steps, wide_console
+from lakehouse.process.steps import Steps, wide_console
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = ROOT / "warehouse" / "playground.env"

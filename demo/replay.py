@@ -58,7 +58,7 @@ def replay(
     if lacking:
         raise SettingsError(
             f"{capture.name} has no records of {', '.join(lacking)}.",
-            remedy=f"It has: {', '.join(sorted({record.topic for record in recorded(capture)}))}.",
+            hint=f"It has: {', '.join(sorted({record.topic for record in recorded(capture)}))}.",
         )
     _create_missing(bootstrap_servers, _partitions(records, topics))
     records = _part(records, last=last, only_last=only_last)
@@ -129,7 +129,7 @@ def _create_missing(bootstrap_servers: str, partitions: Mapping[str, int]) -> No
             if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
                 raise KafkaError(
                     f"The broker at {bootstrap_servers} did not create topic {topic}: {error.args[0].str()}.",
-                    remedy="Check that it is up and lets this client create topics.",
+                    hint="Check that it is up and lets this client create topics.",
                 ) from None
 
 
@@ -155,7 +155,7 @@ def _produce(bootstrap_servers: str, records: Sequence[Recorded], topics: Mappin
     if refusals:
         raise KafkaError(
             f"{bootstrap_servers} did not take every record; the first refusal: {refusals[0]}.",
-            remedy="Check that the broker is up and the topic has as many partitions as were recorded.",
+            hint="Check that the broker is up and the topic has as many partitions as were recorded.",
         )
 
 

@@ -16,7 +16,7 @@ from lakehouse.contracts.models import Contracts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def empty_silver(
     spark: SparkSession, contracts: Contracts, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[], Warehouse]:
     """Makes a warehouse with every table that silver writes, empty: a copy, since creating tables takes seconds."""
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
     from silver.apply import ensure_tables
 
     original = tmp_path_factory.mktemp("empty")
@@ -54,9 +54,9 @@ def _give_an_id_of_its_own(commit: Path) -> None:
 
 @pytest.fixture(scope="session")
 def contracts_of_load(contracts: Contracts) -> Contracts:
-    """The packaged contracts, with PostgreSQL's decimals in the form of the benchmarks' load."""
-    source = contracts.topics.sources["postgres"]
-    feed = source.feeds["postgres_orders"].model_copy(update={"decimal_handling_mode": "string"})
-    feeds = {**source.feeds, "postgres_orders": feed}
-    sources = {**contracts.topics.sources, "postgres": source.model_copy(update={"feeds": feeds})}
+    """The packaged contracts, with decimals of both tables in the form of the benchmarks' load."""
+    sources = dict(contracts.topics.sources)
+    for name, source in sources.items():
+        feed = source.feeds[f"{name}_orders"].model_copy(update={"decimal_handling_mode": "string"})
+        sources[name] = source.model_copy(update={"feeds": {**source.feeds, f"{name}_orders": feed}})
     return contracts.model_copy(update={"topics": contracts.topics.model_copy(update={"sources": sources})})

@@ -3,8 +3,8 @@
 python -m tests.fuzz [--histories 100000] [--kind mysql] [--first 1620]
 
 A history has a name, its kind and its number, and is always the same one. Of one that ends otherwise, or that raises,
-its name and the command that repeats it are printed. The exit code is then 1. The known ones: docs/ordering.md, "What
-cannot be distinguished".
+its name and the command that repeats it are printed. The exit code is then 1. The known ones: docs/ordering.md,
+"Ordering limitations".
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def failing(kind: SourceKind, numbers: Sequence[int]) -> list[str]:
     for number in numbers:
         try:
             silver, history = silver_of(contracts, kind, number)
-            folded.append((number, (silver.placed()[1], silver.cutoff_by_shard)))
+            folded.append((number, (silver.positioned()[1], silver.cutoff_by_shard)))
             why = "differs" if differing(silver, history) else None
         except Exception as error:  # the fold must not raise: that is a finding too, and others are still to come
             why = f"raises {error!r}"

@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 
 from lakehouse.contracts.files import SCHEMAS
-from lakehouse.quality.table_rules import gallery
-from monitoring.troubles import as_page
+from lakehouse.quality.gx import gallery
+from monitoring.known_issues import as_page
 from tools.bundle import ROOT
 from tools.commands import reference
 from tools.targets import PASSED, differences

@@ -78,7 +78,7 @@ class Database(ABC):
         if self._server is None or not self._server.answers(self._is_there, seconds=START_SECONDS):
             raise InstallationError(
                 f"{self.name} does not answer. The end of its log:\n{last_lines(text_of(self.log))}\n",
-                remedy="Look there for the reason.",
+                hint="Look there for the reason.",
             )
 
     def stop(self) -> None:
@@ -139,5 +139,5 @@ def run_tool(
     log.write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode:
         raise InstallationError(
-            f"{Path(command[0]).name} failed:\n{last_lines(done.stdout + done.stderr)}\n", remedy="Fix what it says."
+            f"{Path(command[0]).name} failed:\n{last_lines(done.stdout + done.stderr)}\n", hint="Fix what it says."
         )

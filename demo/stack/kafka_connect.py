@@ -45,7 +45,7 @@ class KafkaConnect(Service):
         """Start the worker; `wait` says when it answers. The second time it goes on where it was."""
         settings = self._home / "connect.properties"
         settings.write_text(self._properties(), encoding="utf-8")
-        jars = jar_paths(load_manifest(HERE / "connect.yaml"), remedy="Run `make setup-live`.")
+        jars = jar_paths(load_manifest(HERE / "connect.yaml"), hint="Run `make setup-live`.")
         log4j = f"-Dlog4j2.configurationFile={HERE.parent / 'log4j2.properties'}"
         command = [str(java()), *JVM_OPTIONS, log4j, "-cp", os.pathsep.join(str(jar) for jar in jars)]
         command += ["org.apache.kafka.connect.cli.ConnectDistributed", str(settings)]

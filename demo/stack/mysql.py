@@ -127,5 +127,5 @@ class MariaDB(_BinaryLog):
 def _program(name: str) -> Path:
     found = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
     if found is None:
-        raise InstallationError("MariaDB is not installed.", remedy="Run `make setup-live`.")
+        raise InstallationError("MariaDB is not installed.", hint="Run `make setup-live`.")
     return Path(found)

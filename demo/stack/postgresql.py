@@ -95,5 +95,5 @@ def _programs() -> Path:
     """Where Debian puts the programs of the newest version that is installed."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda file: int(file.parts[-3]))
     if not found:
-        raise InstallationError("PostgreSQL is not installed.", remedy="Run `make setup-live`.")
+        raise InstallationError("PostgreSQL is not installed.", hint="Run `make setup-live`.")
     return found[-1].parent

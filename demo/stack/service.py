@@ -33,7 +33,7 @@ class Service(ABC):
         if self._server is None or not self._server.answers(self._is_there, seconds=self.start_seconds):
             raise InstallationError(
                 f"{self.called} does not answer. The end of its log:\n{last_lines(text_of(self.log))}\n",
-                remedy="Look there for the reason.",
+                hint="Look there for the reason.",
             )
 
     def stop(self) -> None:

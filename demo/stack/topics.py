@@ -51,5 +51,5 @@ def wait_for(
         consumer.close()
     raise KafkaError(
         f"{topic} has not told it within {PATIENCE_SECONDS:.0f} s.",
-        remedy="lakehouse connect status says why.",
+        hint="lakehouse connect status says why.",
     )

@@ -26,7 +26,7 @@ def plugin_folders() -> tuple[Path, ...]:
 
 def converter_jars() -> tuple[Path, ...]:
     """The jars of the Avro converter. Raises InstallationError when one was not fetched."""
-    return jar_paths(load_manifest(CONVERTER), remedy=REMEDY)
+    return jar_paths(load_manifest(CONVERTER), hint=REMEDY)
 
 
 def registry_folder() -> Path:
@@ -49,7 +49,7 @@ def _unpacked(jar: Jar, unpack: Callable[[Path, Path], None]) -> Path:
     """The folder, which is there whole or not at all."""
     folder = cache_dir().parent / "unpacked" / jar.file_name.partition(".tar")[0].removesuffix(".jar")
     if not folder.is_dir():
-        (archive,) = jar_paths([jar], remedy=REMEDY)
+        (archive,) = jar_paths([jar], hint=REMEDY)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent) as temporary:
             unpack(archive, Path(temporary) / folder.name)

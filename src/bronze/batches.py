@@ -3,7 +3,7 @@
 Silver reads what they say, and nothing else: a batch that was appended and is not written down yet is repeated,
 or confirmed (`confirm`), before bronze reads on. Kafka gives an offset to no record now and then (compaction,
 transaction markers): only the plan of a batch shows that such a gap is not a range that nobody read. Structured
-Streaming keeps the plan in the checkpoint: `offsets/N` has the end of batch N, `sources/0/0` where the first one began.
+Streaming keeps the plan in the checkpoint.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING
+from operator import or_
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from bronze.checkpoint import offsets_in
+from bronze.checkpoint import end_of, initial_offsets
 from bronze.conservation import asked_ranges, stored_ranges
 from bronze.events import events_table
 from lakehouse.batches import append, batches
-from lakehouse.kafka.offsets import Partition
+from lakehouse.delta.tables import Warehouse
 from lakehouse.kafka.ranges import TOPIC_PARTITION, overlaid
-from lakehouse.spark.tables import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 # offset among them, and the lowest Kafka timestamp.
 STORED = ("records", "value_bytes", "first_offset", "last_offset", "first_ms")
 _NOTHING: Mapping[str, object] = {**dict.fromkeys(STORED), "records": 0, "value_bytes": 0}
+Stored = Mapping[tuple[str, str, int], Mapping[str, Any]]
+# How many records an append has stored, of all partitions together.
+RECORDS = "records"
+# Of so many partitions an append counts what it stores. Every row is looked at for each of them: of more, one query of
+# the table costs less (docs/decisions/38-an-append-counts.md).
+OBSERVED_PARTITIONS = 16
 
 
 @dataclass(frozen=True)
@@ -45,25 +51,64 @@ class Planned:
     until_offset: int
 
     @property
-    def place(self) -> tuple[str, str, int]:
+    def topic_partition(self) -> tuple[str, str, int]:
         """Topic, topic id and partition."""
         return self.topic, self.topic_id, self.partition
 
 
 def planned_ranges(warehouse: Warehouse, job: str, batch: int, *, topic_ids: Mapping[str, str]) -> list[Planned]:
     """What the batch was to read, by the stream's checkpoint: the partitions in which there was something."""
-    checkpoint = warehouse.checkpoint(job)
-    before = f"{checkpoint}/offsets/{batch - 1}" if batch else f"{checkpoint}/sources/0/0"
-    files = warehouse.spark.read.text([before, f"{checkpoint}/offsets/{batch}"], wholetext=True)
-    read = files.select("value", F.col("_metadata.file_path").alias("path")).collect()
-    offsets = {tuple(row["path"].split("/")[-2:]): _offsets(row["value"]) for row in read}
-    began, ended = offsets[tuple(before.split("/")[-2:])], offsets["offsets", str(batch)]
+    began = end_of(warehouse, job, batch - 1) if batch else initial_offsets(warehouse, job)
     return [
         # A partition that came later is read from its first record on.
-        Planned(place.topic, topic_ids.get(place.topic, ""), place.number, began.get(place, 0), until)
-        for place, until in sorted(ended.items())
-        if until > began.get(place, 0)
+        Planned(
+            topic_partition.topic,
+            topic_ids.get(topic_partition.topic, ""),
+            topic_partition.number,
+            began.get(topic_partition, 0),
+            until,
+        )
+        for topic_partition, until in sorted(end_of(warehouse, job, batch).items())
+        if until > began.get(topic_partition, 0)
     ]
+
+
+def stored_metrics(planned: Sequence[Planned]) -> dict[str, Column]:
+    """What an append counts of the rows that it stores: RECORDS, and STORED of each partition where these are few."""
+    metrics = {RECORDS: F.count("offset")}
+    if len(planned) > OBSERVED_PARTITIONS:
+        return metrics
+    for number, one in enumerate(planned):
+        is_here = (F.col("topic") == one.topic) & (F.col("partition") == one.partition)
+        offset = F.when(is_here, F.col("offset"))
+        of_partition = {
+            "records": F.count(offset),
+            "value_bytes": F.coalesce(F.sum(F.when(is_here, F.octet_length("value"))), F.lit(0)),
+            "first_offset": F.min(offset),
+            "last_offset": F.max(offset),
+            "first_ms": F.min(F.when(is_here, F.unix_millis("timestamp"))),
+        }
+        metrics |= {f"{name}_{number}": metric for name, metric in of_partition.items()}
+    return metrics
+
+
+def observed_records(planned: Sequence[Planned], metrics: Mapping[str, object]) -> Stored | None:
+    """STORED by topic-partition, by the values of `stored_metrics`; None where the table has to be asked.
+
+    So where there are too many partitions, and where a partition has more records than offsets: Spark may count rows
+    again that it has read again, after it has lost an executor.
+    """
+    if len(planned) > OBSERVED_PARTITIONS:
+        return None
+    found = {
+        one.topic_partition: {name: metrics[f"{name}_{number}"] for name in STORED}
+        for number, one in enumerate(planned)
+    }
+    return found if all(map(_is_possible, found.values())) else None
+
+
+def _is_possible(stored: Mapping[str, Any]) -> bool:
+    return not stored["records"] or stored["records"] <= stored["last_offset"] - stored["first_offset"] + 1
 
 
 def stored_records(events: DataFrame, planned: Sequence[Planned], *, some_were_there: bool) -> DataFrame:
@@ -85,9 +130,31 @@ def stored_records(events: DataFrame, planned: Sequence[Planned], *, some_were_t
     )
 
 
+def overlapping(
+    read_again: Mapping[tuple[str, int], tuple[int, int]], planned: Sequence[Planned]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Of the offsets that a source reads again, those of partitions in which the batch has some of them."""
+    return {
+        (one.topic, one.partition): (first, end)
+        for one in planned
+        for first, end in [read_again.get((one.topic, one.partition), (0, 0))]
+        if first < one.until_offset and one.from_offset < end
+    }
+
+
+def ingested_records(warehouse: Warehouse, after: Mapping[str, int]) -> dict[str, int]:
+    """By source, the records of the batches that were written down `after` this sequence of it."""
+    if not after:
+        return {}
+    is_later = [(F.col("source") == source) & (F.col("sequence") > sequence) for source, sequence in after.items()]
+    rows = planned_of(batches(warehouse, "bronze").where(reduce(or_, is_later)))
+    found = rows.groupBy("source").agg(F.sum("records").alias("records")).collect()
+    return {**dict.fromkeys(after, 0), **{row["source"]: row["records"] for row in found}}
+
+
 def batch_rows(
     planned: Sequence[Planned],
-    stored: Mapping[tuple[str, str, int], Mapping[str, object]],
+    stored: Stored,
     *,
     batch: Mapping[str, object],
 ) -> list[dict[str, object]]:
@@ -95,11 +162,11 @@ def batch_rows(
     return [
         {
             **batch,
-            **dict(zip(TOPIC_PARTITION, one.place, strict=True)),
+            **dict(zip(TOPIC_PARTITION, one.topic_partition, strict=True)),
             "planned": {
                 "from_offset": one.from_offset,
                 "until_offset": one.until_offset,
-                **stored.get(one.place, _NOTHING),
+                **stored.get(one.topic_partition, _NOTHING),
             },
         }
         for one in planned
@@ -132,7 +199,7 @@ def confirm(warehouse: Warehouse, source: str, *, sequence: int) -> None:
     ]
     # One range a topic-partition at a time: `stored_records` tells no two of them apart.
     while found:
-        some = list({one.place: one for one in reversed(found)}.values())
+        some = list({one.topic_partition: one for one in reversed(found)}.values())
         found = [one for one in found if one not in some]
         stored = _stored(stored_records(events, some, some_were_there=True))
         append(warehouse, "bronze", batch_rows(some, stored, batch={"source": source, "sequence": sequence}))
@@ -148,21 +215,21 @@ def write_down_batch(
     writer: str,
     some_were_there: bool,
     started_at: datetime,
+    stored: Stored | None = None,
 ) -> None:
-    """Append the batch to `ops.batches`, once: a batch that is repeated after a crash finds the same numbers."""
+    """Append the batch to `ops.batches`, once: a batch that is repeated after a crash finds the same numbers.
+
+    `stored`: what its append has counted; None: the table is asked.
+    """
     if not planned:
         return
-    stored = _stored(stored_records(events, planned, some_were_there=some_were_there))
+    if stored is None:
+        stored = _stored(stored_records(events, planned, some_were_there=some_were_there))
     rows = batch_rows(planned, stored, batch=batch)
     append(warehouse, "bronze", rows, writer=writer, number=number, started_at=started_at)
 
 
-def _offsets(text: str) -> dict[Partition, int]:
-    """The offsets in the last line of a file of the checkpoint."""
-    return offsets_in(text.strip().splitlines()[-1])
-
-
-def _stored(counted: DataFrame) -> dict[tuple[str, str, int], dict[str, object]]:
+def _stored(counted: DataFrame) -> Stored:
     return {
         (row["topic"], row["topic_id"], row["partition"]): {name: row[name] for name in STORED}
         for row in counted.collect()

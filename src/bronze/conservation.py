@@ -36,7 +36,7 @@ def asked_ranges(planned: DataFrame) -> DataFrame:
 
 
 def skipped_ranges(steps: DataFrame) -> DataFrame:
-    """What was skipped by command, or by the contract's `start` (`bronze.offsets.steps_in`)."""
+    """What was skipped by command, or by the contract's `start` (`bronze.source_state.steps_in`)."""
     skipped = steps.where(F.col("skipped") > 0)
     return skipped.select(*TOPIC_PARTITION, F.col("from_offset").alias("first"), (F.col("to_offset") - 1).alias("last"))
 
@@ -47,16 +47,16 @@ def with_surroundings(ranges: DataFrame) -> DataFrame:
     `asked_from`, `asked_to`: what the batches were to read; `came_before`, `came_after`: when the records before and
     after it came; `stored_before`: how many offsets before it bronze has.
     """
-    place = Window.partitionBy(*TOPIC_PARTITION)
-    so_far = place.orderBy("first").rowsBetween(Window.unboundedPreceding, -1)
-    to_come = place.orderBy("first").rowsBetween(1, Window.unboundedFollowing)
+    topic_partition = Window.partitionBy(*TOPIC_PARTITION)
+    so_far = topic_partition.orderBy("first").rowsBetween(Window.unboundedPreceding, -1)
+    to_come = topic_partition.orderBy("first").rowsBetween(1, Window.unboundedFollowing)
     is_asked = F.col("asked") > 0
     is_stored = F.col("stored") > 0
     came = F.when(is_stored, F.col("ingested_at"))
     return ranges.select(
         "*",
-        F.min(F.when(is_asked, F.col("first"))).over(place).alias("asked_from"),
-        F.max(F.when(is_asked, F.col("last"))).over(place).alias("asked_to"),
+        F.min(F.when(is_asked, F.col("first"))).over(topic_partition).alias("asked_from"),
+        F.max(F.when(is_asked, F.col("last"))).over(topic_partition).alias("asked_to"),
         F.last(came, ignorenulls=True).over(so_far).alias("came_before"),
         F.first(came, ignorenulls=True).over(to_come).alias("came_after"),
         F.coalesce(F.sum(F.when(is_stored, length())).over(so_far), F.lit(0)).alias("stored_before"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakehouse.spark.tables import TableSpec
+from lakehouse.delta.tables import TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

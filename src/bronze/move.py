@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bronze.events import events_table
-from bronze.offsets import SourceOffsets, Step, at_time, offsets_of_source, stored, within, write_down
+from bronze.offsets import SourceOffsets, at_time, offsets_of_source, within
+from bronze.source_state import OffsetMove, stored, write_down
 from lakehouse.batches import BATCHES
 from lakehouse.contracts.topics import Source
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.broker import TopicPartitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Partition
-from lakehouse.spark.tables import Warehouse
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def planned(
     *,
     known: TopicPartitions,
     move: Move,
-) -> list[Step]:
+) -> list[OffsetMove]:
     """The steps that the move would make: one for every partition of the source, moved or not. Changes nothing.
 
     Raises SettingsError when the move means no partition, or an offset that a partition does not have.
@@ -53,7 +54,7 @@ def planned(
         replace(
             step,
             change=source_offsets.change + 1,
-            to_offset=targets.get(step.place, step.from_offset),
+            to_offset=targets.get(step.topic_partition, step.from_offset),
             reason=move.reason,
         )
         for step in _steps_from_here(source_offsets, highest)
@@ -68,7 +69,7 @@ def forgotten(
     *,
     known: TopicPartitions,
     topic: str,
-) -> list[Step]:
+) -> list[OffsetMove]:
     """The steps after which the source has never read the topic; its records stay in bronze. Changes nothing.
 
     Raises SettingsError when the contract still names the topic, and the broker has it.
@@ -76,7 +77,7 @@ def forgotten(
     if contract.names(topic) and topic in known:
         raise SettingsError(
             f"The contract gives topic {topic} to source {source}, and the broker has it.",
-            remedy="Take it out of bronze/topics.yaml first.",
+            hint="Take it out of bronze/topics.yaml first.",
         )
     source_offsets = offsets_of_source(warehouse, connection, source, contract, known=known, accepted=(topic,))
     highest = stored(warehouse.read(events_table(source).name)) if warehouse.exists(events_table(source).name) else {}
@@ -87,22 +88,23 @@ def forgotten(
     ]
 
 
-def carry_out(warehouse: Warehouse, steps: list[Step]) -> None:
+def carry_out(warehouse: Warehouse, steps: list[OffsetMove]) -> None:
     """Write the steps down: the next run of bronze begins there, under a checkpoint of its own."""
     warehouse.ensure(BATCHES)
     write_down(warehouse, steps)
 
 
-def _steps_from_here(source_offsets: SourceOffsets, highest: Mapping[tuple[str, str, int], int]) -> list[Step]:
+def _steps_from_here(source_offsets: SourceOffsets, highest: Mapping[tuple[str, str, int], int]) -> list[OffsetMove]:
     """Every partition with its next offset. What bronze has of a batch that has not ended counts as read."""
     reread = source_offsets.read_again
     return [
         replace(
             step,
-            from_offset=source_offsets.following[step.place]
-            if step.place in reread
+            from_offset=source_offsets.following[step.topic_partition]
+            if step.topic_partition in reread
             else max(
-                source_offsets.following[step.place], highest.get((step.topic, step.topic_id, step.partition), -1) + 1
+                source_offsets.following[step.topic_partition],
+                highest.get((step.topic, step.topic_id, step.partition), -1) + 1,
             ),
         )
         for step in source_offsets.steps
@@ -111,16 +113,16 @@ def _steps_from_here(source_offsets: SourceOffsets, highest: Mapping[tuple[str, 
 
 def _meant(source: str, source_offsets: SourceOffsets, move: Move) -> list[Partition]:
     meant = [
-        place
-        for place, offset in source_offsets.following.items()
-        if move.topic in {None, place.topic}
-        and move.partition in {None, place.number}
-        and (not move.only_gaps or offset < source_offsets.ends[place].earliest)
+        topic_partition
+        for topic_partition, offset in source_offsets.following.items()
+        if move.topic in {None, topic_partition.topic}
+        and move.partition in {None, topic_partition.number}
+        and (not move.only_gaps or offset < source_offsets.ends[topic_partition].earliest)
     ]
     if not meant:
-        topics = ", ".join(sorted({place.topic for place in source_offsets.following}))
+        topics = ", ".join(sorted({topic_partition.topic for topic_partition in source_offsets.following}))
         what = "has a gap" if move.only_gaps else f"is topic {move.topic} partition {move.partition}"
-        raise SettingsError(f"No partition of source {source} {what}.", remedy=f"Its topics are: {topics}.")
+        raise SettingsError(f"No partition of source {source} {what}.", hint=f"Its topics are: {topics}.")
     return meant
 
 
@@ -128,20 +130,23 @@ def _targets(
     connection: KafkaConnection, source_offsets: SourceOffsets, meant: list[Partition], move: Move
 ) -> dict[Partition, int]:
     if move.to == "earliest":
-        return {place: source_offsets.ends[place].earliest for place in meant}
+        return {topic_partition: source_offsets.ends[topic_partition].earliest for topic_partition in meant}
     if move.to == "latest":
-        return {place: source_offsets.ends[place].latest for place in meant}
+        return {topic_partition: source_offsets.ends[topic_partition].latest for topic_partition in meant}
     if move.to.isdigit():
         if len(meant) > 1:
             raise SettingsError(
-                f"An offset is of one partition, and this means {len(meant)}.", remedy="Give --topic and --partition."
+                f"An offset is of one partition, and this means {len(meant)}.", hint="Give --topic and --partition."
             )
-        return {place: within(int(move.to), source_offsets.ends[place], place) for place in meant}
+        return {
+            topic_partition: within(int(move.to), source_offsets.ends[topic_partition], topic_partition)
+            for topic_partition in meant
+        }
     try:
         moment = datetime.fromisoformat(move.to)
     except ValueError:
         raise SettingsError(
             f"{move.to!r} is no place on a topic.",
-            remedy="Give earliest, latest, a time as 2026-01-31T12:00:00, or an offset.",
+            hint="Give earliest, latest, a time as 2026-01-31T12:00:00, or an offset.",
         ) from None
     return at_time(connection, moment, meant, source_offsets.ends)

@@ -1,7 +1,8 @@
 """`--trigger continuous`: when the next pass begins, and when the warehouse is unlocked.
 
 Where bronze is among the jobs, a pass begins as soon as Kafka has new records, and else once in LONGEST_WAIT_SECONDS,
-for what people have asked for meanwhile, and for rules that depend on the time. Other jobs run between two turns.
+for what people have asked for meanwhile, and for rules that depend on the time: that one does nothing where nothing
+has changed (cli.unchanged). Other jobs run between two turns.
 """
 
 from __future__ import annotations
@@ -10,30 +11,37 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from lakehouse.config import Settings
 from lakehouse.contracts.topics import Topics
-from lakehouse.errors import BrokerGoneError, KafkaError
+from lakehouse.errors import KafkaError
 from lakehouse.kafka.broker import Admin, TopicPartitions, partitions
 from lakehouse.kafka.offsets import Partition, latest
-from lakehouse.kafka.retry import RetryPolicy
+from lakehouse.kafka.retry import RetryPolicy, retried
 
 if TYPE_CHECKING:
-    from lakehouse.spark.lease import Lease
+    from lakehouse.process.lock import Lock
 
-# Passes of all jobs share one lock of the warehouse (a turn), and begin in its first so many seconds: to lock is a
-# commit, and to unlock another.
+# Passes of all jobs share one lock of the warehouse (a turn), and begin in its first so many seconds: what a process
+# knows of the tables holds for a turn, and of a lease each turn is two commits.
 TURN_SECONDS = 60.0
-# Between two turns the warehouse is unlocked: whoever waits for it looks every five seconds.
+# Between two turns the warehouse is unlocked: whoever waits for it looks more often (lakehouse.process.lock).
 PAUSE_SECONDS = 5.0
 # Without new records the next pass begins after so long.
 LONGEST_WAIT_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 2.0
 
 
+class OnePass(Protocol):
+    """All jobs once, with the warehouse locked. `is_news`: the broker has records that the pass before did not see."""
+
+    def __call__(self, known: TopicPartitions, lock: Lock, *, is_news: bool) -> None:
+        """Raises what ends all passes."""
+
+
 @dataclass(frozen=True)
-class Seen:
+class BrokerState:
     """What a look at the broker has found: its topics; and where the partitions end that bronze reads."""
 
     known: TopicPartitions
@@ -58,18 +66,9 @@ class Broker:
         """Its topics; none where no job needs it. Raises KafkaError."""
         return partitions(self.settings.kafka()) if self._is_needed else {}
 
-    def look(self, retry_policy: RetryPolicy | None = None) -> Seen:
+    def look(self, retry_policy: RetryPolicy | None = None) -> BrokerState:
         """What is there now. Raises KafkaError; a broker that does not answer is waited for as `retry_policy` says."""
-        attempt = 0
-        while True:
-            try:
-                return self._seen()
-            except BrokerGoneError as gone:
-                if retry_policy is None or attempt == len(retry_policy.waits):
-                    raise
-                retry_policy.announce(gone.servers, attempt)
-                time.sleep(retry_policy.waits[attempt])
-                attempt += 1
+        return retried(self._seen, retry_policy)
 
     def close(self) -> None:
         """End the client that was kept. The next look makes another."""
@@ -81,9 +80,9 @@ class Broker:
     def _is_needed(self) -> bool:
         return not {"bronze", "publish"}.isdisjoint(self.names)
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> BrokerState:
         if not self._is_needed:
-            return Seen({}, {})
+            return BrokerState({}, {})
         if self._kept is None:
             self._kept = Admin(self.settings.kafka())
         try:
@@ -93,19 +92,19 @@ class Broker:
             self.close()
             raise
 
-    def _asked(self, kept: Admin) -> Seen:
+    def _asked(self, kept: Admin) -> BrokerState:
         known = partitions(self.settings.kafka(), kept=kept)
         if not self.brings_news:
-            return Seen(known, {})
+            return BrokerState(known, {})
         read = {topic for source in self.topics.sources.values() for topic in source.assigned(known)}
-        places = [Partition(topic, number) for topic in sorted(read) for number in known[topic]]
-        return Seen(known, latest(self.settings.kafka(), places, kept=kept))
+        topic_partitions = [Partition(topic, number) for topic in sorted(read) for number in known[topic]]
+        return BrokerState(known, latest(self.settings.kafka(), topic_partitions, kept=kept))
 
 
-def go_on(
-    one_pass: Callable[[TopicPartitions, Lease], None],
+def run_forever(
+    one_pass: OnePass,
     *,
-    turn: Callable[[], AbstractContextManager[Lease]],
+    turn: Callable[[], AbstractContextManager[Lock]],
     turn_seconds: float,
     broker: Broker,
     retry_policy: RetryPolicy,
@@ -115,12 +114,12 @@ def go_on(
     While there are new records, and `turn_seconds` are not over, the next one runs in the same `turn`.
     """
     with closing(broker):
-        seen = broker.look(retry_policy)
+        seen, is_news = broker.look(retry_policy), False
         while True:
-            with turn() as lease:
+            with turn() as lock:
                 ends_at = time.monotonic() + turn_seconds
                 while True:
-                    one_pass(seen.known, lease)
+                    one_pass(seen.known, lock, is_news=is_news)
                     before, seen = seen, broker.look(retry_policy)
                     # What came while bronze was running may have been read: then the next pass finds nothing.
                     is_news = seen.ends != before.ends
@@ -128,10 +127,11 @@ def go_on(
                         break
             time.sleep(PAUSE_SECONDS)
             if broker.brings_news and not is_news:
-                seen = _pending_lookup(broker, seen, retry_policy)
+                before, seen = seen, _pending_lookup(broker, seen, retry_policy)
+                is_news = seen.ends != before.ends
 
 
-def _pending_lookup(broker: Broker, before: Seen, retry_policy: RetryPolicy) -> Seen:
+def _pending_lookup(broker: Broker, before: BrokerState, retry_policy: RetryPolicy) -> BrokerState:
     """What the broker has, as soon as that has changed, or after LONGEST_WAIT_SECONDS."""
     ends_at = time.monotonic() + LONGEST_WAIT_SECONDS
     while (seen := broker.look(retry_policy)).ends == before.ends and time.monotonic() < ends_at:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from cli.options import AsJson, BootstrapServers, ContractsFolder, DryRun, KafkaConfig
 from cli.output import answer
@@ -18,8 +17,8 @@ from lakehouse.contracts.files import MODELS, SCHEMAS, load_contracts, packaged_
 from lakehouse.contracts.models import NO_UNIFIED
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.connection import KafkaConnection
-from lakehouse.steps import Steps, wide_console
-from lakehouse.terminal import PASSED, styled
+from lakehouse.process.steps import Steps, wide_console
+from lakehouse.process.terminal import PASSED, new_table, styled
 
 if TYPE_CHECKING:
     from cli.proposal.database import DatabaseProposal
@@ -46,9 +45,7 @@ def validate(contracts: ContractsFolder = None, as_json: AsJson = False) -> None
         }
         answer("validate", {"contracts": contracts or "packaged", "feeds": feeds, "by_rule": rules})
         return
-    table = Table(title="Feeds", title_justify="left", title_style="bold", header_style="dim")
-    for heading in ("silver table", "source", "envelope", "topics", "key", "columns"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("Feeds", "silver table", "source", "envelope", "topics", "key", "columns")
     for feed in checked.feeds.values():
         topics = ", ".join((*feed.topics, *(f"/{pattern}/" for pattern in feed.topic_patterns)))
         kind = f"{feed.source} ({feed.kind})"
@@ -92,9 +89,9 @@ def init(
     Example: lakehouse init ./contracts --database order_dw --bootstrap-servers 127.0.0.1:9092
     """
     if from_topic and database:
-        raise SettingsError("--from-topic and --database exclude each other.", remedy="Give the one or the other.")
+        raise SettingsError("--from-topic and --database exclude each other.", hint="Give the one or the other.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SettingsError(f"{folder} is there already, and not empty.", remedy="Give a folder that does not exist.")
+        raise SettingsError(f"{folder} is there already, and not empty.", hint="Give a folder that does not exist.")
     texts = {name: packaged_text(name).replace("../lakehouse/contracts/schemas/", "../schemas/") for name in MODELS}
     found: DatabaseProposal | None = None
     if from_topic:
@@ -112,7 +109,7 @@ def init(
         return
     console = wide_console()
     if found is not None:
-        from cli.proposal.shown import shown
+        from cli.proposal.texts.shown import shown
 
         console.print(shown(str(database), found.rows))
     console.print(f"{'Would write' if dry_run else 'Written'} to {folder}:", soft_wrap=True)
@@ -149,7 +146,7 @@ def _found(database: str, kafka: KafkaConnection) -> DatabaseProposal:
 def _as_data(database: str | None, found: DatabaseProposal | None) -> Mapping[str, object]:
     if found is None:
         return {}
-    from cli.proposal.shown import as_data
+    from cli.proposal.texts.shown import as_data
 
     return {"database": database, "topics": as_data(found.rows)}
 
@@ -163,4 +160,4 @@ def _write(folder: Path, texts: dict[str, str]) -> None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise SettingsError(f"{folder} cannot be written: {error.strerror}.", remedy="Give another folder.") from None
+        raise SettingsError(f"{folder} cannot be written: {error.strerror}.", hint="Give another folder.") from None

@@ -10,25 +10,28 @@ from pyspark.sql import functions as F
 from rich import filesize
 
 from bronze import ingest
+from bronze.source_state import SourceState
 from cli.tables.accounts import audit_now
-from gold import build, joins, publish, upsert
+from gold import build
+from gold.derived import joins
+from gold.state_store import StateStore
+from gold.topics import publish, upsert
 from gold.unify import UNIFIED
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
-from lakehouse.consumed import Consumed
-from lakehouse.contracts.mistakes import GOLD
+from lakehouse.contracts.checks.mistakes import GOLD
+from lakehouse.contracts.checks.upsert_checks import mistakes_of_discovered
 from lakehouse.contracts.models import NO_UNIFIED, Contracts
-from lakehouse.contracts.upsert_checks import mistakes_of_made
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import ContractError, ContractProblem, GateHeldError, LakehouseError
 from lakehouse.failures import storage_errors
 from lakehouse.kafka.retry import RetryPolicy
+from lakehouse.process.steps import Steps
 from lakehouse.quality.results import PUBLICATION, TABLES
-from lakehouse.spark.session import let_java_forget
-from lakehouse.spark.tables import Warehouse
-from lakehouse.steps import Steps
+from lakehouse.spark.session import release_jvm_refs
 from silver import apply
-from silver.audit import Memory
-from silver.by_rule.tables import with_made_tables
+from silver.accounts.audit import StateCache
+from silver.by_rule.tables import with_discovered_tables
 from silver.order.state import OUTCOMES
 
 if TYPE_CHECKING:
@@ -38,14 +41,15 @@ Results = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Work:
+class RunContext:
     """What every job of one run gets. `known`: the topics of the broker with their partitions.
 
     `accepted`: the silver tables whose rejects go to quarantine, however many they are. `accepted_columns`: those by
     rule that go on with the columns that their events have now. `resumed`: suspended ones that are tried again.
     `accepted_missing`: sources of which silver goes on without the records that bronze has lost. `full_refresh`: gold
-    is computed whole. `republish`: every row is sent again. `memories`: what silver remembers of each source.
-    `consumed`: what gold and publish remember. Both are valid while nobody else writes.
+    is computed whole. `republish`: every row is sent again. `source_states`: what bronze knows of each source,
+    `state_caches` what silver remembers of it, `gold_state` what gold and publish remember: valid while nobody else
+    writes.
     """
 
     spark: SparkSession
@@ -60,13 +64,14 @@ class Work:
     accepted_missing: frozenset[str] = frozenset()
     full_refresh: bool = False
     republish: bool = False
-    memories: dict[str, Memory] = field(default_factory=dict)
-    consumed: Consumed = field(default_factory=Consumed)
+    source_states: dict[str, SourceState] = field(default_factory=dict)
+    state_caches: dict[str, StateCache] = field(default_factory=dict)
+    gold_state: StateStore = field(default_factory=StateStore)
 
     @property
     def warehouse(self) -> Warehouse:
         """Where the tables are."""
-        return self.settings.address.opened(self.spark)
+        return self.settings.address.open(self.spark)
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class RunOutcome:
 
 
 def run_jobs(
-    names: Sequence[str], work: Work, *, dry_run: bool = False, before_each: Callable[[], None] | None = None
+    names: Sequence[str], work: RunContext, *, dry_run: bool = False, before_each: Callable[[], None] | None = None
 ) -> RunOutcome:
     """Run the jobs of these names. One that fails for one source does not stop the others.
 
@@ -91,15 +96,15 @@ def run_jobs(
         if before_each is not None:
             before_each()
         try:
-            with storage_errors(job=name, places=(work.settings.warehouse, work.settings.checkpoints)):
+            with storage_errors(job=name, storage_paths=(work.settings.warehouse, work.settings.checkpoints)):
                 # Bronze reads topics, whatever tables there are.
                 if name != "bronze" and not is_known:
-                    work = replace(work, contracts=with_made_tables(work.warehouse, work.contracts))
+                    work = replace(work, contracts=with_discovered_tables(work.warehouse, work.contracts))
                 is_known = name in ("gold", "publish")  # silver makes tables
                 results[name] = (PLANS if dry_run else JOBS)[name](work)
         except LakehouseError as error:
             failures.append(error)
-        let_java_forget()
+        release_jvm_refs()
     return RunOutcome(results, failures)
 
 
@@ -108,30 +113,29 @@ def _require_fitting(contracts: Contracts, part: str) -> None:
 
     Such a join or topic was passed over, and everything else is done.
     """
-    found = [(path, what) for path, what in mistakes_of_made(contracts) if path[0] == part]
+    found = [(path, what) for path, what in mistakes_of_discovered(contracts) if path[0] == part]
     if found:
         raise ContractError([ContractProblem(GOLD, None, ".".join(map(str, path)), what) for path, what in found])
 
 
-def _bronze(work: Work) -> Results:
+def _bronze(work: RunContext) -> Results:
     """Kafka to bronze."""
     with work.steps.step("bronze", "reading what is new on the topics") as note:
-        before = _bronze_rows(work)
         retry_policy = RetryPolicy("bronze", note.say)
-        ingest.run(
+        new = ingest.run(
             work.spark,
             work.settings,
             work.contracts.topics,
             known=work.known,
             retry_policy=retry_policy,
             progress=note.now,
+            states=work.source_states,
         )
-        new = {source: rows - before[source] for source, rows in _bronze_rows(work).items()}
         note(f"{sum(new.values()):,} new records")
     return {"new_records": new}
 
 
-def _silver(work: Work) -> Results:
+def _silver(work: RunContext) -> Results:
     """Bronze through gate 1 to silver."""
     with work.steps.step("silver", "gate 1, folding and merging changes") as note:
         sums = apply.run(
@@ -145,14 +149,14 @@ def _silver(work: Work) -> Results:
             accepted_missing=work.accepted_missing,
             progress=note.now,
             say=note.say,
-            memories=work.memories,
+            state_caches=work.state_caches,
             retry_policy=RetryPolicy("silver", note.say),
         )
         note(f"{sums['read']:,} records = " + " + ".join(f"{sums[kind]:,} {kind}" for kind in OUTCOMES))
     return sums
 
 
-def _gold(work: Work) -> Results:
+def _gold(work: RunContext) -> Results:
     """Silver through gate 2 to gold. A blocked source is only noted; the publish job makes it an error."""
     doing = "gate 2, bringing gold.unified_orders up to silver"
     if work.full_refresh:
@@ -166,7 +170,7 @@ def _gold(work: Work) -> Results:
             work.contracts,
             run_id=work.run_id,
             full_refresh=work.full_refresh,
-            consumed=work.consumed,
+            store=work.gold_state,
         )
         written, size = filesize.decimal(outcome.written_bytes), filesize.decimal(outcome.size_in_bytes)
         changed = f"{outcome.changed_rows:,} orders changed, {written} written to a table of {size}"
@@ -196,7 +200,7 @@ def _gold(work: Work) -> Results:
     }
 
 
-def _publish(work: Work) -> Results:
+def _publish(work: RunContext) -> Results:
     """Gold to the unified topic, and tables to their upsert topics.
 
     Raises GateHeldError at the end when gate 2 blocks a source, from gold or from the unified topic.
@@ -210,7 +214,7 @@ def _publish(work: Work) -> Results:
             work.contracts,
             retry_policy=RetryPolicy("publish", note.say),
             republish=work.republish,
-            consumed=work.consumed,
+            store=work.gold_state,
         )
         note(f"{outcome.sent:,} records sent" if topic is not None else NO_UNIFIED)
         for source, why in outcome.whole.items():
@@ -225,10 +229,12 @@ def _publish(work: Work) -> Results:
                 note(f"its table was compared with the topic: {upserted.why}")
     _require_fitting(work.contracts, "upsert_topics")
     if outcome.blocked:
-        said = [f"{', '.join(sources)} back from {_BLOCKED_FROM[gate]}" for gate, sources in outcome.blocked.items()]
+        blocked_sources = [
+            f"{', '.join(sources)} back from {_BLOCKED_FROM[gate]}" for gate, sources in outcome.blocked.items()
+        ]
         raise GateHeldError(
-            f"Gate 2 holds {' and '.join(said)}; everything else was published.",
-            remedy="See the failed rules: lakehouse quality report. Fix the data or the rule, and run again.",
+            f"Gate 2 holds {' and '.join(blocked_sources)}; everything else was published.",
+            hint="See the failed rules: lakehouse quality report. Fix the data or the rule, and run again.",
         )
     return {
         "topic": topic,
@@ -246,14 +252,14 @@ def _unified_topic(contracts: Contracts) -> str | None:
 _BLOCKED_FROM = {TABLES: "gold", PUBLICATION: "the topic"}
 
 
-def _plan_bronze(work: Work) -> Results:
+def _plan_bronze(work: RunContext) -> Results:
     with work.steps.step("bronze", "looking for what is new on the topics") as note:
         pending = ingest.pending(work.spark, work.settings, work.contracts.topics, known=work.known)
         note(f"{sum(pending.values()):,} records are pending on {len(pending)} topics; nothing was read")
     return {"pending_records": pending}
 
 
-def _plan_silver(work: Work) -> Results:
+def _plan_silver(work: RunContext) -> Results:
     """By conservation: what bronze has, and the batch audit has not read."""
     with work.steps.step("silver", "looking for what is new in bronze") as note:
         warehouse = work.warehouse
@@ -265,7 +271,7 @@ def _plan_silver(work: Work) -> Results:
     return {"pending_records": pending}
 
 
-def _plan_gold(work: Work) -> Results:
+def _plan_gold(work: RunContext) -> Results:
     """Orders that would be computed again, and rows of joins."""
     warehouse, contracts = work.warehouse, work.contracts
     with work.steps.step("gold", "looking for what is new in silver") as note:
@@ -280,15 +286,16 @@ def _plan_gold(work: Work) -> Results:
         else:
             keys = build.pending(warehouse, contracts, full_refresh=work.full_refresh)
             note(f"up to {sum(keys.values()):,} orders would be computed again; nothing was changed")
-        known = work.consumed.now(warehouse) if contracts.gold.joins and warehouse.exists(BATCHES.name) else {}
-        rows = joins.pending(warehouse, contracts, known=known, whole=work.full_refresh)
+        has_state = contracts.gold.joins and warehouse.exists(BATCHES.name)
+        consumed = work.gold_state.read(warehouse).joins if has_state else {}
+        rows = joins.pending(warehouse, contracts, consumed=consumed, whole=work.full_refresh)
         for name, count in rows.items():
             would = "would be left as it is" if count is None else f"up to {count:,} rows would be computed again"
             note(f"gold.{name}: {would}; nothing was changed")
     return {"pending_orders": keys, "pending_joins": rows}
 
 
-def _plan_publish(work: Work) -> Results:
+def _plan_publish(work: RunContext) -> Results:
     topic = _unified_topic(work.contracts)
     with work.steps.step("publish", "looking for what is new in gold") as note:
         pending = None
@@ -305,19 +312,19 @@ def _plan_publish(work: Work) -> Results:
     return {"topic": topic, "pending_records": pending, "pending_in_upsert_topics": more}
 
 
-def _bronze_rows(work: Work) -> dict[str, int]:
+def _bronze_rows(work: RunContext) -> dict[str, int]:
     tables = {source: f"bronze.{source}_events" for source in work.contracts.topics.sources}
     warehouse = work.warehouse
     return {source: warehouse.read(table).count() if warehouse.exists(table) else 0 for source, table in tables.items()}
 
 
-JOBS: Mapping[str, Callable[[Work], Results]] = {
+JOBS: Mapping[str, Callable[[RunContext], Results]] = {
     "bronze": _bronze,
     "silver": _silver,
     "gold": _gold,
     "publish": _publish,
 }
-PLANS: Mapping[str, Callable[[Work], Results]] = {
+PLANS: Mapping[str, Callable[[RunContext], Results]] = {
     "bronze": _plan_bronze,
     "silver": _plan_silver,
     "gold": _plan_gold,

@@ -15,34 +15,27 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cli import contracts
+from cli import contracts, unlock
 from cli.connect import commands as connect
 from cli.monitoring import commands as monitoring
 from cli.monitoring.metrics import Metrics
 from cli.options import (
-    AcceptColumns,
-    AcceptMissing,
-    AcceptRejects,
+    AcceptOptions,
     AsJson,
-    Chosen,
+    CommandContext,
     DryRun,
     LogFormat,
     MaxOffsets,
-    MetricsFile,
-    MetricsHost,
-    MetricsPort,
-    Resume,
-    Trigger,
-    WhenItEnds,
+    PassOptions,
     accepted,
     with_job_options,
 )
 from cli.output import answer, say
 from cli.running import EVERY_JOB, run_command
-from cli.tables import offsets, optimize, purge, quality, quarantine, unlock, verify
+from cli.tables import offsets, optimize, purge, quality, quarantine, verify
 from lakehouse.errors import LakehouseError
 from lakehouse.failures import unexpected
-from lakehouse.steps import LoggedSteps, Steps, wide_console
+from lakehouse.process.steps import LoggedSteps, Steps, wide_console
 
 Paths = Annotated[bool, typer.Option("--paths", help="Print where they are, as spark-submit --jars takes it.")]
 
@@ -71,37 +64,27 @@ app.add_typer(connect.app)
 @app.command()
 @with_job_options
 def bronze(
-    chosen: Chosen,
+    chosen: CommandContext,
     *,
     max_offsets_per_trigger: MaxOffsets = None,
-    trigger: WhenItEnds = Trigger.available_now,
-    dry_run: DryRun = False,
-    metrics_file: MetricsFile = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
+    passes: PassOptions,
+    metrics: Metrics,
 ) -> None:
     """Append every new record of the source topics to the bronze tables.
 
     Example: lakehouse bronze --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    metrics = Metrics(metrics_file, metrics_port, metrics_host)
-    run_command(chosen, ("bronze",), metrics, dry_run=dry_run, trigger=trigger)
+    run_command(chosen, ("bronze",), passes, metrics)
 
 
 @app.command()
 @with_job_options
 def silver(
-    chosen: Chosen,
+    chosen: CommandContext,
     *,
-    accept_rejects: AcceptRejects = None,
-    accept_columns: AcceptColumns = None,
-    accept_missing: AcceptMissing = None,
-    resume: Resume = None,
-    trigger: WhenItEnds = Trigger.available_now,
-    dry_run: DryRun = False,
-    metrics_file: MetricsFile = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
+    accept: AcceptOptions,
+    passes: PassOptions,
+    metrics: Metrics,
 ) -> None:
     """Judge, fold and merge what is new in bronze into the silver tables. Needs no broker; for Avro a schema registry.
 
@@ -109,22 +92,17 @@ def silver(
 
     Example: lakehouse silver --warehouse ./warehouse
     """
-    given = accepted(chosen, accept_rejects, accept_columns, resume, accept_missing)
-    metrics = Metrics(metrics_file, metrics_port, metrics_host)
-    run_command(chosen, ("silver",), metrics, dry_run=dry_run, given=given, trigger=trigger)
+    run_command(chosen, ("silver",), passes, metrics, given=accepted(chosen, accept))
 
 
 @app.command()
 @with_job_options
 def gold(
-    chosen: Chosen,
+    chosen: CommandContext,
     *,
     full_refresh: Annotated[bool, typer.Option("--full-refresh", help="Compute every order again.")] = False,
-    trigger: WhenItEnds = Trigger.available_now,
-    dry_run: DryRun = False,
-    metrics_file: MetricsFile = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
+    passes: PassOptions,
+    metrics: Metrics,
 ) -> None:
     """Check the silver tables and bring gold.unified_orders, its marts and the joins up to them. Needs no broker.
 
@@ -134,21 +112,17 @@ def gold(
 
     Example: lakehouse gold --warehouse ./warehouse
     """
-    metrics = Metrics(metrics_file, metrics_port, metrics_host)
-    run_command(chosen, ("gold",), metrics, dry_run=dry_run, full_refresh=full_refresh, trigger=trigger)
+    run_command(chosen, ("gold",), passes, metrics, full_refresh=full_refresh)
 
 
 @app.command()
 @with_job_options
 def publish(
-    chosen: Chosen,
+    chosen: CommandContext,
     *,
     republish: Annotated[bool, typer.Option("--republish/--no-republish", help="Send every order once more.")] = False,
-    trigger: WhenItEnds = Trigger.available_now,
-    dry_run: DryRun = False,
-    metrics_file: MetricsFile = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
+    passes: PassOptions,
+    metrics: Metrics,
 ) -> None:
     """Send every change of gold since the last publication to the unified topic.
 
@@ -161,25 +135,18 @@ def publish(
 
     Example: lakehouse publish --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    metrics = Metrics(metrics_file, metrics_port, metrics_host)
-    run_command(chosen, ("publish",), metrics, dry_run=dry_run, republish=republish, trigger=trigger)
+    run_command(chosen, ("publish",), passes, metrics, republish=republish)
 
 
 @app.command()
 @with_job_options
 def run(
-    chosen: Chosen,
+    chosen: CommandContext,
     *,
     max_offsets_per_trigger: MaxOffsets = None,
-    accept_rejects: AcceptRejects = None,
-    accept_columns: AcceptColumns = None,
-    accept_missing: AcceptMissing = None,
-    resume: Resume = None,
-    trigger: WhenItEnds = Trigger.available_now,
-    dry_run: DryRun = False,
-    metrics_file: MetricsFile = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
+    accept: AcceptOptions,
+    passes: PassOptions,
+    metrics: Metrics,
 ) -> None:
     """Run bronze, silver, gold and publish, one after the other, in one Spark session.
 
@@ -194,9 +161,7 @@ def run(
 
     Example: lakehouse run --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
     """
-    given = accepted(chosen, accept_rejects, accept_columns, resume, accept_missing)
-    metrics = Metrics(metrics_file, metrics_port, metrics_host)
-    run_command(chosen, EVERY_JOB, metrics, dry_run=dry_run, given=given, trigger=trigger)
+    run_command(chosen, EVERY_JOB, passes, metrics, given=accepted(chosen, accept))
 
 
 @app.command()

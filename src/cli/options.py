@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -17,10 +17,10 @@ import typer
 from lakehouse.config import TARGETS, Settings, settings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.address import SCHEMAS
 from lakehouse.errors import SettingsError
-from lakehouse.spark.session import Cluster, cluster
-from lakehouse.spark.tables import SCHEMAS
-from lakehouse.steps import LoggedSteps, Steps, wide_console
+from lakehouse.process.steps import LoggedSteps, Steps, wide_console
+from lakehouse.spark.settings import Cluster, cluster
 
 ContractsFolder = Annotated[
     Path | None,
@@ -61,66 +61,6 @@ MaxOffsets = Annotated[
 ]
 
 
-AcceptRejects = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A silver table that gate 1 has suspended, or would: this time its rejects go to quarantine, however many"
-        " they are. May be given again for another table.",
-        show_default=False,
-    ),
-]
-
-AcceptColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A silver table by rule that is suspended for its events have other columns: it goes on with those. One"
-        " that is gone stays, NULL in rows that change from now on. May be given again for another table.",
-        show_default=False,
-    ),
-]
-
-AcceptMissing = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A source of which bronze has lost records before silver has read them: silver goes on without these. May"
-        " be given again for another source.",
-        show_default=False,
-    ),
-]
-
-Resume = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A suspended silver table that is tried again with all its pending records, though neither its contract"
-        " nor its rules have changed. May be given again for another table.",
-        show_default=False,
-    ),
-]
-
-MetricsFile = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="LAKEHOUSE_METRICS_FILE",
-        help="A file of metrics, written after every pass, for the textfile collector of node_exporter.",
-        show_default=False,
-    ),
-]
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(
-        envvar="LAKEHOUSE_METRICS_PORT",
-        min=1,
-        max=65535,
-        help="Answer Prometheus at this port while the command runs.",
-        show_default=False,
-    ),
-]
-MetricsHost = Annotated[
-    str,
-    typer.Option(envvar="LAKEHOUSE_METRICS_HOST", help="The address of that port; 0.0.0.0 lets other machines ask."),
-]
-
-
 class LogFormat(StrEnum):
     """`text` for people; `json` for what collects logs."""
 
@@ -133,11 +73,6 @@ class Trigger(StrEnum):
 
     available_now = "available-now"
     continuous = "continuous"
-
-
-WhenItEnds = Annotated[
-    Trigger, typer.Option(help="available-now processes the backlog and exits; continuous keeps running.")
-]
 
 
 Master = Annotated[
@@ -154,89 +89,84 @@ SparkConf = Annotated[
     typer.Option(metavar="KEY=VALUE", help="A setting of Spark. May be given again for another.", show_default=False),
 ]
 
-# Options by the name of their parameter: how Typer declares it, and its default.
-Options = Mapping[str, tuple[object, object]]
 
-_OF_EVERY_JOB: Options = {
-    "bootstrap_servers": (BootstrapServers, None),
-    "kafka_config": (KafkaConfig, None),
-    "secret_scope": (
-        Annotated[
-            str | None,
-            typer.Option(
-                envvar="LAKEHOUSE_SECRET_SCOPE",
-                help="The Databricks secret scope of the secrets that the file names without one.",
-                show_default=False,
-            ),
-        ],
-        None,
-    ),
-    "warehouse": (
-        Annotated[
-            str | None,
-            typer.Option(
-                envvar="LAKEHOUSE_WAREHOUSE",
-                help="Where the tables are: a path or URI, or the name of a catalog on Databricks.",
-                show_default=False,
-            ),
-        ],
-        None,
-    ),
-    "checkpoints": (
-        Annotated[
-            str | None,
-            typer.Option(
-                envvar="LAKEHOUSE_CHECKPOINTS",
-                help="Where the streams keep their checkpoints: a path. Default: WAREHOUSE/_checkpoints.",
-                show_default=False,
-            ),
-        ],
-        None,
-    ),
-    "schemas": (
-        Annotated[
-            str | None,
-            typer.Option(
-                metavar="SCHEMA=NAME[,…]",
-                envvar="LAKEHOUSE_SCHEMAS",
-                help=f"What schemas are called there, where not {', '.join(SCHEMAS)}.",
-                show_default=False,
-            ),
-        ],
-        None,
-    ),
-    "contracts": (ContractsFolder, None),
-    "target": (
-        Annotated[str, typer.Option(envvar="LAKEHOUSE_TARGET", help=f"The environment: {', '.join(TARGETS)}.")],
-        "local",
-    ),
-    "wait": (
-        Annotated[
-            int,
-            typer.Option(
-                min=0,
-                metavar="MINUTES",
-                envvar="LAKEHOUSE_WAIT",
-                help="How long to wait for another run that works on the warehouse.",
-            ),
-        ],
-        0,
-    ),
-    "master": (Master, None),
-    "spark_conf": (SparkConf, None),
-    "log_format": (
-        Annotated[
-            LogFormat,
-            typer.Option(envvar="LAKEHOUSE_LOG_FORMAT", help="What is written meanwhile: text, or JSON a line."),
-        ],
-        LogFormat.text,
-    ),
-    "as_json": (AsJson, False),
-}
+@dataclass(frozen=True)
+class JobOptions:
+    """The options of every job."""
+
+    bootstrap_servers: BootstrapServers = None
+    kafka_config: KafkaConfig = None
+    secret_scope: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LAKEHOUSE_SECRET_SCOPE",
+            help="The Databricks secret scope of the secrets that the file names without one.",
+            show_default=False,
+        ),
+    ] = None
+    warehouse: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LAKEHOUSE_WAREHOUSE",
+            help="Where the tables are: a path or URI, or the name of a catalog on Databricks.",
+            show_default=False,
+        ),
+    ] = None
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LAKEHOUSE_CHECKPOINTS",
+            help="Where the streams keep their checkpoints: a path. Default: WAREHOUSE/_checkpoints.",
+            show_default=False,
+        ),
+    ] = None
+    schemas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEMA=NAME[,…]",
+            envvar="LAKEHOUSE_SCHEMAS",
+            help=f"What schemas are called there, where not {', '.join(SCHEMAS)}.",
+            show_default=False,
+        ),
+    ] = None
+    contracts: ContractsFolder = None
+    target: Annotated[str, typer.Option(envvar="LAKEHOUSE_TARGET", help=f"The environment: {', '.join(TARGETS)}.")] = (
+        "local"
+    )
+    wait: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="MINUTES",
+            envvar="LAKEHOUSE_WAIT",
+            help="How long to wait for another run that works on the warehouse.",
+        ),
+    ] = 0
+    master: Master = None
+    spark_conf: SparkConf = None
+    log_format: Annotated[
+        LogFormat,
+        typer.Option(envvar="LAKEHOUSE_LOG_FORMAT", help="What is written meanwhile: text, or JSON a line."),
+    ] = LogFormat.text
+    as_json: AsJson = False
+
+    def context(self, command: str, **more: Any) -> CommandContext:
+        """What they mean. `more`: of the Settings. Raises SettingsError and ContractError for what does not fit."""
+        of_settings = ("bootstrap_servers", "kafka_config", "secret_scope", "warehouse", "checkpoints", "schemas")
+        return CommandContext(
+            command=command,
+            settings=settings(**{name: getattr(self, name) for name in (*of_settings, "target")}, **more),
+            contracts=load_contracts(self.contracts),
+            as_json=self.as_json,
+            run_id=uuid4().hex,
+            cluster=cluster(master=self.master, spark_conf=self.spark_conf or ()),
+            wait=timedelta(minutes=self.wait),
+            log_format=self.log_format,
+        )
 
 
 @dataclass(frozen=True)
-class Chosen:
+class CommandContext:
     """What a command was given, checked: where the tables are, which contracts, and how to answer."""
 
     command: str
@@ -256,6 +186,54 @@ class Chosen:
 
 
 @dataclass(frozen=True)
+class PassOptions:
+    """How a command runs its jobs."""
+
+    trigger: Annotated[
+        Trigger, typer.Option(help="available-now processes the backlog and exits; continuous keeps running.")
+    ] = Trigger.available_now
+    dry_run: DryRun = False
+
+
+@dataclass(frozen=True)
+class AcceptOptions:
+    """The options by which an operator lets tables and sources go on."""
+
+    accept_rejects: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A silver table that gate 1 has suspended, or would: this time its rejects go to quarantine, however"
+            " many they are. May be given again for another table.",
+            show_default=False,
+        ),
+    ] = None
+    accept_columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A silver table by rule that is suspended for its events have other columns: it goes on with those."
+            " One that is gone stays, NULL in rows that change from now on. May be given again for another table.",
+            show_default=False,
+        ),
+    ] = None
+    accept_missing: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A source of which bronze has lost records before silver has read them: silver goes on without these."
+            " May be given again for another source.",
+            show_default=False,
+        ),
+    ] = None
+    resume: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A suspended silver table that is tried again with all its pending records, though neither its"
+            " contract nor its rules have changed. May be given again for another table.",
+            show_default=False,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class Accepted:
     """What a person names: silver tables, and sources (`missing`) that go on without records that bronze has lost."""
 
@@ -272,61 +250,68 @@ class Accepted:
 NOTHING_ACCEPTED = Accepted()
 
 
-def accepted(
-    chosen: Chosen,
-    rejects: list[str] | None,
-    columns: list[str] | None,
-    resumed: list[str] | None,
-    missing: list[str] | None,
-) -> Accepted:
-    """What a person accepts, or has tried again.
+def accepted(chosen: CommandContext, options: AcceptOptions) -> Accepted:
+    """What an operator accepts, or has tried again.
 
     Raises SettingsError for a table or a source that the contracts do not have.
     """
-    for name in (*(rejects or ()), *(columns or ()), *(resumed or ())):
+    rejects, columns, resumed, missing = (
+        tuple(names or ())
+        for names in (options.accept_rejects, options.accept_columns, options.resume, options.accept_missing)
+    )
+    for name in (*rejects, *columns, *resumed):
         require_table(chosen, name)
-    for source in missing or ():
+    for source in missing:
         if source not in chosen.contracts.topics.sources:
-            known = ", ".join(chosen.contracts.topics.sources)
-            raise SettingsError(f"There is no source {source}.", remedy=f"There are: {known}.")
-    return Accepted(*(frozenset(names or ()) for names in (rejects, columns, resumed, missing)))
+            sources = ", ".join(chosen.contracts.topics.sources)
+            raise SettingsError(f"There is no source {source}.", hint=f"There are: {sources}.")
+    return Accepted(*map(frozenset, (rejects, columns, resumed, missing)))
 
 
-def require_table(chosen: Chosen, name: str) -> None:
+def require_table(chosen: CommandContext, name: str) -> None:
     """Raise SettingsError when the contracts have no silver table of this name, and no rule may make one."""
-    if name not in chosen.contracts.feeds and not chosen.contracts.may_come(name):
+    if name not in chosen.contracts.feeds and not chosen.contracts.may_be_discovered(name):
         known = ", ".join(sorted(chosen.contracts.feeds)) or "those that rules make"
-        raise SettingsError(f"There is no silver table {name}.", remedy=f"There are: {known}.")
+        raise SettingsError(f"There is no silver table {name}.", hint=f"There are: {known}.")
 
 
 def with_job_options(body: Callable[..., None]) -> Callable[..., None]:
     """The command `body(chosen, **own)`, with the options that every job has before its own."""
-    _chosen, *own = inspect.signature(body, eval_str=True).parameters.values()
+    with_groups = with_option_groups(body)
+    _chosen, *own = inspect.signature(with_groups).parameters.values()
 
-    def command(*, context: typer.Context, **given: Any) -> None:
-        shared = {name: given.pop(name) for name in _OF_EVERY_JOB}
-        as_json, folder, wait = shared.pop("as_json"), shared.pop("contracts"), shared.pop("wait")
-        log_format = shared.pop("log_format")
-        where = cluster(master=shared.pop("master"), spark_conf=shared.pop("spark_conf") or ())
+    def command(context: typer.Context, job: JobOptions, **given: Any) -> None:
         more = {name: given[name] for name in ("max_offsets_per_trigger",) if name in given}
-        chosen = settings(**shared, **more)
-        name = context.command_path.split(" ", 1)[1]
-        run_id, minutes = uuid4().hex, timedelta(minutes=wait)
-        body(Chosen(name, chosen, load_contracts(folder), as_json, run_id, where, minutes, log_format), **given)
+        with_groups(chosen=job.context(context.command_path.split(" ", 1)[1], **more), **given)
 
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    return declared_as(command, body, [context, *parameters(_OF_EVERY_JOB), *own])
+    context, job, _given = inspect.signature(command, eval_str=True).parameters.values()
+    return with_option_groups(_declared(command, body, [context, job, *own]))
 
 
-def parameters(options: Options) -> list[inspect.Parameter]:
-    """The options as a command's parameters, in their order."""
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in options.items()
-    ]
+def with_option_groups(body: Callable[..., None]) -> Callable[..., None]:
+    """The command `body`, where a parameter that is a group, a dataclass of options, is given by the options in it."""
+    declared = inspect.signature(body, eval_str=True).parameters
+    groups = {name: given.annotation for name, given in declared.items() if _is_group(given.annotation)}
+    options = {name: inspect.signature(group, eval_str=True).parameters for name, group in groups.items()}
+
+    def command(**given: Any) -> None:
+        filled = {
+            name: group(**{option: given.pop(option) for option in options[name]}) for name, group in groups.items()
+        }
+        body(**given, **filled)
+
+    return _declared(
+        command,
+        body,
+        [option for name, given in declared.items() for option in options.get(name, {name: given}).values()],
+    )
 
 
-def declared_as(
+def _is_group(kind: Any) -> bool:
+    return is_dataclass(kind) and kind is not CommandContext
+
+
+def _declared(
     command: Callable[..., None], body: Callable[..., None], own: Sequence[inspect.Parameter]
 ) -> Callable[..., None]:
     """The command with the name and the help of `body`, and with these parameters, all given by keyword."""

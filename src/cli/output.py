@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 
 from lakehouse.errors import ContractError, LakehouseError, SettingsError
-from lakehouse.steps import Steps, wide_console
-from lakehouse.terminal import json_text
+from lakehouse.process.steps import Steps, wide_console
+from lakehouse.process.terminal import json_text
 
 
 def answer(
     command: str, results: Mapping[str, object], failures: Sequence[LakehouseError] = (), **more: object
 ) -> None:
     """Print the command's result as JSON: `command`, `ok`, `exit_code`, `errors`, and what the command has to say."""
-    said = {
+    payload = {
         "command": command,
         **more,
         "ok": not failures,
@@ -25,7 +25,7 @@ def answer(
         **results,
         "errors": [as_json(failure) for failure in failures],
     }
-    typer.echo(json_text(said))
+    typer.echo(json_text(payload))
 
 
 def as_json(error: LakehouseError) -> dict[str, object]:
@@ -34,7 +34,7 @@ def as_json(error: LakehouseError) -> dict[str, object]:
         "kind": type(error).__name__.removesuffix("Error"),
         "exit_code": error.exit_code,
         "what": error.what,
-        "remedy": error.remedy.strip(),
+        "hint": error.hint.strip(),
     }
     if isinstance(error, ContractError):
         parts["problems"] = [vars(problem) for problem in error.problems]
@@ -52,8 +52,6 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 def ask() -> None:
     """Ask whether to go on. Raises SettingsError when the answer is no, and where nobody can be asked."""
     if not sys.stdin.isatty():
-        raise SettingsError(
-            "Nothing was changed: nobody can be asked here.", remedy="Pass --yes, or --dry-run to look."
-        )
+        raise SettingsError("Nothing was changed: nobody can be asked here.", hint="Pass --yes, or --dry-run to look.")
     if not typer.confirm("Go on?", default=False, err=True):
-        raise SettingsError("Nothing was changed.", remedy="Run it again when you are sure.")
+        raise SettingsError("Nothing was changed.", hint="Run it again when you are sure.")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
+from urllib.parse import quote
 
-from connectors.connectors import Connector, is_secret
-from connectors.findings import Part
-from connectors.rest import Worker, heads, masked
+from connectors.checking.findings import Part
+from connectors.connectors import Connector, is_secret, secrets_of
+from connectors.rest import PAUSE_SECONDS, Worker, exception_lines
 from lakehouse.errors import ConnectorMissingError
+from lakehouse.secrets import masked
 
 Deployed = Literal["created", "changed", "unchanged"]
 SETTLE_SECONDS = 60.0
 # After a change the workers report the old tasks for a moment: a state counts once it was seen so often.
 SEEN_TIMES = 3
-_PAUSE_SECONDS = 1.0
 
 
 class Change(Part):
@@ -65,7 +66,7 @@ class State(Part):
         return "FAILED" in {self.state, *(task.state for task in self.tasks)}
 
     @property
-    def is_settled(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether nothing is still starting: it is paused, stopped or failed, or every task runs or has failed."""
         if self.state in {"PAUSED", "STOPPED", "FAILED"}:
             return True
@@ -95,11 +96,11 @@ def change_of(connector: Connector, running: Mapping[str, str] | None) -> Change
     )
 
 
-def field_errors(connector: Connector, told: Mapping[str, Any]) -> tuple[FieldError, ...]:
+def field_errors(connector: Connector, response: Mapping[str, Any]) -> tuple[FieldError, ...]:
     """The errors in what Kafka Connect answers to a validation, without the values of options that may be secrets."""
-    secrets = [value for key, value in connector.config.items() if is_secret(key)]
+    secrets = secrets_of(connector.config)
     found = []
-    for one in told.get("configs") or ():
+    for one in response.get("configs") or ():
         value = one.get("value") or {}
         key = str(value.get("name") or (one.get("definition") or {}).get("name") or "")
         for error in value.get("errors") or ():
@@ -108,16 +109,16 @@ def field_errors(connector: Connector, told: Mapping[str, Any]) -> tuple[FieldEr
     return tuple(found)
 
 
-def state_of(told: Mapping[str, Any], *, config: Mapping[str, str] | None = None) -> State:
+def state_of(response: Mapping[str, Any], *, config: Mapping[str, str] | None = None) -> State:
     """A connector's state out of what Kafka Connect answers. `config` are its options, for the secrets in them."""
-    secrets = [value for key, value in (config or {}).items() if is_secret(key)]
+    secrets = secrets_of(config or {})
 
     def trace(part: Mapping[str, Any]) -> str:
-        return "\n".join(heads(masked(str(part.get("trace") or ""), secrets)))
+        return "\n".join(exception_lines(masked(str(part.get("trace") or ""), secrets)))
 
-    whole = told.get("connector") or {}
+    whole = response.get("connector") or {}
     return State(
-        connector=str(told.get("name", "")),
+        connector=str(response.get("name", "")),
         state=str(whole.get("state", "")),
         worker=str(whole.get("worker_id", "")),
         trace=trace(whole),
@@ -128,7 +129,7 @@ def state_of(told: Mapping[str, Any], *, config: Mapping[str, str] | None = None
                 worker=str(task.get("worker_id", "")),
                 trace=trace(task),
             )
-            for task in told.get("tasks") or ()
+            for task in response.get("tasks") or ()
         ),
     )
 
@@ -138,18 +139,18 @@ def running_connectors(worker: Worker) -> tuple[Connector, ...]:
     return tuple(
         Connector(
             name=name,
-            config={key: str(value) for key, value in ((told.get("info") or {}).get("config") or {}).items()},
+            config={key: str(value) for key, value in ((response.get("info") or {}).get("config") or {}).items()},
             file=worker.url,
         )
-        for name, told in sorted(worker.running().items())
+        for name, response in sorted(worker.running().items())
     )
 
 
 def states(worker: Worker) -> tuple[State, ...]:
     """The states of all connectors of the cluster, by name."""
     return tuple(
-        state_of(told.get("status") or {"name": name}, config=(told.get("info") or {}).get("config"))
-        for name, told in sorted(worker.running().items())
+        state_of(response.get("status") or {"name": name}, config=(response.get("info") or {}).get("config"))
+        for name, response in sorted(worker.running().items())
     )
 
 
@@ -159,8 +160,7 @@ def settled(
     *,
     seconds: float = SETTLE_SECONDS,
     config: Mapping[str, str] | None = None,
-    is_there: Callable[[State], bool] = lambda state: state.is_settled,
-    pause: Callable[[float], None] = time.sleep,
+    is_there: Callable[[State], bool] = lambda state: state.is_unchanged,
 ) -> State:
     """The connector's state once it has settled: seen SEEN_TIMES, one after the other. The last one when time is up.
 
@@ -169,7 +169,7 @@ def settled(
     """
     seen = 0
     state = State(connector=name, state="", worker="")
-    for _look in range(max(int(seconds / _PAUSE_SECONDS), SEEN_TIMES)):
+    for _look in range(max(int(seconds / PAUSE_SECONDS), SEEN_TIMES)):
         try:
             state = state_of(worker.status(name), config=config)
         except ConnectorMissingError:
@@ -177,32 +177,34 @@ def settled(
         seen = seen + 1 if is_there(state) else 0
         if seen >= SEEN_TIMES:
             break
-        pause(_PAUSE_SECONDS)
+        time.sleep(worker.pause_seconds)
     return state
 
 
-def left_behind(connector: Connector) -> tuple[str, ...]:
+def orphaned_resources(connector: Connector) -> tuple[str, ...]:
     """What stays when a connector is deleted, and what each costs, as sentences."""
-    said = [
+    name = quote(connector.name, safe="")
+    lines = [
         "Its topics and their records stay.",
-        "Its offsets stay: a connector of the same name and prefix goes on from there. To forget them, before you "
-        f"delete it: lakehouse connect offsets reset {connector.name}",
+        "Its offsets stay: a connector of the same name and prefix goes on from there. To delete them too, do it "
+        f"first, by Kafka Connect's REST API: PUT /connectors/{name}/stop, then DELETE /connectors/{name}/offsets "
+        "(docs/connect.md, Moving a connector).",
     ]
     if connector.database == "postgresql":
         publication = connector.get("publication.name", "dbz_publication")
-        said.append(
+        lines.append(
             f"The replication slot {connector.slot} on {connector.server} stays, and PostgreSQL keeps all WAL from "
             "here on until it is dropped. When no connector will go on from it, in the database "
             f"{connector.get('database.dbname')}: SELECT pg_drop_replication_slot({_literal(connector.slot)}); "
             "PostgreSQL refuses that while the slot is active, which it is for a moment after the delete."
         )
-        said.append(f"The publication {publication} stays; it costs nothing. DROP PUBLICATION {publication};")
+        lines.append(f"The publication {publication} stays; it costs nothing. DROP PUBLICATION {publication};")
     if connector.reads_binlog:
-        said.append(
+        lines.append(
             f"The schema history stays in {connector.get('schema.history.internal.kafka.topic')}: a connector that "
             "goes on from the offsets needs it."
         )
-    return tuple(said)
+    return tuple(lines)
 
 
 def _literal(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from connectors.findings import Part
+from connectors.checking.findings import Part
 from connectors.routes import ANY, REGEX_ROUTER, Route, default_regex, default_topic, quoted, routed, sanitized
 
 Database = Literal["postgresql", "mysql", "mariadb"]
@@ -188,3 +188,8 @@ def has_reference(value: str) -> bool:
 def is_reference(value: str) -> bool:
     """Whether the value is nothing but a reference to a config provider."""
     return bool(_REFERENCE.fullmatch(value.strip()))
+
+
+def secrets_of(config: Mapping[str, str]) -> list[str]:
+    """The values of options that may hold a secret, but of two characters, which any text has, and of references."""
+    return [value for key, value in config.items() if is_secret(key) and len(value) > 2 and not is_reference(value)]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from connectors.checking.findings import Finding
 from connectors.connectors import Connector
-from connectors.findings import Finding
 from connectors.topics import with_topics
 from lakehouse.errors import SettingsError
 
@@ -42,7 +42,7 @@ def read_file(path: Path, *, fill: Fill = as_it_is) -> ConnectorFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise SettingsError(f"{path} cannot be read: {why}.", remedy="Give the path of a connector's JSON.") from None
+        raise SettingsError(f"{path} cannot be read: {why}.", hint="Give the path of a connector's JSON.") from None
     return read_text(text, file=str(path), name=path.stem, fill=fill)
 
 
@@ -50,15 +50,15 @@ def read_text(text: str, *, file: str, name: str, fill: Fill = as_it_is) -> Conn
     """The connector in a text. `name` is its name where the text has options only. Raises what `fill` raises."""
     findings: list[Finding] = []
 
-    def found(check: str, line: int | None, key: str, what: str, remedy: str) -> None:
-        findings.append(Finding(check=check, file=file, line=line, connector=name, key=key, what=what, remedy=remedy))
+    def found(check: str, line: int | None, key: str, what: str, hint: str) -> None:
+        findings.append(Finding(check=check, file=file, line=line, connector=name, key=key, what=what, hint=hint))
 
     comments, bare = without_comments(text)
     for line in comments:
         found("json", line, "(file)", "a comment: JSON has none, and Kafka Connect refuses the file.", "Remove it.")
     repeated: list[str] = []
     try:
-        told = json.loads(bare, object_pairs_hook=lambda pairs: _object(pairs, repeated))
+        parsed = json.loads(bare, object_pairs_hook=lambda pairs: _object(pairs, repeated))
     except json.JSONDecodeError as error:
         found("json", error.lineno, "(file)", f"not valid JSON: {_explained(error, bare)}.", "Fix the line.")
         return ConnectorFile(None, tuple(findings))
@@ -66,11 +66,11 @@ def read_text(text: str, *, file: str, name: str, fill: Fill = as_it_is) -> Conn
     for key in repeated:
         found("json", lines.get(key), key, "the option stands here twice; the last one counts.", "Remove one of them.")
     topics: list[Any] = []
-    if isinstance(told, dict) and isinstance(told.get("config"), dict):
-        name, options = str(told.get("name", name)), told["config"]
-        topics = [told["topics"]] if "topics" in told else []
-    elif isinstance(told, dict) and "connector.class" in told:
-        name, options = str(told.get("name", name)), told
+    if isinstance(parsed, dict) and isinstance(parsed.get("config"), dict):
+        name, options = str(parsed.get("name", name)), parsed["config"]
+        topics = [parsed["topics"]] if "topics" in parsed else []
+    elif isinstance(parsed, dict) and "connector.class" in parsed:
+        name, options = str(parsed.get("name", name)), parsed
     else:
         what = 'no connector: neither {"name", "config"} nor options with connector.class.'
         found("json", 1, "(file)", what, "Give the connector's configuration.")
@@ -91,11 +91,11 @@ def read_text(text: str, *, file: str, name: str, fill: Fill = as_it_is) -> Conn
     return ConnectorFile(connector, tuple(findings))
 
 
-def _filled(told: Any, fill: Callable[[str], str]) -> Any:
+def _filled(parsed: Any, fill: Callable[[str], str]) -> Any:
     """The same with every text in it filled in, keys too."""
-    if isinstance(told, dict):
-        return {fill(key): _filled(value, fill) for key, value in told.items()}
-    return fill(told) if isinstance(told, str) else told
+    if isinstance(parsed, dict):
+        return {fill(key): _filled(value, fill) for key, value in parsed.items()}
+    return fill(parsed) if isinstance(parsed, str) else parsed
 
 
 def without_comments(text: str) -> tuple[tuple[int, ...], str]:

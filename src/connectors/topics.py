@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from connectors.checking.findings import Finding
 from connectors.connectors import Connector
-from connectors.findings import Finding
 from connectors.routes import LEGAL, LONGEST, REGEX_ROUTER, Route, default_regex, default_topic, quoted
 
-# Key, what, remedy.
-Said = tuple[str, str, str]
+# Key, what, hint.
+Mistake = tuple[str, str, str]
 KEY = "topics"
 _PLACEHOLDER = re.compile(r"<[^<>]*>|\{[^{}]*\}")
 _TABLE = ("<>", "{table}")
@@ -25,14 +25,14 @@ _TABLE = ("<>", "{table}")
 
 def with_topics(connector: Connector, topics: Any) -> tuple[Connector, tuple[Finding, ...]]:
     """The connector with the transforms that give its tables' topics these names, or as it was and what is wrong."""
-    said = [*_wrong(connector, topics)]
+    mistakes = [*_wrong(connector, topics)]
     named = connector
-    if not said and isinstance(topics, str):
+    if not mistakes and isinstance(topics, str):
         named = _with_routes(connector, _of_pattern(connector, topics))
-        said = [*_shared(named)]
-    elif not said:
+        mistakes = [*_shared(named)]
+    elif not mistakes:
         named = _with_routes(connector, _of_names(connector, topics))
-    return connector if said else named, tuple(_finding(connector, *one) for one in said)
+    return connector if mistakes else named, tuple(_finding(connector, *one) for one in mistakes)
 
 
 def _of_pattern(connector: Connector, pattern: str) -> Sequence[Route]:
@@ -66,7 +66,7 @@ def _with_routes(connector: Connector, routes: Sequence[Route]) -> Connector:
     return connector.model_copy(update={"config": config})
 
 
-def _wrong(connector: Connector, topics: Any) -> Iterator[Said]:
+def _wrong(connector: Connector, topics: Any) -> Iterator[Mistake]:
     of_connector = [*_wrong_connector(connector)]
     yield from of_connector
     if isinstance(topics, str):
@@ -79,7 +79,7 @@ def _wrong(connector: Connector, topics: Any) -> Iterator[Said]:
             yield from ((f"{KEY}: {table}", *one) for one in _wrong_name(connector, table, name, taken))
 
 
-def _wrong_connector(connector: Connector) -> Iterator[Said]:
+def _wrong_connector(connector: Connector) -> Iterator[Mistake]:
     if connector.database is None:
         what = "only the topics of Debezium's connectors of PostgreSQL, MySQL and MariaDB get names by it."
         yield KEY, what, "Remove it."
@@ -99,7 +99,7 @@ def _wrong_connector(connector: Connector) -> Iterator[Said]:
 _STRATEGY = "io.debezium.schema.SchemaTopicNamingStrategy"
 
 
-def _wrong_pattern(connector: Connector, pattern: str) -> Iterator[Said]:
+def _wrong_pattern(connector: Connector, pattern: str) -> Iterator[Mistake]:
     known = [*_TABLE, _own(connector)]
     unknown = [one for one in dict.fromkeys(_PLACEHOLDER.findall(pattern)) if one not in known]
     for placeholder in unknown:
@@ -143,7 +143,7 @@ def _wrong_name(connector: Connector, table: str, name: Any, taken: dict[str, st
 _ANOTHER = "Take a pattern that gives each table a topic of its own."
 
 
-def _shared(connector: Connector) -> Iterator[Said]:
+def _shared(connector: Connector) -> Iterator[Mistake]:
     """Of tables that are named one by one it is known what a pattern makes of them."""
     taken: dict[str, str] = {}
     for table in connector.tables:
@@ -181,8 +181,6 @@ def _listed(connector: Connector, option: str, name: str) -> bool:
         return True
 
 
-def _finding(connector: Connector, key: str, what: str, remedy: str) -> Finding:
+def _finding(connector: Connector, key: str, what: str, hint: str) -> Finding:
     line = connector.lines.get(key.removeprefix(f"{KEY}: "), connector.lines.get(KEY))
-    return Finding(
-        check=KEY, file=connector.file, line=line, connector=connector.name, key=key, what=what, remedy=remedy
-    )
+    return Finding(check=KEY, file=connector.file, line=line, connector=connector.name, key=key, what=what, hint=hint)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from connectors.files import ConnectorFile, read_file
+from lakehouse.contracts.checks.mistakes import did_you_mean
 from lakehouse.contracts.files import place_and_reason
 from lakehouse.errors import SettingsError
 
@@ -39,6 +39,11 @@ class Bundle:
     declared: Mapping[str, Mapping[str, Any]]
     targets: Mapping[str, Mapping[str, Any]]
 
+    def has_no(self, variable: str, used: str = "") -> SettingsError:
+        """The error of a variable that is not declared; `used`: where it is wanted, in brackets."""
+        what = f"{self.file} has no variable {variable!r}{used}{did_you_mean(variable, self.declared)}"
+        return SettingsError(what, hint=f"It has: {', '.join(self.declared)}.")
+
 
 @dataclass(frozen=True)
 class Variables:
@@ -48,43 +53,41 @@ class Variables:
     target: str
     given: Mapping[str, str]
 
-    def value(self, name: str, *, place: str = "", seen: tuple[str, ...] = ()) -> str:
+    def value(self, name: str, *, used_in: str = "", seen: tuple[str, ...] = ()) -> str:
         """The variable's value, with what it refers to filled in.
 
         Raises SettingsError, which says where the variable is used and how to set it, when it is not declared, has no
         value, needs a workspace, or refers to itself.
         """
-        used = f" ({place})" if place else ""
+        used = f" ({used_in})" if used_in else ""
         if name not in self.bundle.declared:
-            close = get_close_matches(name, self.bundle.declared, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(self.bundle.declared)}."
-            raise SettingsError(f"{self.bundle.file} has no variable {name!r}{used};", remedy=hint)
+            raise self.bundle.has_no(name, used)
         if name in seen:
             raise SettingsError(
-                f"{self.bundle.file}: the variable {name} refers to itself{used}.", remedy="Give it a value of its own."
+                f"{self.bundle.file}: the variable {name} refers to itself{used}.", hint="Give it a value of its own."
             )
         text = self._text(name)
         if not text:
             raise SettingsError(
                 f"The variable {name} has no value in target {self.target}{used}.",
-                remedy=f"Set BUNDLE_VAR_{name}, pass --var {name}=VALUE, or write it into the file that declares it, "
+                hint=f"Set BUNDLE_VAR_{name}, pass --var {name}=VALUE, or write it into the file that declares it, "
                 f"targets.{self.target}.variables.",
             )
-        return self.filled(text, place=place or f"variable {name}", seen=(*seen, name))
+        return self.filled(text, used_in=used_in or f"variable {name}", seen=(*seen, name))
 
-    def filled(self, text: str, *, place: str, seen: tuple[str, ...] = ()) -> str:
+    def filled(self, text: str, *, used_in: str, seen: tuple[str, ...] = ()) -> str:
         """The text with every variable in it filled in. Raises what `value` raises."""
 
         def replaced(match: re.Match[str]) -> str:
             kind, _dot, rest = match[1].partition(".")
             if kind == "var":
-                return self.value(rest, place=place, seen=seen)
+                return self.value(rest, used_in=used_in, seen=seen)
             known = {"bundle.name": self.bundle.name, "bundle.target": self.target}
             if match[1] in known:
                 return known[match[1]]
             raise SettingsError(
-                f"{place}: ${{{match[1]}}} is known to Databricks only.",
-                remedy="Give the variable that holds it a value of its own: BUNDLE_VAR_<name>, or --var NAME=VALUE.",
+                f"{used_in}: ${{{match[1]}}} is known to Databricks only.",
+                hint="Give the variable that holds it a value of its own: BUNDLE_VAR_<name>, or --var NAME=VALUE.",
             )
 
         return _PLACEHOLDER.sub(replaced, text)
@@ -108,38 +111,44 @@ def load_bundle(path: Path) -> Bundle:
 
     Raises SettingsError when there is none, when it is not one, or when both files have a variable of one name.
     """
-    told = _yaml(path)
-    if not isinstance(told.get("targets"), Mapping):
-        raise SettingsError(f"{path} is no bundle: it has no targets.", remedy="Pass --bundle FILE.")
-    targets = {str(name): target or {} for name, target in told["targets"].items()}
+    parsed = _yaml(path)
+    if not isinstance(parsed.get("targets"), Mapping):
+        raise SettingsError(f"{path} is no bundle: it has no targets.", hint="Pass --bundle FILE.")
+    targets = {str(name): target or {} for name, target in parsed["targets"].items()}
     default = next((name for name, target in targets.items() if target.get("default")), next(iter(targets)))
-    declared = _declared(told)
+    declared = _declared(parsed)
     values: dict[str, Mapping[str, Any]] = {name: target.get("variables") or {} for name, target in targets.items()}
-    beside = path.parent / OF_CONNECTORS
-    if beside.exists():
-        own = _yaml(beside)
-        _refuse_foreign(own, declared, values, beside=beside, path=path)
+    variables_file = path.parent / OF_CONNECTORS
+    if variables_file.exists():
+        own = _yaml(variables_file)
+        _refuse_foreign(own, declared, values, variables_file=variables_file, path=path)
         declared = {**declared, **_declared(own)}
         for name, target in (own.get("targets") or {}).items():
             values[name] = {**values[name], **(target.get("variables") or {})}
-    return Bundle(str(path), str((told.get("bundle") or {}).get("name", "")), default, declared, values)
+    return Bundle(str(path), str((parsed.get("bundle") or {}).get("name", "")), default, declared, values)
 
 
-def _declared(told: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    return {str(name): variable or {} for name, variable in (told.get("variables") or {}).items()}
+def _declared(parsed: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    return {str(name): variable or {} for name, variable in (parsed.get("variables") or {}).items()}
 
 
 def _refuse_foreign(
-    own: Mapping[str, Any], declared: Mapping[str, Any], targets: Mapping[str, Any], *, beside: Path, path: Path
+    own: Mapping[str, Any],
+    declared: Mapping[str, Any],
+    targets: Mapping[str, Any],
+    *,
+    variables_file: Path,
+    path: Path,
 ) -> None:
     """Raises SettingsError for a variable that both files declare, and for a target that the bundle has not."""
     for name in _declared(own):
         if name in declared:
-            raise SettingsError(f"{beside} has the variable {name} of {path}.", remedy="Keep one of the two.")
+            raise SettingsError(f"{variables_file} has the variable {name} of {path}.", hint="Keep one of the two.")
     for name in own.get("targets") or {}:
         if name not in targets:
             raise SettingsError(
-                f"{beside} has the target {name}, which {path} has not.", remedy=f"It has: {', '.join(targets)}."
+                f"{variables_file} has the target {name}, which {path} has not.",
+                hint=f"It has: {', '.join(targets)}.",
             )
 
 
@@ -150,16 +159,16 @@ def _yaml(path: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SettingsError(
-            f"{path} cannot be read: {why}.", remedy="Run this in the bundle's folder, or pass --bundle FILE."
+            f"{path} cannot be read: {why}.", hint="Run this in the bundle's folder, or pass --bundle FILE."
         ) from None
     try:
-        told = yaml.safe_load(text)
+        parsed = yaml.safe_load(text)
     except yaml.YAMLError as error:
         line, why = place_and_reason(error, text)
-        raise SettingsError(f"{path}:{line}: not valid YAML: {why}.", remedy="Fix the line.") from None
-    if not isinstance(told, Mapping):
-        raise SettingsError(f"{path} holds no mapping.", remedy="Pass --bundle FILE.")
-    return told
+        raise SettingsError(f"{path}:{line}: not valid YAML: {why}.", hint="Fix the line.") from None
+    if not isinstance(parsed, Mapping):
+        raise SettingsError(f"{path} holds no mapping.", hint="Pass --bundle FILE.")
+    return parsed
 
 
 def variables_of(
@@ -172,7 +181,7 @@ def variables_of(
     chosen = target or bundle.default_target
     if chosen not in bundle.targets:
         raise SettingsError(
-            f"{bundle.file} has no target {chosen!r}.", remedy=f"Its targets are: {', '.join(bundle.targets)}."
+            f"{bundle.file} has no target {chosen!r}.", hint=f"Its targets are: {', '.join(bundle.targets)}."
         )
     overrides = {
         name: environment[f"BUNDLE_VAR_{name}"] for name in bundle.declared if environment.get(f"BUNDLE_VAR_{name}")
@@ -180,17 +189,13 @@ def variables_of(
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise SettingsError("A --var has no value.", remedy="Write --var NAME=VALUE.")
+            raise SettingsError("A --var has no value.", hint="Write --var NAME=VALUE.")
         if name not in bundle.declared:
-            close = get_close_matches(name, bundle.declared, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(bundle.declared)}."
-            raise SettingsError(f"{bundle.file} has no variable {name!r}.", remedy=hint)
+            raise bundle.has_no(name)
         overrides[name] = value
     return Variables(bundle, chosen, overrides)
 
 
-# Read by the commands themselves, not by a connector.
-VARIABLES_OF_COMMANDS = ("connect_url", "connectors", "mysql_own_server_id", "mariadb_own_server_id")
 OWN_SERVER_IDS = ("mysql_own_server_id", "mariadb_own_server_id")
 
 
@@ -199,7 +204,7 @@ def resource_files(bundle_file: Path) -> tuple[Path, ...]:
     folder = bundle_file.parent / "resources" / "connect"
     found = tuple(sorted(folder.glob("*.json")))
     if not found:
-        raise SettingsError(f"There is no connector in {folder}.", remedy="Pass --bundle FILE, or give files.")
+        raise SettingsError(f"There is no connector in {folder}.", hint="Pass --bundle FILE, or give files.")
     return found
 
 
@@ -213,9 +218,8 @@ def chosen_files(files: Sequence[Path], variables: Variables, names: Sequence[st
     wanted = [*dict.fromkeys(name.removesuffix(".json") for name in (names or listed) if name)]
     for name in wanted:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
-            raise SettingsError(f"There is no connector {name!r} in {files[0].parent}.", remedy=hint)
+            what = f"There is no connector {name!r} in {files[0].parent}{did_you_mean(name, known)}"
+            raise SettingsError(what, hint=f"There are: {', '.join(known)}.")
     return tuple(known[name] for name in wanted)
 
 
@@ -224,7 +228,7 @@ def rendered(path: Path, variables: Variables) -> ConnectorFile:
 
     Raises SettingsError, which names variable, file and key, for a variable without a value.
     """
-    return read_file(path, fill=lambda place, text: variables.filled(text, place=f"{path}: {place}"))
+    return read_file(path, fill=lambda used_in, text: variables.filled(text, used_in=f"{path}: {used_in}"))
 
 
 def own_server_ids(variables: Variables) -> tuple[str, ...]:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from gold.changes import is_gone
+from gold.change_feed.changes import is_gone
 from gold.unify import UNIFIED, compared
 from lakehouse.contracts.models import GoldTables
 from lakehouse.contracts.published import unified_columns
+from lakehouse.delta.tables import TableSpec, Warehouse
 from lakehouse.errors import TableError
 from lakehouse.spark.materialized import materialized
-from lakehouse.spark.tables import TableSpec, Warehouse
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -92,7 +92,7 @@ def replace_orders(
                 raise TableError(
                     f"gold: {UNIFIED} cannot be read, and gate 2 blocks {', '.join(kept_sources)}: what it has of "
                     "that would be lost.",
-                    remedy="See the failed rules: lakehouse quality report. Fix the data or the rule, then run "
+                    hint="See the failed rules: lakehouse quality report. Fix the data or the rule, then run "
                     "`lakehouse gold --full-refresh` again.",
                 ) from None
             was_unreadable = True

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Fulfillment, GoldSource, GoldTables
 from lakehouse.contracts.published import unified_columns
-from lakehouse.spark.tables import UPSERTED, TableSpec
+from lakehouse.delta.tables import UPSERTED, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

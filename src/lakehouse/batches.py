@@ -9,11 +9,14 @@ Every row has a `layer` and is of one kind, with what that kind has to say and n
             segment  a connector run in a topic-partition: what is known of it since this batch
             feed     epochs that have started, cutoffs that hold, from where on a column has had its field, whether its
                      values cannot be read, what is pending for a suspended table, and that it goes on
-    gold    taken    the version up to which a consumer has taken a table's changes, or at which a gate began to block
-    run     settled  how a run of all jobs that ended well has left the topics and the tables (cli.settled)
+    gold    state    how far it has come: which versions of tables it, its gates, marts and joins have, and what the
+                     gates block (gold.state)
+    run     fingerprint  how a run of all jobs that ended well has left the topics and the tables
+                     (cli.unchanged)
 
-Rows are appended, never changed: where several state one thing, the one written last holds. The format of the
-warehouse's tables is a property of this one, so that older code leaves it alone.
+Rows are appended, never changed: where several state one thing, the one written last holds. Old ones are condensed
+(lakehouse.retention). The format of the warehouse's tables is a property of this one, so that older code leaves it
+alone.
 """
 
 from __future__ import annotations
@@ -21,15 +24,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F
 
+from lakehouse.delta.declared import OWN_PROPERTY
+from lakehouse.delta.tables import TableSpec, Warehouse, inline_rows
 from lakehouse.errors import TableError
-from lakehouse.spark.tables import OWN_PROPERTY, TableSpec, Warehouse, small_table
+from lakehouse.retention import ARE_REPLACED, condensed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -39,8 +46,9 @@ Layer = Literal["bronze", "silver", "gold", "run"]
 # 2: `ops.batches` is all that silver writes down of its batches; 3: and bronze, and gold; 4: and when a batch began;
 # 5: and under which contract a table was suspended, and from which position on its records have had the field of a
 # column; entries of the quarantine say who has found them, events of an outbox in which topic they were seen;
-# 6: and the last key of a topic-partition by another hash; 7: and what silver has read, as ranges of bronze's offsets.
-FORMAT = 7
+# 6: and the last key of a topic-partition by another hash; 7: and what silver has read, as ranges of bronze's offsets;
+# 8: and gold's state is one row.
+FORMAT = 8
 FORMAT_PROPERTY = f"{OWN_PROPERTY}format"
 
 COORDINATES = "ARRAY<BIGINT>"
@@ -61,27 +69,24 @@ _STEP = """
 _SEGMENT = f"""
     first_offset: BIGINT, last_offset: BIGINT, lowest: {COORDINATES}, highest: {COORDINATES}, has_end: BOOLEAN,
     first_ms: BIGINT, read_from_ms: BIGINT, read_to_ms: BIGINT, source_names: ARRAY<STRING>,
-    highest_timestamp_ms: BIGINT, last_key: BIGINT, last_is_delete: BOOLEAN, leaving_out: BIGINT,
+    highest_timestamp_ms: BIGINT, last_key: BIGINT, last_is_delete: BOOLEAN, with_unchanged_toast: BIGINT,
     judged: BIGINT, absent_columns: MAP<STRING, BIGINT>
 """
 _EPOCH = """
     epoch: BIGINT, run_id: STRING, topic: STRING, topic_id: STRING, partition: INT, from_offset: BIGINT
 """
 _CUTOFF = """
-    reason: STRING, topic: STRING, at_topic: STRING, at_partition: INT, at_offset: BIGINT, position: STRING
+    reason: STRING, topic: STRING, at_topic: STRING, at_partition: INT, at_offset: BIGINT, position: STRING,
+    source_ms: BIGINT
 """
 _FIRST_SENT = "topic: STRING, column: STRING, position: ARRAY<BIGINT>"
 _SUSPENDED = """
     first_offset: BIGINT, last_offset: BIGINT, records: BIGINT, rule: STRING, why: STRING, contract: STRING
 """
-# `version`: NULL where the consumed version is no longer valid. `rows` of the table, and the `counts` of rules about it
-# (lakehouse.quality.counting), where gate 2 has counted them.
-_TAKEN = """
-    consumer: STRING, table: STRING, table_created_ms: BIGINT, version: BIGINT, rows: BIGINT,
-    counts: MAP<STRING, STRUCT<rows: BIGINT, without_value: BIGINT, failed: BIGINT>>
-"""
 
-_SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRING>"
+_FINGERPRINT = """
+    made_by: STRING, ends: MAP<STRING, BIGINT>, published: MAP<STRING, STRING>, tables: MAP<STRING, STRING>
+"""
 
 # Audit rows: read = the sum of the outcomes (silver.order.state). `first_offset`, `last_offset` and `gaps` (offsets
 # between that no record has) are written once for a topic-partition, in the row of its first feed; of feeds that share
@@ -89,10 +94,11 @@ _SETTLED = "made_by: STRING, ends: MAP<STRING, BIGINT>, tables: MAP<STRING, STRI
 # one, in a row that reads none.
 # `checkpoint`: the identity of bronze's checkpoint. `generation`: of silver; one rebuilt from bronze is another one.
 # `writer` and `batch`: who has written, and its number: together they are unique. `sequence`: their order; also of
-# bronze's batches. `read_ranges`: by all batches up to this one; `ingested_to`: up to which of bronze's sequence.
+# bronze's batches, and of gold's states. `read_ranges`: by all batches up to this one; `ingested_to`: up to which of
+# bronze's sequence.
 # `segment`: of the run `run_id`, its full snapshot at `snapshot_at` apart, over all that was read of it so far.
-# `started_at`: when the batch began, of what one does: `written_at` less it is what the layer took for it. Of `settled`
-# when the broker said where the topics end: what has a later offset came after that.
+# `started_at`: when the batch began, of what one does: `written_at` less it is what the layer took for it.
+# Of a `fingerprint` when the broker said where the topics end: what has a later offset came after that.
 # `first_sent`: by topic of a sharded feed and by column the lowest position so far of a record with its field.
 # `unreadable`: why nothing says how the values of a declared table are written; empty: that is over.
 # `suspended`: a range that is pending for the table; `rule`, `why`, `contract`: of the batch that suspended it, or,
@@ -109,15 +115,15 @@ BATCHES = TableSpec(
         run_id STRING, snapshot_at {COORDINATES}, segment STRUCT<{_SEGMENT}>,
         epochs ARRAY<STRUCT<{_EPOCH}>>, cutoffs ARRAY<STRUCT<{_CUTOFF}>>,
         first_sent ARRAY<STRUCT<{_FIRST_SENT}>>, unreadable STRING, suspended STRUCT<{_SUSPENDED}>, resumed BOOLEAN,
-        read_ranges STRUCT<{_READ_RANGES}>, planned STRUCT<{_PLANNED}>, step STRUCT<{_STEP}>, taken STRUCT<{_TAKEN}>,
-        settled STRUCT<{_SETTLED}>, started_at TIMESTAMP, written_at TIMESTAMP
+        read_ranges STRUCT<{_READ_RANGES}>, planned STRUCT<{_PLANNED}>, step STRUCT<{_STEP}>, state STRING,
+        fingerprint STRUCT<{_FINGERPRINT}>, started_at TIMESTAMP, written_at TIMESTAMP
     """,
     partition_by=("layer",),
     properties={FORMAT_PROPERTY: str(FORMAT)},
 )
 
 # What a process reads when it starts is a row a batch: that costs by the file, not by the row.
-MOST_FILES = 50
+MAX_FILES = 50
 
 
 def batches(warehouse: Warehouse, layer: Layer) -> DataFrame:
@@ -140,20 +146,33 @@ def append(
     """
     began = None if started_at is None else started_at.isoformat()
     of_layer = [{**row, "layer": layer, "started_at": began} for row in rows]
-    found = small_table(warehouse.spark, of_layer, BATCHES.columns).withColumn("written_at", F.current_timestamp())
+    found = inline_rows(warehouse.spark, of_layer, BATCHES.columns).withColumn("written_at", F.current_timestamp())
     if writer is None:
         warehouse.append(BATCHES.name, found)
     else:
         warehouse.append_once(BATCHES.name, found, writer=writer, number=number)
 
 
+def forget_replaced(warehouse: Warehouse, *, before: datetime) -> tuple[int, int]:
+    """Keep of rows written `before` then, and of replaced ones, what `condensed` does; how many they were, and are.
+
+    For a job that has the lease.
+    """
+    condition = f"written_at < timestamp_micros({int(before.timestamp() * 1_000_000)}) OR ({ARE_REPLACED})"
+    return warehouse.replace_where(BATCHES.name, condition, partial(_condensed, before=before))
+
+
+def _condensed(rows: pa.Table, *, before: datetime) -> pa.Table:
+    return type(rows).from_pylist(condensed(rows.to_pylist(), before=before), schema=rows.schema)
+
+
 def has_many_files(warehouse: Warehouse) -> bool:
     """Whether the table has so many files that reading it costs more than it should."""
-    return len(warehouse.read(BATCHES.name).inputFiles()) > MOST_FILES
+    return len(warehouse.read(BATCHES.name).inputFiles()) > MAX_FILES
 
 
 def join_files(warehouse: Warehouse) -> None:
-    """Join the table's files: nothing but their number changes. For a job that has the lease."""
+    """Join the table's files: nothing but their number changes. For a job that has the lock."""
     warehouse.delta(BATCHES.name).optimize().executeCompaction()
 
 
@@ -182,11 +201,11 @@ def check_format(warehouse: Warehouse) -> None:
     if found > FORMAT:
         raise TableError(
             f"{written} ({kept_in}); this is {release()} and knows formats up to {FORMAT}.",
-            remedy="Upgrade, or use another warehouse.",
+            hint="Upgrade, or use another warehouse.",
         )
     raise TableError(
         f"{written} ({kept_in}); this is {release()}, which reads format {FORMAT} alone.",
-        remedy="Rebuild it from the topics: run with another, empty --warehouse. The old one stays as it is.",
+        hint="Rebuild it from the topics: run with another, empty --warehouse. The old one stays as it is.",
     )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lakehouse.delta.address import SCHEMAS, Address
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.connection import KafkaConnection, load_connection
 from lakehouse.kafka.registry import SchemaRegistry
-from lakehouse.spark.tables import SCHEMAS, Address
 
 TARGETS = ("local", "dev", "staging", "prod")
 
@@ -63,7 +63,7 @@ def connection(
     if not bootstrap_servers:
         raise SettingsError(
             "No Kafka broker was given.",
-            remedy="Pass --bootstrap-servers HOST:PORT or --kafka-config FILE, or set LAKEHOUSE_BOOTSTRAP_SERVERS.",
+            hint="Pass --bootstrap-servers HOST:PORT or --kafka-config FILE, or set LAKEHOUSE_BOOTSTRAP_SERVERS.",
         )
     return KafkaConnection(bootstrap_servers=bootstrap_servers)
 
@@ -86,22 +86,22 @@ def settings(
     """
     if not warehouse:
         raise SettingsError(
-            "No warehouse was given.", remedy="Pass --warehouse PATH (or a catalog's name) or set LAKEHOUSE_WAREHOUSE."
+            "No warehouse was given.", hint="Pass --warehouse PATH (or a catalog's name) or set LAKEHOUSE_WAREHOUSE."
         )
     if target not in TARGETS:
-        raise SettingsError(f"There is no target {target!r}.", remedy=f"Targets are: {', '.join(TARGETS)}.")
+        raise SettingsError(f"There is no target {target!r}.", hint=f"Targets are: {', '.join(TARGETS)}.")
     location = _as_hadoop_has_it(warehouse)
     if "/" not in location and location.startswith("."):
         location = f"./{location}"
     if "/" not in location and not checkpoints:
         raise SettingsError(
             f"The warehouse {location!r} is a catalog, and checkpoints are files.",
-            remedy="Pass --checkpoints PATH too, for example /Volumes/CATALOG/ops/checkpoints. A folder is ./NAME.",
+            hint="Pass --checkpoints PATH too, for example /Volumes/CATALOG/ops/checkpoints. A folder is ./NAME.",
         )
     if "/" not in location and not _NAME.fullmatch(location):
         raise SettingsError(
             f"{location!r} is no name of a catalog.",
-            remedy="Give letters, digits and underscores, or a folder: ./NAME.",
+            hint="Give letters, digits and underscores, or a folder: ./NAME.",
         )
     return Settings(
         warehouse=location,
@@ -126,20 +126,20 @@ def _schemas(text: str) -> Mapping[str, str]:
         if schema not in SCHEMAS or schema in named or not _NAME.fullmatch(name):
             raise SettingsError(
                 f"--schemas has a part {pair.strip()!r} that is no SCHEMA=NAME, or names a schema again.",
-                remedy=f"Schemas are: {', '.join(SCHEMAS)}. A name has letters, digits and underscores.",
+                hint=f"Schemas are: {', '.join(SCHEMAS)}. A name has letters, digits and underscores.",
             )
         named[schema] = name
     names = [named.get(schema, schema) for schema in SCHEMAS]
     if len(set(names)) < len(names):
         raise SettingsError(
-            "--schemas gives two schemas one name.", remedy=f"Each needs its own; they would be: {', '.join(names)}."
+            "--schemas gives two schemas one name.", hint=f"Each needs its own; they would be: {', '.join(names)}."
         )
     return named
 
 
-def _as_hadoop_has_it(place: str) -> str:
+def _as_hadoop_has_it(uri: str) -> str:
     """The path or URI without slashes at its end, and `file:///data` as `file:/data`.
 
     Delta takes the two for different paths, and creates no table where it was given one in both forms.
     """
-    return re.sub(r"^([\w+.-]+):///+", r"\1:/", place).rstrip("/")
+    return re.sub(r"^([\w+.-]+):///+", r"\1:/", uri).rstrip("/")

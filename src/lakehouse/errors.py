@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 
 class LakehouseError(Exception):
-    """A failure that has an explanation. `remedy` is one imperative sentence: the next step."""
+    """A failure that has an explanation. `hint` is one imperative sentence: the next step."""
 
     exit_code = 1
 
-    def __init__(self, what: str, *, remedy: str) -> None:
-        super().__init__(f"{what} {remedy}")
+    def __init__(self, what: str, *, hint: str) -> None:
+        super().__init__(f"{what} {hint}")
         self.what = what
-        self.remedy = remedy
+        self.hint = hint
 
 
 class JavaGoneError(LakehouseError):
@@ -41,8 +41,8 @@ class ContractProblem:
     what: str
 
     def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{place}: {self.key}: {self.what}{'' if self.what.endswith(('.', '?')) else '.'}"
+        location = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{location}: {self.key}: {self.what}{'' if self.what.endswith(('.', '?')) else '.'}"
 
 
 class ContractError(LakehouseError):
@@ -52,9 +52,9 @@ class ContractError(LakehouseError):
 
     def __init__(self, problems: Sequence[ContractProblem]) -> None:
         sentences = [str(problem) for problem in problems]
-        remedy = f"Fix {'it' if len(problems) == 1 else f'these {len(problems)}'}, then: lakehouse validate."
-        super().__init__("\n".join(sentences), remedy=remedy)
-        self.args = ("\n".join([*sentences, remedy]),)
+        hint = f"Fix {'it' if len(problems) == 1 else f'these {len(problems)}'}, then: lakehouse validate."
+        super().__init__("\n".join(sentences), hint=hint)
+        self.args = ("\n".join([*sentences, hint]),)
         self.problems = tuple(problems)
 
 
@@ -74,11 +74,11 @@ class KafkaError(LakehouseError):
     exit_code = 4
 
 
-class BrokerGoneError(KafkaError):
+class BrokerUnavailableError(KafkaError):
     """The broker at `servers` does not answer: it may be back soon, and to try again is of use."""
 
-    def __init__(self, what: str, *, servers: str, remedy: str) -> None:
-        super().__init__(what, remedy=remedy)
+    def __init__(self, what: str, *, servers: str, hint: str) -> None:
+        super().__init__(what, hint=hint)
         self.servers = servers
 
 
@@ -101,8 +101,8 @@ class RegistryError(KafkaError):
 class RegistryGoneError(RegistryError):
     """The schema registry at `servers` does not answer: it may be back soon, and to try again is of use."""
 
-    def __init__(self, what: str, *, servers: str, remedy: str) -> None:
-        super().__init__(what, remedy=remedy)
+    def __init__(self, what: str, *, servers: str, hint: str) -> None:
+        super().__init__(what, hint=hint)
         self.servers = servers
 
 
@@ -112,7 +112,7 @@ class ConnectError(LakehouseError):
     exit_code = 4
 
 
-class ConnectGoneError(ConnectError):
+class ConnectUnavailableError(ConnectError):
     """Kafka Connect does not answer: it may be back soon, and to try again is of use."""
 
 

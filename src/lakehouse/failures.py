@@ -92,34 +92,36 @@ _PACKAGES = ("bronze", "silver", "gold", "connectors", "lakehouse")
 _LEAST_ROOM = 100_000
 
 
-def storage_error(error: BaseException, *, job: str, places: Sequence[str]) -> TableError | None:
+def storage_error(error: BaseException, *, job: str, storage_paths: Sequence[str]) -> TableError | None:
     """The failure in our words when the store has no room, refuses this user, or has a file that cannot be read.
 
     None when it has another reason.
 
-    `job` begins the sentence (`silver: postgres`), `places` are where it writes: the warehouse, the checkpoints. For
-    any exception of a job: StreamingQueryException, Py4JJavaError, what Spark Connect raises, OSError; each with its
-    causes. Nothing of the exception's text passes but the path.
+    `job` begins the sentence (`silver: postgres`), `storage_paths` are where it writes: the warehouse, the checkpoints.
+    For any exception of a job: StreamingQueryException, Py4JJavaError, what Spark Connect raises, OSError; each with
+    its causes. Nothing of the exception's text passes but the path.
     """
     for number, filename, text in _said(error):
-        denied = (filename or places[0]) if number in _DENIED else _path(_IS_DENIED, text, otherwise=places[0])
-        not_created = _path(_IS_NOT_CREATED, text, otherwise=places[0])
-        has_no_room = any(free < _LEAST_ROOM for free in _free(places).values())
+        denied = (
+            (filename or storage_paths[0]) if number in _DENIED else _path(_IS_DENIED, text, otherwise=storage_paths[0])
+        )
+        not_created = _path(_IS_NOT_CREATED, text, otherwise=storage_paths[0])
+        has_no_room = any(free < _LEAST_ROOM for free in _free(storage_paths).values())
         if number in _FULL or _IS_FULL.search(text) or (not_created and has_no_room):
-            room = ", ".join(f"{free // 1_000_000:,} MB at {place}" for place, free in _free(places).items())
+            room = ", ".join(f"{free // 1_000_000:,} MB at {path}" for path, free in _free(storage_paths).items())
             return TableError(
                 f"{job}: a disk that this job writes to is full (free now: {room}).",
-                remedy="Make room there, then run the job again: it resumes where it stopped.",
+                hint="Make room there, then run the job again: it resumes where it stopped.",
             )
         path = denied or not_created
         if path:
             return TableError(
                 f"{job}: the store refuses user {_user()} at {path.removeprefix('file:')}.",
-                remedy="Give this user the right to read and write there (is it mounted read-only?), then run the job "
+                hint="Give this user the right to read and write there (is it mounted read-only?), then run the job "
                 "again: it resumes where it stopped.",
             )
     file = unreadable_file(error)
-    return None if file is None else _damaged(file, job=job, warehouse=places[0])
+    return None if file is None else _damaged(file, job=job, warehouse=storage_paths[0])
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def unreadable_file(error: BaseException) -> UnreadableFile | None:
         for text in texts:
             if found := pattern.search(text):
                 is_absent = found.groupdict().get("kind") in _IS_ABSENT
-                vectors = [vector for said in texts if is_absent and (vector := _ABSENT_VECTOR.search(said))]
+                vectors = [vector for trace in texts if is_absent and (vector := _ABSENT_VECTOR.search(trace))]
                 (found, *_) = (*vectors, found)
                 return UnreadableFile(unquote(re.sub(r"^file:(?://)?(?=/)", "", found["path"])), is_absent=is_absent)
     return None
@@ -156,16 +158,16 @@ def _damaged(file: UnreadableFile, *, job: str, warehouse: str) -> TableError:
     if not file.path:
         return TableError(
             f"{job}: files of the log of a table (_delta_log) are not there any more.",
-            remedy=f"LAKEHOUSE_TRACE=1 shows which table that is. {_RESTORE}",
+            hint=f"LAKEHOUSE_TRACE=1 shows which table that is. {_RESTORE}",
         )
     table = _table_of(file.path, warehouse)
     layer = "" if table is None else table.partition(".")[0]
     what = "is not there any more" if file.is_absent else "cannot be read: its content is damaged"
-    remedy = _WAYS_ON.get(layer, _RESTORE)
+    hint = _WAYS_ON.get(layer, _RESTORE)
     if layer == "gold" and "/_delta_log" in file.path:
         folder = file.path.partition("/_delta_log")[0]
-        remedy = f"Move the folder {folder} away, then run `lakehouse gold`: it computes the table from silver again."
-    return TableError(f"{job}: a file of {table or 'a table'} {what}: {file.path}.", remedy=remedy)
+        hint = f"Move the folder {folder} away, then run `lakehouse gold`: it computes the table from silver again."
+    return TableError(f"{job}: a file of {table or 'a table'} {what}: {file.path}.", hint=hint)
 
 
 def _table_of(path: str, warehouse: str) -> str | None:
@@ -185,14 +187,14 @@ _WAYS_ON = {
 
 
 @contextmanager
-def storage_errors(*, job: str, places: Sequence[str]) -> Iterator[None]:
+def storage_errors(*, job: str, storage_paths: Sequence[str]) -> Iterator[None]:
     """Inside, a failure of the store is the TableError of `storage_error`; every other exception is itself."""
     try:
         yield
     except LakehouseError:
         raise
     except Exception as error:
-        found = storage_error(error, job=job, places=places)
+        found = storage_error(error, job=job, storage_paths=storage_paths)
         if found is None:
             raise
         raise found from None
@@ -222,7 +224,7 @@ def unexpected(error: Exception, *, job: str) -> LakehouseError:
     if package and not (_CODE / package).exists():
         return InstallationError(
             f"{job}: the Python package {package} is not installed.",
-            remedy="Off Databricks, install the wheel with its extra: orders-lakehouse[local] brings Spark and Delta.",
+            hint="Off Databricks, install the wheel with its extra: orders-lakehouse[local] brings Spark and Delta.",
         )
     gone = java_gone(error, job=job)
     if gone is not None:
@@ -235,7 +237,7 @@ def unexpected(error: Exception, *, job: str) -> LakehouseError:
     at = f" at {Path(frames[-1].filename).relative_to(_CODE)}, line {frames[-1].lineno}" if frames else ""
     return LakehouseError(
         f"{job}: stopped by an unexpected {named}{at}.",
-        remedy="Run it again: it goes on. If it comes back, LAKEHOUSE_TRACE=1 shows the trace, which can quote rows.",
+        hint="Run it again: it goes on. If it comes back, LAKEHOUSE_TRACE=1 shows the trace, which can quote rows.",
     )
 
 
@@ -245,7 +247,7 @@ def package_missing(error: BaseException, *, job: str) -> InstallationError | No
         if found := _NO_PACKAGE.search(text):
             return InstallationError(
                 f"{job}: Spark's executors have no Python package {found['package']}.",
-                remedy="They decode the records: they need the wheel, pyarrow, msgspec and pydantic. docs/clusters.md "
+                hint="They decode the records: they need the wheel, pyarrow, msgspec and pydantic. docs/clusters.md "
                 "says how to send an environment along. Then run the job again: it resumes with the same batch.",
             )
     return None
@@ -263,17 +265,17 @@ def java_gone(error: BaseException, *, job: str) -> JavaGoneError | None:
         if is_network or is_unanswered:
             return JavaGoneError(
                 f"{job}: Spark's Java has ended in the middle of it.",
-                remedy="Run it again: it goes on where it stopped. If it comes back, the heap is too small: pass "
+                hint="Run it again: it goes on where it stopped. If it comes back, the heap is too small: pass "
                 "--spark-conf spark.driver.memory=4g (2g is the default here; spark-submit: --driver-memory).",
             )
     return None
 
 
-def stream_stopped(error: StreamingQueryException, *, job: str, remedy: str) -> LakehouseError:
+def stream_stopped(error: StreamingQueryException, *, job: str, hint: str) -> LakehouseError:
     """That a stream stopped for a reason that has no words of its own here: Spark's name for it, and where it began."""
-    place = place_in_code(error)
-    at = f" at {place}" if place else ""
-    return LakehouseError(f"{job}: the stream stopped ({error.getCondition()}{at}).", remedy=remedy)
+    path = place_in_code(error)
+    at = f" at {path}" if path else ""
+    return LakehouseError(f"{job}: the stream stopped ({error.getCondition()}{at}).", hint=hint)
 
 
 def _path(patterns: Sequence[re.Pattern[str]], text: str, *, otherwise: str) -> str | None:
@@ -304,12 +306,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         led = led.__cause__ or led.__context__
 
 
-def _free(places: Sequence[str]) -> dict[str, int]:
+def _free(storage_paths: Sequence[str]) -> dict[str, int]:
     """The free bytes in those places that are on this machine's disks, and where Spark keeps its temporary files."""
     scratch = os.environ.get("SPARK_LOCAL_DIRS", "/tmp").split(",")[0]  # noqa: S108 - Spark's own default
     free = {}
-    for place in (*places, scratch):
-        name = place.removeprefix("file:")
+    for storage_path in (*storage_paths, scratch):
+        name = storage_path.removeprefix("file:")
         if ":" in name or "/" not in name:  # a store elsewhere, or a catalog
             continue
         path = Path(name).absolute()

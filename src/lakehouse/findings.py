@@ -12,9 +12,9 @@ from lakehouse.kafka.ranges import TOPIC_PARTITION, length
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# `records`: how many of the offsets first..last it is about, all or fewer. `batch`, `said`, `found`: of a row that does
-# not add up, its batch and the two numbers that differ.
-COLUMNS = ("kind", *TOPIC_PARTITION, "first", "last", "records", "batch", "said", "found")
+# `records`: how many of the offsets first..last it is about, all or fewer. `batch`, `recorded`, `found`: of a row that
+# does # not add up, its batch and the two numbers that differ.
+COLUMNS = ("kind", *TOPIC_PARTITION, "first", "last", "records", "batch", "recorded", "found")
 
 
 def finding(
@@ -23,11 +23,11 @@ def finding(
     *,
     records: Column | None = None,
     batch: Column | None = None,
-    said: Column | None = None,
+    recorded: Column | None = None,
     found: Column | None = None,
 ) -> DataFrame:
     """Ranges as findings of a kind; `records` are all of their offsets unless it says otherwise."""
-    given = {"records": length() if records is None else records, "batch": batch, "said": said, "found": found}
+    given = {"records": length() if records is None else records, "batch": batch, "recorded": recorded, "found": found}
     numbers = [(F.lit(None) if value is None else value).cast("bigint").alias(name) for name, value in given.items()]
     return rows.select(F.lit(kind).alias("kind"), *TOPIC_PARTITION, "first", "last", *numbers)
 
@@ -49,7 +49,7 @@ def joined(findings: DataFrame) -> DataFrame:
             first.alias("first"),
             last.alias("last"),
             F.when(F.col("alone").isNull(), last - first + 1).otherwise(F.max("records")).alias("records"),
-            *[F.max(name).alias(name) for name in ("batch", "said", "found")],
+            *[F.max(name).alias(name) for name in ("batch", "recorded", "found")],
         )
         .select(*COLUMNS)
     )

@@ -1,4 +1,6 @@
-"""Secrets: never a value in a file of ours, only a reference to where it is kept. Imports without pyspark.
+"""Secrets: never a value in a file of ours, only a reference to where it is kept, and none in a text that is shown.
+
+Imports without pyspark.
 
 {env: NAME}                                  the environment variable NAME
 {file: PATH}                                 the text of a file, without its last line break
@@ -8,13 +10,25 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SecretStr, StringConstraints
 
-from lakehouse.contracts.base import Model
+from lakehouse.contracts.parts.base import Model
 from lakehouse.errors import InstallationError, SettingsError
+
+MASK = "•••"
+
+_NAMED = re.compile(
+    r"""(?P<name>[\w.-]*(?:password|passwd|pwd|passphrase|secret|token|credential)[\w.-]*["']?\s*[=:]\s*)"""
+    r"""(?P<value>"[^"]*"|'[^']*'|[^\s,;&})\]]+)""",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"(?P<scheme>\w+://)[^\s/@:]+:[^\s/@]+@")
+_AUTHORIZATION = re.compile(r"\b(Basic|Bearer)\s+[A-Za-z0-9+/=._-]{8,}")
 
 REFERENCE_FORMS = "{env: NAME}, {file: PATH} or {databricks_secret: {scope: SCOPE, key: KEY}}"
 
@@ -82,7 +96,7 @@ def resolve(reference: FromEnvironment | FromFile | FromDatabricks) -> SecretStr
         case FromDatabricks():
             text = _from_databricks(reference)
     if not text:
-        raise SettingsError(f"A secret is empty: {reference}.", remedy="Put the secret there, or name another place.")
+        raise SettingsError(f"A secret is empty: {reference}.", hint="Put the secret there, or name another place.")
     return SecretStr(text)
 
 
@@ -90,7 +104,7 @@ def _from_environment(reference: FromEnvironment) -> str:
     value = os.environ.get(reference.env)
     if value is None:
         raise SettingsError(
-            f"A secret is missing: {reference} is not set.", remedy=f"Set {reference.env} where the job runs."
+            f"A secret is missing: {reference} is not set.", hint=f"Set {reference.env} where the job runs."
         )
     return value
 
@@ -101,7 +115,7 @@ def _from_file(reference: FromFile) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SettingsError(
-            f"A secret cannot be read: {reference} ({why}).", remedy="Put it there, readable for the user of the job."
+            f"A secret cannot be read: {reference} ({why}).", hint="Put it there, readable for the user of the job."
         ) from None
     return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
 
@@ -114,7 +128,7 @@ def _from_databricks(reference: FromDatabricks) -> str:
     except Exception:  # whatever the runtime raises, its text is not ours to show
         raise SettingsError(
             f"A secret cannot be read: {reference}.",
-            remedy="Check the names with `databricks secrets list-secrets SCOPE`, and that the job's user may read it.",
+            hint="Check the names with `databricks secrets list-secrets SCOPE`, and that the job's user may read it.",
         ) from None
 
 
@@ -131,6 +145,15 @@ def _databricks_utilities() -> Any:
     except ImportError:
         raise InstallationError(
             "Secrets of a Databricks workspace can be read on Databricks only.",
-            remedy="Elsewhere use {env: NAME} or {file: PATH}.",
+            hint="Elsewhere use {env: NAME} or {file: PATH}.",
         ) from None
     return DBUtils(SparkSession.builder.getOrCreate())
+
+
+def masked(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text without these secrets, without what follows a name such as `password=`, and without logins in URLs."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    text = _NAMED.sub(lambda found: f"{found['name']}{MASK}", text)
+    text = _IN_URL.sub(lambda found: f"{found['scheme']}{MASK}@", text)
+    return _AUTHORIZATION.sub(lambda found: f"{found[1]} {MASK}", text)

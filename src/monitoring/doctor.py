@@ -1,6 +1,7 @@
-"""`lakehouse doctor`: a checklist. What is wrong has a name (monitoring.troubles).
+"""`lakehouse doctor`: a checklist. What is wrong has a name (monitoring.known_issues).
 
-A check is a function of what was seen (`Scene`) that yields its results; one that had nothing to look at yields none.
+A check is a function of what was seen (`Diagnostics`) that yields its results; one that had nothing to look at yields
+none.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from connectors.checking.findings import Finding
+from connectors.checking.together import shared
 from connectors.connectors import Connector
-from connectors.findings import Finding
-from connectors.together import shared
 from lakehouse.contracts.models import NO_UNIFIED, Contracts
 from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.errors import LakehouseError
 from monitoring.readings.databases import Database
 from monitoring.readings.running import Running, heartbeats_of
-from monitoring.readings.topics import HEARTBEATS, MOST_RECORDS, RUN_ID, SourceTopics
+from monitoring.readings.topics import HEARTBEATS, RUN_ID, SourceTopics
+from monitoring.readings.unified_topic import MAX_RECORDS
 from monitoring.units import duration
 
 DAY_SECONDS = 86_400
@@ -34,11 +36,11 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Scene:
+class Diagnostics:
     """What was seen. `on_unified`: of the unified topic, which sources it has orders of (None: not among its newest
     records, and it has more); None: not read.
 
-    `topic_findings`: of connectors.together. `undecodable`: by source, open quarantine entries that no rule put there.
+    `topic_findings`: of connectors.checking.together. `undecodable`: by source, open quarantine entries of no rule.
     `registry`: the address of the schema registry; None where none is named. `changed_schemas`: the ids under which it
     has another schema than the warehouse keeps.
     """
@@ -77,15 +79,15 @@ class Scene:
         return {name: database.unasked for name, database in found if database is not None and database.unasked}
 
 
-Check = Callable[[Scene], Iterator[Result]]
+Check = Callable[[Diagnostics], Iterator[Result]]
 
 
-def results_of(scene: Scene) -> list[Result]:
+def results_of(scene: Diagnostics) -> list[Result]:
     """What all checks found, in their order."""
     return [result for check in CHECKS for result in check(scene)]
 
 
-def _connect_answers(scene: Scene) -> Iterator[Result]:
+def _connect_answers(scene: Diagnostics) -> Iterator[Result]:
     error = scene.troubles.get("connect")
     if error is not None:
         yield Result("connect-answers", "Kafka Connect", False, error.what)
@@ -93,7 +95,7 @@ def _connect_answers(scene: Scene) -> Iterator[Result]:
         yield Result("connect-answers", "Kafka Connect", True, f"{len(scene.running)} Debezium connectors")
 
 
-def _connectors_running(scene: Scene) -> Iterator[Result]:
+def _connectors_running(scene: Diagnostics) -> Iterator[Result]:
     for one in scene.running or ():
         states = [one.state.state, *(task.state for task in one.state.tasks)]
         seen = f"connector {states[0] or 'unassigned'}, tasks {', '.join(states[1:]) or 'none'}"
@@ -115,7 +117,7 @@ def _trace(one: Running) -> str:
     return "\n".join([one.state.trace, *(task.trace for task in one.state.tasks)])
 
 
-def _shared_things(scene: Scene) -> Iterator[Result]:
+def _shared_things(scene: Diagnostics) -> Iterator[Result]:
     """What two connectors may not share: by their options, and of server ids by what the server says too."""
     names = {
         "shared_server_id": "duplicate-server-id",
@@ -136,7 +138,7 @@ def _shared_things(scene: Scene) -> Iterator[Result]:
             yield Result(check, "all connectors", True, "none shared")
 
 
-def _database_answers(scene: Scene) -> Iterator[Result]:
+def _database_answers(scene: Diagnostics) -> Iterator[Result]:
     for one in scene.running or ():
         database = one.database
         if database is not None and not database.unasked:
@@ -144,14 +146,14 @@ def _database_answers(scene: Scene) -> Iterator[Result]:
             yield Result("database-answers", one.connector.name, not database.trouble, seen)
 
 
-def _wal_level(scene: Scene) -> Iterator[Result]:
+def _wal_level(scene: Diagnostics) -> Iterator[Result]:
     for one, database in scene.databases:
         level = database.settings.get("wal_level")
         if level is not None:
             yield Result("wal-level", one.connector.name, level == "logical", f"wal_level={level}")
 
 
-def _slots(scene: Scene) -> Iterator[Result]:
+def _slots(scene: Diagnostics) -> Iterator[Result]:
     for one, database in scene.databases:
         slot, name = database.slot, one.connector.name
         if slot is None:
@@ -168,7 +170,7 @@ def _slots(scene: Scene) -> Iterator[Result]:
         yield Result("wal-growing", name, level == "ok", kept)
 
 
-def _binlogs(scene: Scene) -> Iterator[Result]:
+def _binlogs(scene: Diagnostics) -> Iterator[Result]:
     for one, database in scene.databases:
         binlog, name, settings = database.binlog, one.connector.name, database.settings
         if binlog is None:
@@ -191,7 +193,7 @@ def _binlogs(scene: Scene) -> Iterator[Result]:
         yield Result("binlog-retention", name, seconds is None or seconds >= DAY_SECONDS, keeps)
 
 
-def _replica_identity(scene: Scene) -> Iterator[Result]:
+def _replica_identity(scene: Diagnostics) -> Iterator[Result]:
     words = {"d": "DEFAULT", "f": "FULL", "i": "USING INDEX", "n": "NOTHING"}
     for _one, database in scene.databases:
         for table, identity in database.identities.items():
@@ -200,7 +202,7 @@ def _replica_identity(scene: Scene) -> Iterator[Result]:
             )
 
 
-def _registry(scene: Scene) -> Iterator[Result]:
+def _registry(scene: Diagnostics) -> Iterator[Result]:
     if scene.registry is None:
         return
     error = scene.troubles.get("registry")
@@ -212,14 +214,14 @@ def _registry(scene: Scene) -> Iterator[Result]:
         yield Result("schema-ids", scene.registry, not others, seen)
 
 
-def _topics_there(scene: Scene) -> Iterator[Result]:
+def _topics_there(scene: Diagnostics) -> Iterator[Result]:
     error = scene.troubles.get("topics")
     if error is not None:
         yield Result("topics-there", "broker", False, error.what)
     for source, topics in scene.topics.items():
         seen = f"absent: {', '.join(topics.absent)}" if topics.absent else f"{len(topics.ends)} partitions"
         yield Result("topics-there", source, not topics.absent, seen)
-        gone = [f"{place.topic}, partition {place.number}" for place in topics.lost]
+        gone = [f"{topic_partition.topic}, partition {topic_partition.number}" for topic_partition in topics.lost]
         lost = f"gone before they were read: {'; '.join(gone)}" if gone else "nothing unread is gone"
         yield Result("records-kept", source, not gone, lost)
         bare = sorted(topics.keyless)
@@ -227,10 +229,10 @@ def _topics_there(scene: Scene) -> Iterator[Result]:
         yield Result("record-keys", source, not bare, seen)
 
 
-def _run_headers(scene: Scene) -> Iterator[Result]:
+def _run_headers(scene: Diagnostics) -> Iterator[Result]:
     """Of the feeds that go by source positions: others have no order that a run could begin again."""
     for source, topics in scene.topics.items():
-        there = {place.topic for place in topics.last}
+        there = {topic_partition.topic for topic_partition in topics.last}
         for name, feed in scene.contracts.of_source(source).items():
             own = sorted(topic for topic in there if feed.has_topic(topic))
             if own and feed.sequence_by == "source_position":
@@ -241,7 +243,7 @@ def _run_headers(scene: Scene) -> Iterator[Result]:
                 yield Result("run-header", name, not bare, seen)
 
 
-def _topic_policy(scene: Scene) -> Iterator[Result]:
+def _topic_policy(scene: Diagnostics) -> Iterator[Result]:
     if scene.topic_findings is None:
         return
     for one in scene.topic_findings:
@@ -250,9 +252,13 @@ def _topic_policy(scene: Scene) -> Iterator[Result]:
         yield Result("topic-policy", "all topics", True, "as the connectors need")
 
 
-def _heartbeat(scene: Scene) -> Iterator[Result]:
+def _heartbeat(scene: Diagnostics) -> Iterator[Result]:
     for source, topics in scene.topics.items():
-        beats = {place.topic: sent for place, sent in topics.last.items() if place.topic.startswith(HEARTBEATS)}
+        beats = {
+            topic_partition.topic: sent
+            for topic_partition, sent in topics.last.items()
+            if topic_partition.topic.startswith(HEARTBEATS)
+        }
         if scene.running:  # a topic of heartbeats may be left of a connector that is gone
             own = {heartbeats_of(one) for one in scene.connectors}
             beats = {topic: sent for topic, sent in beats.items() if topic in own} or beats
@@ -264,24 +270,24 @@ def _heartbeat(scene: Scene) -> Iterator[Result]:
             yield Result("heartbeat", source, False, "no heartbeat has come")
 
 
-def _undecodable(scene: Scene) -> Iterator[Result]:
+def _undecodable(scene: Diagnostics) -> Iterator[Result]:
     for source, entries in scene.undecodable.items():
         seen = f"{entries:,} records in quarantine could not be decoded" if entries else "every record was decoded"
         yield Result("undecodable-events", source, not entries, seen)
 
 
-def _unified_topic(scene: Scene) -> Iterator[Result]:
+def _unified_topic(scene: Diagnostics) -> Iterator[Result]:
     if not scene.contracts.gold.has_unified:
         yield Result("unified-topic", "gold/tables.yaml", True, NO_UNIFIED)
     for source, is_there in (scene.on_unified or {}).items():
         topic = scene.contracts.gold.unified_topic.topic
         seen = f"{topic} has orders of it" if is_there else f"{topic} has no order of it"
         if is_there is None:
-            seen += f" among its last {MOST_RECORDS:,} records; older ones were not looked at"
+            seen += f" among its last {MAX_RECORDS:,} records; older ones were not looked at"
         yield Result("unified-topic", source, is_there is not False, seen)
 
 
-def _outbox_schemas(scene: Scene) -> Iterator[Result]:
+def _outbox_schemas(scene: Diagnostics) -> Iterator[Result]:
     of_tables = {one.connector.name: set(database.outbox) for one, database in scene.databases if database.outbox}
     if len(of_tables) < 2:
         return

@@ -17,26 +17,25 @@ import polars as pl
 
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.errors import SettingsError, TableError
-from lakehouse.quality.masking import MASK
 from lakehouse.registered import RegisteredSchema
+from lakehouse.secrets import MASK
 from monitoring.readings.tables import Tables
 from monitoring.readings.warehouse import OF_THIS_SILVER, moment
 from silver.decode.avro import keys_of
-from silver.decode.explain import Event, Explaining
-from silver.decode.message import NUMBERS_OF_SOURCE, Record, Source
+from silver.decode.reference.decoder import Event, ReferenceDecoder
+from silver.decode.reference.message import NUMBERS_OF_SOURCE, Record, Source
 from silver.fold.fold import fold
 from silver.fold.operands import event_frame
 from silver.order.history import history
 from silver.order.narrow_events import read_log_columns
 from silver.order.position import Position
-from silver.order.positions import Places, add_coordinates, add_positions
+from silver.order.positions import PositionContexts, add_coordinates, add_positions
 from silver.order.state import State
 
 # So many of a table's last versions are looked through for changes of the row.
-MOST_VERSIONS = 200
+MAX_VERSIONS = 200
 # So many of a source's newest records are looked through for those of the key.
-MOST_RECORDS = 2_000_000
-_PLACE = ("topic", "topic_id", "partition")
+MAX_RECORDS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Explanation:
 
 
 def explain(tables: Tables, contracts: Contracts, composite_key: str, *, whole: bool = False) -> Explanation:
-    """What is known of the order, by its events among the newest MOST_RECORDS of its source, or (`whole`) among all.
+    """What is known of the order, by its events among the newest MAX_RECORDS of its source, or (`whole`) among all.
 
     Raises SettingsError where there are no unified orders, and for a key that no source of gold has; TableError.
     """
@@ -91,8 +90,8 @@ def explain(tables: Tables, contracts: Contracts, composite_key: str, *, whole: 
     changed_at: list[datetime | None] = []
     bronze = f"bronze.{source}_events"
     if not tables.exists(bronze):
-        raise TableError(f"There is no {bronze} yet.", remedy="Run `lakehouse run` first.")
-    since = None if whole else tables.newest_since(bronze, "timestamp", rows=MOST_RECORDS)
+        raise TableError(f"There is no {bronze} yet.", hint="Run `lakehouse run` first.")
+    since = None if whole else tables.newest_since(bronze, "timestamp", rows=MAX_RECORDS)
     for feed in feeds:
         events += _events(tables, feed, number, since)
         name = f"silver.{feed.name}"
@@ -100,7 +99,7 @@ def explain(tables: Tables, contracts: Contracts, composite_key: str, *, whole: 
             for row in tables.rows(f"SELECT * FROM {{{name}}} AS kept WHERE kept.{key} = {number}"):
                 rows[feed.name] = _shown(row, feed.sensitive_columns)
                 changed_at.append(row.get("_applied_at"))
-            changes = tables.changes(name, f"{key} = {number}", versions=MOST_VERSIONS)
+            changes = tables.changes(name, f"{key} = {number}", versions=MAX_VERSIONS)
             versions[feed.name] = [
                 _shown(row, feed.sensitive_columns)
                 for row in sorted(changes, key=lambda one: int(one["_commit_version"]))
@@ -120,7 +119,7 @@ def _parsed(contracts: Contracts, composite_key: str) -> tuple[str, int]:
     by_prefix = {one.prefix: name for name, one in contracts.gold.sources.items()}
     if prefix not in by_prefix or not (number.isascii() and number.isdigit()):
         known = ", ".join(f"{one}-<{contracts.gold.key}>" for one in by_prefix)
-        raise SettingsError(f"{composite_key!r} is no composite key.", remedy=f"Composite keys are: {known}.")
+        raise SettingsError(f"{composite_key!r} is no composite key.", hint=f"Composite keys are: {known}.")
     return by_prefix[prefix], int(number)
 
 
@@ -149,7 +148,7 @@ def _events(tables: Tables, feed: Feed, number: int, since: datetime | None) -> 
         (one for one in records if feed.has_topic(one["topic"])), key=lambda one: (one["timestamp"], one["offset"])
     )
     entries = _entries(tables, feed, own)
-    decode = Explaining(feed.model_copy(update={"schemas": registered}))
+    decode = ReferenceDecoder(feed.model_copy(update={"schemas": registered}))
     known, cutoffs, is_pending = _known(tables, feed)
     read: list[tuple[dict[str, Any], Event]] = []
     for record in own:
@@ -163,8 +162,8 @@ def _events(tables: Tables, feed: Feed, number: int, since: datetime | None) -> 
         read.append((record, event._replace(kind="quarantined") if is_waiting or event.problems else event))
     # Those that silver has not read state nothing yet.
     read = sorted(read, key=lambda one: is_pending(one[0]))
-    placed = _positioned(read, feed, known)
-    taken = [one for one, (record, _) in zip(placed, read, strict=True) if not is_pending(record)]
+    positioned = _positioned(read, feed, known)
+    taken = [one for one, (record, _) in zip(positioned, read, strict=True) if not is_pending(record)]
     folded = fold(event_frame(taken, feed), feed, cutoffs)
     row = next(folded.rows.iter_rows(named=True), None)
     for position, (record, event) in enumerate(read):
@@ -184,7 +183,7 @@ def _events(tables: Tables, feed: Feed, number: int, since: datetime | None) -> 
             event.kind,
             event.op,
             None if event.source_ts is None else event.source_ts // 1000,
-            placed[position]["position"],
+            positioned[position]["position"],
             outcome,
             why,
             {**_shown(values, feed.sensitive_columns)},
@@ -215,7 +214,9 @@ def _entries(tables: Tables, feed: Feed, records: Sequence[Mapping[str, Any]]) -
     return {_at(row): list(row["reasons"] or ()) for row in rows}
 
 
-def _known(tables: Tables, feed: Feed) -> tuple[Places, Mapping[str, Any], Callable[[Mapping[str, Any]], bool]]:
+def _known(
+    tables: Tables, feed: Feed
+) -> tuple[PositionContexts, Mapping[str, Any], Callable[[Mapping[str, Any]], bool]]:
     """What positions depend on, and the cutoffs, as silver knows them now; and whether a record is pending for it."""
     rows = tables.rows(f"{OF_THIS_SILVER} AND source = '{feed.source}' AND (feed = '{feed.name}' OR feed IS NULL)")
     state = State().after(sorted((row for row in rows), key=lambda row: int(row["sequence"])))
@@ -228,11 +229,11 @@ def _known(tables: Tables, feed: Feed) -> tuple[Places, Mapping[str, Any], Calla
     ranges = state.ranges(feed.name)
 
     def is_pending(record: Mapping[str, Any]) -> bool:
-        place, offset = (record["topic"], record["topic_id"], record["partition"]), record["offset"]
-        is_suspended = any(one.place == place and one.first <= offset <= one.last for one in ranges)
-        return is_suspended or offset > read_to.get(place, -1)
+        topic_partition, offset = (record["topic"], record["topic_id"], record["partition"]), record["offset"]
+        is_suspended = any(one.topic_partition == topic_partition and one.first <= offset <= one.last for one in ranges)
+        return is_suspended or offset > read_to.get(topic_partition, -1)
 
-    return past.places(), past.cutoff_by_shard(), is_pending
+    return past.position_contexts(), past.cutoff_by_shard(), is_pending
 
 
 def _key_of(event: Event, feed: Feed) -> tuple[Any, ...]:
@@ -241,7 +242,7 @@ def _key_of(event: Event, feed: Feed) -> tuple[Any, ...]:
 
 
 def _positioned(
-    read: Sequence[tuple[Mapping[str, Any], Event]], feed: Feed, places: Places
+    read: Sequence[tuple[Mapping[str, Any], Event]], feed: Feed, position_contexts: PositionContexts
 ) -> Sequence[Mapping[str, Any]]:
     """The events as a fold takes them (silver.fold.operands.event_frame)."""
     millis = [round(record["timestamp"].timestamp() * 1000) for record, _event in read]
@@ -259,7 +260,7 @@ def _positioned(
         schema=_POSITIONED,
     )
     located = read_log_columns(frame.select(pl.col("source").struct.unnest()), feed.kind)
-    found = add_positions(add_coordinates(frame.hstack(located), feed), feed, places)
+    found = add_positions(add_coordinates(frame.hstack(located), feed), feed, position_contexts)
     rows = found.select("position", "is_replay", "run_from", is_streamed=pl.col("streamed") == 1).iter_rows(named=True)
     return [
         {
@@ -269,7 +270,7 @@ def _positioned(
             "position": None if row["position"] is None else tuple(row["position"].values()),
             "key_text": None if record["key"] is None else bytes(record["key"]).decode("utf-8", errors="replace"),
             "row_key": None if None in (key := _key_of(event, feed)) else key,
-            "missing": event.left_out if feed.payload == "full" else event.absent,
+            "missing": event.unchanged_toast if feed.payload == "full" else event.absent,
             "image": None,
             "timestamp_ms": at,
         }

@@ -109,10 +109,10 @@ def families(status: Status) -> list[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     found: dict[str, Metric] = {}
-    for name, (labels, said) in GAUGES.items():
-        found[name] = GaugeMetricFamily(name, said, labels=labels)
-    for name, (labels, said) in COUNTERS.items():
-        found[name] = CounterMetricFamily(name, said, labels=labels)
+    for name, (labels, help_text) in GAUGES.items():
+        found[name] = GaugeMetricFamily(name, help_text, labels=labels)
+    for name, (labels, help_text) in COUNTERS.items():
+        found[name] = CounterMetricFamily(name, help_text, labels=labels)
     for name, values, value in samples(status):
         if value is not None:
             family = found[name]
@@ -121,7 +121,7 @@ def families(status: Status) -> list[Metric]:
     return [family for family in found.values() if family.samples]
 
 
-class Asked:
+class CachedCollector:
     """Metrics that are looked at when they are asked for; at most once in KEPT_SECONDS."""
 
     def __init__(self, ask: Callable[[], Status]) -> None:
@@ -144,7 +144,7 @@ def registry_of(ask: Callable[[], Status]) -> CollectorRegistry:
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Asked(ask))
+    registry.register(CachedCollector(ask))
     return registry
 
 
@@ -158,8 +158,8 @@ def write_metrics(ask: Callable[[], Status], path: Path) -> None:
     try:
         write_to_textfile(str(path), registry_of(ask))
     except OSError as error:
-        remedy = "Give another --metrics-file."
-        raise SettingsError(f"The metrics cannot be written to {path}: {error.strerror}.", remedy=remedy) from None
+        hint = "Give another --metrics-file."
+        raise SettingsError(f"The metrics cannot be written to {path}: {error.strerror}.", hint=hint) from None
 
 
 def serve_metrics(ask: Callable[[], Status], *, host: str, port: int) -> Callable[[], None]:
@@ -173,7 +173,7 @@ def serve_metrics(ask: Callable[[], Status], *, host: str, port: int) -> Callabl
         server, thread = start_http_server(port, addr=host, registry=registry_of(ask))
     except OSError as error:
         raise SettingsError(
-            f"Nothing can listen at {host}:{port} ({error.strerror}).", remedy="Give another --metrics-port."
+            f"Nothing can listen at {host}:{port} ({error.strerror}).", hint="Give another --metrics-port."
         ) from None
 
     def stop() -> None:

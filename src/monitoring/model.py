@@ -16,7 +16,7 @@ from lakehouse.contracts.thresholds import Level
 StageName = Literal["database", "connect", "topics", "bronze", "silver", "gold", "topic"]
 STAGES: tuple[StageName, ...] = ("database", "connect", "topics", "bronze", "silver", "gold", "topic")
 # `unknown`: it was not looked at, since nobody said where it is. That is no fault.
-Seen = Level | Literal["unknown"]
+LevelOrUnknown = Level | Literal["unknown"]
 EXIT_CODES: Mapping[Level, int] = {"ok": 0, "warning": 1, "critical": 2}
 
 
@@ -25,18 +25,18 @@ class Stage:
     """A stage of a source. None: it was not measured, or does not apply.
 
     `lag_seconds`: the age of the oldest record that the stage has not taken; of `connect` the time from a change's
-    commit to Kafka. `rate`: records a second over the last minutes. `what`: what was seen. `remedy`: the next step.
+    commit to Kafka. `rate`: records a second over the last minutes. `what`: what was seen. `hint`: the next step.
     """
 
     source: str
     stage: StageName
-    level: Seen
+    level: LevelOrUnknown
     lag_records: int | None = None
     lag_seconds: float | None = None
     lag_bytes: int | None = None
     rate: float | None = None
     what: str = ""
-    remedy: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Finding:
     level: Level
     where: str
     what: str
-    remedy: str
+    hint: str
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Partition, latest
 from monitoring.readings.databases import UnaskedError, connected, server_of
-from monitoring.readings.topics import composite_key_in, reader
+from monitoring.readings.topics import reader
+from monitoring.readings.unified_topic import composite_key_in
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Probe:
     order_id: int
 
 
-def written(connector: Connector, sources: Iterable[Source], *, login: tuple[str, str] | None, aggregate: str) -> Probe:
+def insert_probe(
+    connector: Connector, sources: Iterable[Source], *, login: tuple[str, str] | None, aggregate: str
+) -> Probe:
     """Write the order to the connector's outbox. Raises UnaskedError, and what the database's driver raises.
 
     `sources` name the servers that may be connected to. `aggregate`: the aggregatetype, which the EventRouter makes the
@@ -62,7 +65,7 @@ def ends_of_unified(connection: KafkaConnection, contracts: Contracts) -> dict[P
     return latest(connection, [Partition(topic, number) for number in partitions(connection).get(topic, ())])
 
 
-def arrived(
+def wait_for(
     connection: KafkaConnection, probes: list[Probe], *, since: dict[Partition, int], seconds: float
 ) -> dict[str, float]:
     """By connector, after how many seconds its order was in the topic; those that came. `since`: where to look from."""
@@ -71,7 +74,12 @@ def arrived(
     found: dict[str, float] = {}
     started = time.monotonic()
     with closing(Consumer(reader(connection))) as consumer:
-        consumer.assign([TopicPartition(place.topic, place.number, offset) for place, offset in since.items()])
+        consumer.assign(
+            [
+                TopicPartition(topic_partition.topic, topic_partition.number, offset)
+                for topic_partition, offset in since.items()
+            ]
+        )
         while len(found) < len(probes) and time.monotonic() - started < seconds:
             for message in consumer.consume(num_messages=500, timeout=0.5):
                 key = bytes(message.key() or b"") if message.error() is None else b""

@@ -16,11 +16,13 @@ from lakehouse.errors import LakehouseError
 from lakehouse.kafka.connection import KafkaConnection
 from monitoring.model import Finding, Pass, Status
 from monitoring.readings import warehouse
+from monitoring.readings.freshness import Reads, freshness, read_times
+from monitoring.readings.passes import drain_rates, last_passes, layer_rates
 from monitoring.readings.running import connectors_of, running_of
 from monitoring.readings.tables import Tables
 from monitoring.readings.topics import topics_of
 from monitoring.readings.warehouse import Behind
-from monitoring.stages import Seen, headroom_of, stages_of
+from monitoring.stages import Observations, headroom_of, stages_of
 from monitoring.units import duration
 
 # Passes and shares are of so long.
@@ -42,7 +44,9 @@ class View:
     published: Callable[[], Mapping[str, int]] | None = None
 
 
-def answered(troubles: dict[str, LakehouseError], what: str, ask: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+def try_query(
+    troubles: dict[str, LakehouseError], what: str, ask: Callable[[], _Answer], otherwise: _Answer
+) -> _Answer:
     """What was asked for; where it does not answer `otherwise`, and the error is in `troubles`, by what it is."""
     try:
         return ask()
@@ -55,7 +59,7 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
     """Everything that can be looked at. What does not answer is a finding, and stops nothing else."""
     at = now or datetime.now(UTC)
     troubles: dict[str, LakehouseError] = {}
-    tried = partial(answered, troubles)
+    tried = partial(try_query, troubles)
     contracts, worker, kafka, published = view.contracts, view.worker, view.kafka, view.published
     given = view.tables
     is_there = given is not None and tried("tables", lambda: given.exists(warehouse.BATCHES), False)
@@ -71,39 +75,39 @@ def status_of(view: View, *, now: datetime | None = None) -> Status:
             tried, "topics", lambda: topics_of(kafka, contracts, next_offsets=offsets, now=at) if kafka else {}, {}
         )
         of_publish = threads.submit(tried, "topic", lambda: published() if published else {}, {})
-        of_tables = OfTables(Status(at))
+        readings = TableReadings(Status(at))
         if tables is not None:
             known = tables
-            of_tables = tried("tables", lambda: _of_tables(known, contracts, at), of_tables)
+            readings = tried("tables", lambda: _read_tables(known, contracts, at), readings)
         running, topics, versions = of_connect.result(), of_topics.result(), of_publish.result()
     unpublished: dict[str, Behind] = {}
     if tables is not None and published and "topic" not in troubles:
         known = tables
         unpublished = tried("tables", lambda: _unpublished(known, contracts, versions), unpublished)
-    seen = Seen(
+    seen = Observations(
         now=at,
         limits=contracts.thresholds,
         asked_connect=worker is not None,
         running={name: connectors_of(source, running, topics.get(name)) for name, source in sources.items()},
         topics=topics,
-        silver=of_tables.silver,
-        gold=of_tables.gold,
+        silver=readings.silver,
+        gold=readings.gold,
         topic=unpublished,
-        reads=None if "tables" in troubles else of_tables.reads,
-        rates=of_tables.rates,
+        reads=None if "tables" in troubles else readings.reads,
+        rates=readings.rates,
         without_orders=sources.keys() - contracts.gold.sources.keys(),
         troubles=troubles,
     )
     status = replace(
-        of_tables.status,
+        readings.status,
         stages=[stage for source in sources for stage in stages_of(seen, source)],
-        headroom=[headroom_of(seen, source, drain=of_tables.drains.get(source)) for source in sources],
+        headroom=[headroom_of(seen, source, drain=readings.drains.get(source)) for source in sources],
     )
     return replace(status, findings=sorted(_findings(status, seen), key=_worst_first))
 
 
 @dataclass(frozen=True)
-class OfTables:
+class TableReadings:
     """What the tables say. By source: what silver and gold have not taken; the records a second that a pass takes
     (`drains`), and each layer of the last one (`rates`). `reads`: when topics could be read.
     """
@@ -113,18 +117,18 @@ class OfTables:
     gold: Mapping[str, Behind] = field(default_factory=dict)
     drains: Mapping[str, float] = field(default_factory=dict)
     rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    reads: warehouse.Reads = field(default_factory=warehouse.Reads)
+    reads: Reads = field(default_factory=Reads)
 
 
-def _of_tables(tables: Tables, contracts: Contracts, now: datetime) -> OfTables:
-    passes, by_source = warehouse.passes(tables, since=now - LOOKED_BACK)
+def _read_tables(tables: Tables, contracts: Contracts, now: datetime) -> TableReadings:
+    passes, by_source = last_passes(tables, since=now - LOOKED_BACK)
     lock, began = warehouse.lock(tables, now=now)
     since = passes[-1].ended_at - timedelta(seconds=sum(passes[-1].seconds.values())) if passes else now
     has_gold = contracts.gold.has_unified and tables.exists(warehouse.UNIFIED)
-    reads = warehouse.reads(tables)
+    reads = read_times(tables)
     status = Status(
         now,
-        freshness=warehouse.freshness(tables, contracts, since=since, reads=reads) if has_gold and passes else (),
+        freshness=freshness(tables, contracts, since=since, reads=reads) if has_gold and passes else (),
         records=warehouse.records(tables),
         quarantine=warehouse.quarantine(tables, now=now) if tables.exists(warehouse.QUARANTINE) else (),
         gates=warehouse.gates(tables) if tables.exists(warehouse.RESULTS) else (),
@@ -137,15 +141,15 @@ def _of_tables(tables: Tables, contracts: Contracts, now: datetime) -> OfTables:
     pending = warehouse.pending_for_silver(tables)
     silver = {source: pending.get(source, Behind()) for source in contracts.topics.sources}
     gold = warehouse.by_source(warehouse.behind_of_gold(tables, contracts), contracts) if has_gold else {}
-    drains, rates = warehouse.rates(passes, by_source), warehouse.layer_rates(passes, by_source)
-    return OfTables(status, silver, gold, drains, rates, reads)
+    drains, rates = drain_rates(passes, by_source), layer_rates(passes, by_source)
+    return TableReadings(status, silver, gold, drains, rates, reads)
 
 
 def _unpublished(tables: Tables, contracts: Contracts, versions: Mapping[str, int]) -> dict[str, Behind]:
     """By source, the rows of gold behind the version that the topic has of it."""
     if not tables.exists(warehouse.UNIFIED):
         return {}
-    commits = tables.commits(warehouse.UNIFIED, limit=warehouse.MOST_COMMITS)
+    commits = tables.commits(warehouse.UNIFIED, limit=warehouse.MAX_COMMITS)
     found = {name: warehouse.behind(commits, versions.get(name)) for name in contracts.gold.sources}
     return warehouse.by_source(found, contracts)
 
@@ -154,16 +158,16 @@ def _worst_first(finding: Finding) -> tuple[int, str]:
     return ({"critical": 0, "warning": 1, "ok": 2}[finding.level], finding.where)
 
 
-def _findings(status: Status, seen: Seen) -> Iterator[Finding]:
+def _findings(status: Status, seen: Observations) -> Iterator[Finding]:
     for stage in status.stages:
         if stage.level in {"warning", "critical"}:
             late = f"{duration(stage.lag_seconds)} late; " if stage.lag_seconds and stage.stage != "connect" else ""
             level: Level = "critical" if stage.level == "critical" else "warning"
-            yield Finding(level, f"{stage.source} {stage.stage}", f"{late}{stage.what}", stage.remedy)
+            yield Finding(level, f"{stage.source} {stage.stage}", f"{late}{stage.what}", stage.hint)
     if "tables" in seen.troubles:
         error = seen.troubles["tables"]
-        yield Finding("critical", "tables", error.what, error.remedy)
-    yield from _of_limits(measured(status), seen)
+        yield Finding("critical", "tables", error.what, error.hint)
+    yield from _limit_findings(measured(status), seen)
     for name in status.suspended:
         yield Finding(
             "critical",
@@ -274,12 +278,12 @@ def _faster(one: Pass) -> str:
     return f"{slowest}lakehouse optimize; then more cores or a larger heap (docs/running.md)"
 
 
-def _of_limits(found: Sequence[Measured], seen: Seen) -> Iterator[Finding]:
-    for where, value, name, what, remedy in found:
+def _limit_findings(found: Sequence[Measured], seen: Observations) -> Iterator[Finding]:
+    for where, value, name, what, hint in found:
         limits = getattr(seen.limits, name)
         level: Level = limits.level(value)
         if level != "ok":
-            yield Finding(level, where, what, remedy)
+            yield Finding(level, where, what, hint)
 
 
 def _seconds(one: Pass) -> float:

@@ -7,20 +7,20 @@ NULLs are written.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from lakehouse.contracts.checks.mistakes import did_you_mean
 from lakehouse.contracts.models import Contracts, Expectation, Feed
+from lakehouse.delta.tables import inline_rows
 from lakehouse.errors import ContractError, ContractProblem
 from lakehouse.quality.arguments import SQL_RULE
 from lakehouse.quality.row_rules import fails
-from lakehouse.spark.tables import small_table
 from silver.batch.events import fields_of_events
 from silver.order.facts import Facts
-from silver.suspended import FIELDS, Suspension
+from silver.rejects.suspended import FIELDS, Suspension
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ def _problem(spark: SparkSession, rule: Expectation, feed: Feed) -> ContractProb
     keys = list(feed.keys or feed.columns)
     argument = "unexpected_rows_query" if rule.type == SQL_RULE else "row_condition"
     try:
-        table = small_table(spark, [], columns)
+        table = inline_rows(spark, [], columns)
         _ = table.select(fails(rule, keys=keys, is_judged=F.lit(True))).schema
     except AnalysisException as error:
         what = f"not a condition on the columns of table {feed.name}: {str(error).splitlines()[0]}"
@@ -52,7 +52,7 @@ def _problem(spark: SparkSession, rule: Expectation, feed: Feed) -> ContractProb
     return None
 
 
-MOST_FIELDS = 200
+MAX_FIELDS = 200
 EVENTS_THAT_TELL = 100
 
 
@@ -92,7 +92,7 @@ def missing_fields(
     judged += judged_before
     if not never or (feed.envelope == "outbox" and judged < EVENTS_THAT_TELL):
         return None
-    fields = sorted(row["field"] for row in fields_of_events(records, feed).limit(MOST_FIELDS).collect())
+    fields = sorted(row["field"] for row in fields_of_events(records, feed).limit(MAX_FIELDS).collect())
     named = "; ".join(_never_had(feed, column, fields) for column in never)
     why = (
         f"in not one of {judged:,} events is there {named}. They have: {', '.join(fields)}. A column that may be absent"
@@ -103,6 +103,5 @@ def missing_fields(
 
 def _never_had(feed: Feed, column: str, fields: Sequence[str]) -> str:
     wanted = feed.fields_of(column)
-    close = get_close_matches(wanted[0], fields, n=1)
-    hint = f", did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(wanted[0], fields, form=", {}", otherwise="")
     return f"a field {' or '.join(wanted)} (silver/tables.yaml: tables.{feed.name}.columns.{column}{hint})"

@@ -10,21 +10,22 @@ from pyspark.sql import DataFrame
 
 from lakehouse.batches import release
 from lakehouse.contracts.models import Contracts, Expectation, Feed
-from lakehouse.spark.tables import Address, Warehouse
-from silver.audit import Memory
-from silver.by_rule.tables import MadeTables, Making
-from silver.order.ranges import Reach
+from lakehouse.delta.address import Address
+from lakehouse.delta.tables import Warehouse
+from silver.accounts.audit import StateCache
+from silver.by_rule.tables import DiscoveredTables, TableInference
+from silver.order.ranges import RecordRange
 from silver.order.state import Stored, SuspensionCause
-from silver.quarantine import contract_version
-from silver.schemas import Schemas
-from silver.suspended import Suspension
+from silver.rejects.quarantine import contract_version
+from silver.rejects.suspended import Suspension
+from silver.schema.schemas import Schemas
 
 
-class OfSource(NamedTuple):
+class SourceFeeds(NamedTuple):
     """The feeds of a source, and those whose tables rules could not make yet."""
 
     feeds: Mapping[str, Feed]
-    not_made: Mapping[str, Feed]
+    undiscovered: Mapping[str, Feed]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class SilverJob:
     """What every batch of one source needs to know.
 
     `accepted`: the tables whose rejects go to quarantine, however many they are. `memory`: of the source's state.
-    `schemas`: of the registry, as far as they are known. `made`: the tables that rules have made, of all sources.
+    `schemas`: of the registry, as far as they are known. `discovered`: the tables that rules have made, of all sources.
     `accepts_missing`: whether it goes on without records that bronze has lost. `counted`: the audit rows that its
     batches have written so far.
     """
@@ -42,12 +43,12 @@ class SilverJob:
     address: Address
     run: str
     accepted: frozenset[str] = frozenset()
-    memory: Memory = field(default_factory=Memory)
+    memory: StateCache = field(default_factory=StateCache)
     schemas: Schemas = field(default_factory=Schemas)
-    made: MadeTables = field(default_factory=MadeTables)
+    discovered: DiscoveredTables = field(default_factory=DiscoveredTables)
     accepts_missing: bool = False
     counted: list[Stored] = field(default_factory=list)
-    _put_together: dict[int, OfSource] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _feeds_by_change: dict[int, SourceFeeds] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
@@ -55,37 +56,39 @@ class SilverJob:
         return self._of_source.feeds
 
     @property
-    def not_made(self) -> Mapping[str, Feed]:
+    def undiscovered(self) -> Mapping[str, Feed]:
         """The feeds whose tables rules could not make yet."""
-        return self._of_source.not_made
+        return self._of_source.undiscovered
 
     @property
-    def _of_source(self) -> OfSource:
+    def _of_source(self) -> SourceFeeds:
         """Put together again when a table was made, or changed."""
-        if self.made.changes not in self._put_together:
-            made = list(self.made.known.values())  # a copy: another source may make a table meanwhile
-            contracts = self.contracts.with_made(made) if made else self.contracts
+        if self.discovered.changes not in self._feeds_by_change:
+            discovered = list(self.discovered.known.values())  # a copy: another source may make a table meanwhile
+            contracts = self.contracts.with_discovered(discovered) if discovered else self.contracts
             known = {"schemas": self.schemas.known}
             feeds = {name: one.model_copy(update=known) for name, one in contracts.of_source(self.source).items()}
-            self._put_together.clear()
-            self._put_together[self.made.changes] = OfSource(feeds, contracts.not_made(self.source))
-        return self._put_together[self.made.changes]
+            self._feeds_by_change.clear()
+            self._feeds_by_change[self.discovered.changes] = SourceFeeds(feeds, contracts.undiscovered(self.source))
+        return self._feeds_by_change[self.discovered.changes]
 
     def count(self, written: Iterable[Stored]) -> None:
         """Remember what rows of `ops.batches` say of records that were read, or moved to another outcome."""
         self.counted.extend(row for row in written if row.get("read") is not None)
 
-    def learn(self, warehouse: Warehouse, records: DataFrame, reaches: Sequence[Reach]) -> None:
+    def learn(self, warehouse: Warehouse, records: DataFrame, record_ranges: Sequence[RecordRange]) -> None:
         """Know the schemas of what is there of the feeds' topics, and the tables that rules make of topics."""
         source = self.contracts.topics.sources[self.source]
-        of_feeds = [reach for reach in reaches if reach.place[0] not in source.ignored_topics]
+        of_feeds = [reach for reach in record_ranges if reach.topic_partition[0] not in source.ignored_topics]
         self.schemas.learn(warehouse, {number for reach in of_feeds for number in reach.schema_ids})
         if source.by_rule:
-            self.making(warehouse).make(records, {reach.place: (reach.first, reach.last) for reach in reaches})
+            self.table_inference(warehouse).make(
+                records, {reach.topic_partition: (reach.first, reach.last) for reach in record_ranges}
+            )
 
-    def making(self, warehouse: Warehouse) -> Making:
+    def table_inference(self, warehouse: Warehouse) -> TableInference:
         """What makes and changes tables by rule."""
-        return Making(warehouse, self.source, self.contracts, self.made, self.schemas.known)
+        return TableInference(warehouse, self.source, self.contracts, self.discovered, self.schemas.known)
 
     def cause(self, feed: Feed, suspension: Suspension) -> SuspensionCause:
         """The suspension of a feed's table, as it is written down."""
@@ -94,7 +97,7 @@ class SilverJob:
     def contract(self, feed: Feed) -> str:
         """What decides, beside its records, whether a table goes on: the release, its contract, what is accepted."""
         contract = contract_version(feed.model_copy(update={"schemas": None}), self.rules(feed.name))
-        accepted = (" rejects", feed.name in self.accepted), (" columns", feed.name in self.made.accepted)
+        accepted = (" rejects", feed.name in self.accepted), (" columns", feed.name in self.discovered.accepted)
         return f"{release()} {contract}" + "".join(what for what, is_accepted in accepted if is_accepted)
 
     def rules(self, feed: str) -> Sequence[Expectation]:

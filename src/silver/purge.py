@@ -18,16 +18,16 @@ from uuid import uuid4
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts, Feed
-from lakehouse.spark.tables import Warehouse
-from silver.audit import append, read_state
+from lakehouse.delta.tables import Warehouse
+from silver.accounts.audit import append, read_state
 from silver.batch.changelog import position_from
-from silver.batch.earlier_records import highest_timestamps
 from silver.batch.outcome import judged_of_feed
 from silver.batch.position import with_position
-from silver.order.history import COLLECTED, History, history
+from silver.lookback.earlier_records import highest_timestamps
+from silver.order.history import PURGED, History, history
 from silver.order.runs import Cutoff
 from silver.order.state import feed_row, writer_of
-from silver.quarantine import QUARANTINE, as_bronze, is_pending_entry
+from silver.rejects.quarantine import QUARANTINE, as_bronze, is_pending_entry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,7 +69,7 @@ def plan(warehouse: Warehouse, contracts: Contracts, feed: Feed, *, skipped: Col
         return Plan(feed.name, None, 0, f"{records}: they could concern any row")
     if held["lowest"] is not None:
         horizon = min(horizon, held["lowest"], key=_ordered)
-    rows = _collectable(warehouse.read(f"silver.{feed.name}"), feed, horizon).count()
+    rows = _purgeable(warehouse.read(f"silver.{feed.name}"), feed, horizon).count()
     return Plan(feed.name, horizon, rows)
 
 
@@ -77,7 +77,7 @@ def carry_out(warehouse: Warehouse, feed: Feed, chosen: Plan) -> None:
     """Write the cutoff down, then delete the rows below it."""
     if chosen.horizon is None or not chosen.rows:
         return
-    cutoff = Cutoff(COLLECTED, chosen.horizon, None, "", -1, -1)
+    cutoff = Cutoff(PURGED, chosen.horizon, None, "", -1, -1)
     state = read_state(warehouse, feed.source)
     of_batch = {"run": None, "source": feed.source, "generation": state.generation, "batch": None}
     writer = writer_of(feed.source, state.generation, f"collected {feed.name} {uuid4().hex}")
@@ -102,15 +102,15 @@ def _skipped(feed: Feed, skipped: Collection[str]) -> str | None:
     topics = sorted(topic for topic in skipped if feed.has_topic(topic))
     if not topics:
         return None
-    remedy = f"lakehouse offsets set {feed.source} reads them; --without-skipped says that they are given up"
-    return f"offsets of {', '.join(topics)} were skipped, and what may be read later could concern any row: {remedy}"
+    hint = f"lakehouse offsets set {feed.source} reads them; --without-skipped says that they are given up"
+    return f"offsets of {', '.join(topics)} were skipped, and what may be read later could concern any row: {hint}"
 
 
 def _horizon(past: History) -> str | None:
     """The lowest of the positions that the partitions have reached, as JSON."""
     begins, reached = past.epochs(), []
-    for place in {one.place for one in past.known}:
-        parts = [one for one in past.known if one.place == place]
+    for topic_partition in {one.topic_partition for one in past.known}:
+        parts = [one for one in past.known if one.topic_partition == topic_partition]
         last = max(parts, key=lambda one: one.last_offset)
         if past.feed.sequence_by == "kafka_offset":
             if last.highest_timestamp_ms is None:
@@ -118,8 +118,8 @@ def _horizon(past: History) -> str | None:
             times = [one.highest_timestamp_ms for one in parts if one.highest_timestamp_ms is not None]
             reached.append(_position(past.feed, 0, (max(times),)))
             continue
-        epoch = max((number for at, number in begins.get(place, ()) if at <= last.last_offset), default=0)
-        since = max((at for at, number in begins.get(place, ()) if number == epoch), default=0)
+        epoch = max((number for at, number in begins.get(topic_partition, ()) if at <= last.last_offset), default=0)
+        since = max((at for at, number in begins.get(topic_partition, ()) if number == epoch), default=0)
         highs = [one.high for one in parts if one.high is not None and one.last_offset >= since]
         if not highs:
             return None
@@ -146,14 +146,14 @@ def _ordered(position: str) -> tuple[Any, ...]:
 def _quarantined(warehouse: Warehouse, feed: Feed, past: History) -> DataFrame:
     """`position` of the feed's records that are pending in quarantine, or were discarded: they may be asked for yet."""
     is_of_feed = (F.col("source") == feed.source) & (F.col("feed") == feed.name)
-    may_come = is_pending_entry() | (F.col("state") == "discarded")
-    records = judged_of_feed(as_bronze(warehouse.read(QUARANTINE.name).where(is_of_feed & may_come)), feed, [])
+    may_be_discovered = is_pending_entry() | (F.col("state") == "discarded")
+    records = judged_of_feed(as_bronze(warehouse.read(QUARANTINE.name).where(is_of_feed & may_be_discovered)), feed, [])
     highest = None
     if feed.sequence_by == "kafka_offset":
         highest = highest_timestamps(warehouse.read(f"bronze.{feed.source}_events"), records)
-    placed = with_position(records, feed, places=past.places(), highest_timestamps=highest)
-    return placed.select("position")
+    positioned = with_position(records, feed, position_contexts=past.position_contexts(), highest_timestamps=highest)
+    return positioned.select("position")
 
 
-def _collectable(table: DataFrame, feed: Feed, horizon: str) -> DataFrame:
+def _purgeable(table: DataFrame, feed: Feed, horizon: str) -> DataFrame:
     return table.where(F.col("_is_deleted") & (F.col("_position") < position_from(horizon, feed)))

@@ -1,7 +1,7 @@
 """One batch of a source: ranges of bronze's offsets, through gate 1, and each of its feeds applied to its table.
 
-A table whose records are too bad to go on with is suspended (silver.suspended), and the others go on. Every step can be
-repeated: the MERGE is guarded by position, rejects by their Kafka coordinates, `ops.batches` by the batch.
+A table whose records are too bad to go on with is suspended (silver.rejects.suspended), and the others go on. Every
+step can be repeated: the MERGE is guarded by position, rejects by their Kafka coordinates, `ops.batches` by the batch.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import MissingRecordsError
 from lakehouse.quality.results import RESULTS, Result, result_rows
-from lakehouse.spark.sizing import prepared_for, rows_to_search
-from lakehouse.spark.tables import Warehouse
-from silver import quarantine
-from silver.audit import append
+from lakehouse.spark.sizing import rows_to_search, tuned_for
+from silver.accounts.audit import append
+from silver.accounts.completeness import needs_record_facts, record_ranges_in, require_all_judged, require_complete
 from silver.batch.apply_feed import apply_feed
-from silver.batch.earlier_records import in_parts, nameless_falls
 from silver.batch.events import offset_gaps, offset_ranges
 from silver.batch.outcome import (
     BatchOutcome,
@@ -33,33 +32,34 @@ from silver.batch.outcome import (
     learned,
 )
 from silver.by_rule.tables import suspension
-from silver.completeness import needs_record_facts, reaches_of_records, require_all_judged, require_complete
 from silver.job import SilverJob
-from silver.judged import Arrived, JudgedBatch, ensure_made_tables, judged_batch
+from silver.lookback.earlier_records import in_parts, nameless_falls
 from silver.order.history import history
 from silver.order.missing_columns import first_sent, lower
-from silver.order.ranges import BatchRanges, Reach, ReadRanges, reaches_of
+from silver.order.ranges import BatchRanges, ReadRanges, RecordRange, record_ranges_of
 from silver.order.runs import OffsetRange
 from silver.order.state import (
-    Extent,
     OfFeed,
+    ReadExtent,
     State,
     audit_rows,
     batch_name,
     cause_row,
-    extents,
     feed_row,
+    read_extents,
     read_row,
     segment_rows,
     writer_of,
 )
-from silver.quarantine import QuarantineState
-from silver.schema_changes import unreadable_feeds, unreadable_rows, unreadable_suspensions
-from silver.suspended import Suspension, pending_records, regressed
+from silver.rejects import quarantine
+from silver.rejects.quarantine import QuarantineState
+from silver.rejects.suspended import Suspension, pending_records, regressed
+from silver.schema.schema_changes import unreadable_feeds, unreadable_rows, unreadable_suspensions
+from silver.validated import DecodedBatch, ValidatedBatch, ensure_made_tables, judged_batch
 
 
 @dataclass(frozen=True)
-class Numbered:
+class BatchNumber:
     """A batch of news, or (`part`) what a table takes later: who writes, for which silver, and which number."""
 
     job: SilverJob
@@ -94,59 +94,61 @@ def apply_ranges(warehouse: Warehouse, batch: BatchRanges, *, job: SilverJob) ->
     name = f"bronze.{job.source}_events"
     records = in_parts(warehouse.read(name), batch.ranges)
     if batch.ingested is not None and not job.accepts_missing:
-        ingested = reaches_of(batch.ingested)
+        ingested = record_ranges_of(batch.ingested)
         try:
-            reaches = reaches_of_records(records, job, ingested) if needs_record_facts(job) else ingested
-            require_complete(job.source, reaches, ingested)
-            apply_batch(warehouse, records, reaches, job=job, read=batch.after)
+            record_ranges = record_ranges_in(records, job, ingested) if needs_record_facts(job) else ingested
+            require_complete(job.source, record_ranges, ingested)
+            apply_batch(warehouse, records, record_ranges, job=job, read=batch.after)
             return
         except MissingRecordsError:
             if max(one.written_ms for one in batch.ingested) >= warehouse.created_at_ms(name):
                 raise
-    apply_batch(warehouse, records, reaches_of_records(records, job), job=job, read=batch.after)
+    apply_batch(warehouse, records, record_ranges_in(records, job), job=job, read=batch.after)
 
 
 def apply_batch(
     warehouse: Warehouse,
     records: DataFrame,
-    reaches: Sequence[Reach],
+    record_ranges: Sequence[RecordRange],
     *,
     job: SilverJob,
     read: ReadRanges | None = None,
 ) -> None:
     """Apply bronze rows of one source to its silver tables. `read`: all that was read, with them."""
     state = job.memory.now(warehouse, job.source)
-    number = Numbered(job, state.last_batch + 1, state.generation)
+    number = BatchNumber(job, state.last_batch + 1, state.generation)
     ranges_row = [] if read is None else [read_row(read)]
-    topics = sorted({reach.place[0] for reach in reaches})
-    if not reaches:  # offsets that have no record
+    topics = sorted({reach.topic_partition[0] for reach in record_ranges})
+    if not record_ranges:  # offsets that have no record
         job.memory.state = append(warehouse, state, ranges_row, of_batch=number.row, writer=number.writer)
         return
-    job.learn(warehouse, records, reaches)
+    job.learn(warehouse, records, record_ranges)
     # What a batch costs follows the feeds that have news in it, not those that are declared.
     feeds = {name: feed for name, feed in job.feeds.items() if any(feed.has_topic(topic) for topic in topics)}
-    not_made = {name: feed for name, feed in job.not_made.items() if any(map(feed.has_topic, topics))}
+    undiscovered = {name: feed for name, feed in job.undiscovered.items() if any(map(feed.has_topic, topics))}
     suspended = {*state.suspended}
-    waiting = _waiting([*feeds.values(), *not_made.values()], but=suspended)
-    going_on = [feed for name, feed in feeds.items() if name not in {*suspended, *waiting}]
-    created, failed = ensure_made_tables(warehouse, going_on, job)
+    waiting = _pending_suspensions([*feeds.values(), *undiscovered.values()], but=suspended)
+    active = [feed for name, feed in feeds.items() if name not in {*suspended, *waiting}]
+    created, failed = ensure_made_tables(warehouse, active, job)
     waiting |= failed
-    going_on = [feed for feed in going_on if feed.name not in failed]
-    ranges = [(reach.place, reach.first, reach.last) for reach in reaches]
-    arrived = Arrived(warehouse, records, topics, reaches, job, state)
-    unreadable = unreadable_feeds(arrived, going_on)
+    active = [feed for feed in active if feed.name not in failed]
+    ranges = [(reach.topic_partition, reach.first, reach.last) for reach in record_ranges]
+    arrived = DecodedBatch(warehouse, records, topics, record_ranges, job, state)
+    unreadable = unreadable_feeds(arrived, active)
     suspensions = unreadable_suspensions(unreadable)
-    waiting |= {feed.name: suspensions[feed.name] for feed in going_on if feed.name in suspensions}
-    going_on = [feed for feed in going_on if feed.name not in waiting]
-    sizes = _table_sizes(warehouse, going_on, empty=created)
-    with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
+    waiting |= {feed.name: suspensions[feed.name] for feed in active if feed.name in suspensions}
+    active = [feed for feed in active if feed.name not in waiting]
+    sizes = _table_sizes(warehouse, active, empty=created)
+    with tuned_for(warehouse.spark, _rows(record_ranges, sizes)), ExitStack() as stack:
         quarantine_state = _quarantine_state(warehouse, job, ranges)
         job.memory.quarantine_state = None  # until the batch is written down: one that breaks off may have added to it
-        judged = judged_batch(arrived, going_on, quarantine_state, stack, state=state)
+        judged = judged_batch(arrived, active, quarantine_state, stack, state=state)
         require_all_judged(arrived, judged)
         judged = _without_regressed(arrived, judged, state)
         new = {**waiting, **judged.newly_suspended}
-        left = [job.feeds.get(name, feed) for name, feed in {**feeds, **not_made}.items() if name in {*suspended, *new}]
+        left = [
+            job.feeds.get(name, feed) for name, feed in {**feeds, **undiscovered}.items() if name in {*suspended, *new}
+        ]
         _store_suspensions(warehouse, new, job)
         causes = {feed.name: job.cause(feed, new[feed.name]) for feed in left if feed.name in new}
         pending = pending_records(_pending(arrived, left), left, causes)
@@ -163,7 +165,7 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
         return None
     _store_suspensions(warehouse, {feed.name: suspension}, job)
     # By its contract of now: the records may have changed a table by rule.
-    cause = job.cause({**job.not_made, **job.feeds}.get(feed.name, feed), suspension)
+    cause = job.cause({**job.undiscovered, **job.feeds}.get(feed.name, feed), suspension)
     if cause != state.causes[feed.name]:
         of_batch = {"run": job.run, "source": job.source, "generation": state.generation, "batch": None}
         writer = writer_of(job.source, state.generation, f"tried {feed.name} {uuid4().hex}")
@@ -174,24 +176,24 @@ def resume(warehouse: Warehouse, feed: Feed, *, job: SilverJob) -> str | None:
 def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State) -> Suspension | None:
     """Apply the pending records of the table; or what suspends it still."""
     last = max(one.batch for one in state.ranges(feed.name))
-    number = Numbered(job, last, state.generation, part=f"resumed {feed.name}")
+    number = BatchNumber(job, last, state.generation, part=f"resumed {feed.name}")
     ranges = state.pending_offsets(feed.name)
     records = in_parts(warehouse.read(f"bronze.{job.source}_events"), ranges)
-    reaches = reaches_of_records(records, job)
-    job.learn(warehouse, records, reaches)
+    record_ranges = record_ranges_in(records, job)
+    job.learn(warehouse, records, record_ranges)
     feed = job.feeds.get(feed.name, feed)
-    if waiting := _waiting([feed], but=()):
+    if waiting := _pending_suspensions([feed], but=()):
         return waiting[feed.name]
     created, failed = ensure_made_tables(warehouse, [feed], job)
     if failed:
         return failed[feed.name]
-    topics = sorted({reach.place[0] for reach in reaches})
-    arrived = Arrived(warehouse, records, topics, reaches, job, state)
+    topics = sorted({reach.topic_partition[0] for reach in record_ranges})
+    arrived = DecodedBatch(warehouse, records, topics, record_ranges, job, state)
     unreadable = unreadable_feeds(arrived, [feed])
     if feed.name in (suspensions := unreadable_suspensions(unreadable)):
         return suspensions[feed.name]
     sizes = _table_sizes(warehouse, [feed], empty=created)
-    with prepared_for(warehouse.spark, _rows(reaches, sizes)), ExitStack() as stack:
+    with tuned_for(warehouse.spark, _rows(record_ranges, sizes)), ExitStack() as stack:
         quarantine_state = quarantine.quarantine_state(warehouse, job.source, ranges)
         judged = judged_batch(arrived, [feed], quarantine_state, stack, state=state)
         judged = _without_regressed(arrived, judged, state)
@@ -202,35 +204,39 @@ def _take_pending(warehouse: Warehouse, feed: Feed, job: SilverJob, state: State
     return None
 
 
-def _pending(arrived: Arrived, left: Sequence[Feed]) -> list[Reach]:
+def _pending(arrived: DecodedBatch, left: Sequence[Feed]) -> list[RecordRange]:
     """What a batch has of the topics of suspended tables: ranges of offsets in which no other batch has a record.
 
     A batch may have records on both sides of those of another one: a source was moved on its topics.
     """
-    found = [one for one in arrived.reaches if any(feed.has_topic(one.place[0]) for feed in left)]
-    with_gaps = {one.place: one for one in found if one.last - one.first + 1 != one.records}
+    found = [one for one in arrived.record_ranges if any(feed.has_topic(one.topic_partition[0]) for feed in left)]
+    with_gaps = {one.topic_partition: one for one in found if one.last - one.first + 1 != one.records}
     if not with_gaps:
         return found
-    topics = {place[0] for place in with_gaps}
+    topics = {topic_partition[0] for topic_partition in with_gaps}
     own, stored = (
         rows.where(F.col("topic").isin(*topics)).withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
         for rows in (
             arrived.records,
             in_parts(
                 arrived.warehouse.read(f"bronze.{arrived.job.source}_events"),
-                [(one.place, one.first, one.last) for one in with_gaps.values()],
+                [(one.topic_partition, one.first, one.last) for one in with_gaps.values()],
             ),
         )
     )
     rows = offset_ranges(own, stored).collect()
-    places = [((row["topic"], row["topic_id"], row["partition"]), row) for row in rows]
+    position_contexts = [((row["topic"], row["topic_id"], row["partition"]), row) for row in rows]
     return [
-        *(one for one in found if one.place not in with_gaps),
-        *(Reach(place, row["first"], row["last"], row["records"]) for place, row in places if place in with_gaps),
+        *(one for one in found if one.topic_partition not in with_gaps),
+        *(
+            RecordRange(topic_partition, row["first"], row["last"], row["records"])
+            for topic_partition, row in position_contexts
+            if topic_partition in with_gaps
+        ),
     ]
 
 
-def _without_regressed(arrived: Arrived, judged: JudgedBatch, state: State) -> JudgedBatch:
+def _without_regressed(arrived: DecodedBatch, judged: ValidatedBatch, state: State) -> ValidatedBatch:
     """The batch without the tables whose log seems to have begun again, and nothing says so: they are suspended."""
     found: dict[str, Suspension] = {}
     for name, records in judged.records.items():
@@ -252,10 +258,14 @@ def _without_regressed(arrived: Arrived, judged: JudgedBatch, state: State) -> J
     )
 
 
-def _waiting(feeds: Iterable[Feed], *, but: Collection[str]) -> dict[str, Suspension]:
+def _pending_suspensions(feeds: Iterable[Feed], *, but: Collection[str]) -> dict[str, Suspension]:
     """Of these feeds those whose tables by rule wait for a person, or for events; without those of these names."""
-    made = [feed.made for feed in feeds if feed.made is not None and feed.made.why and feed.name not in but]
-    return {one.name: suspension(one, one.why) for one in made}
+    discovered = [
+        feed.discovered
+        for feed in feeds
+        if feed.discovered is not None and feed.discovered.why and feed.name not in but
+    ]
+    return {one.name: suspension(one, one.why) for one in discovered}
 
 
 def _quarantine_state(warehouse: Warehouse, job: SilverJob, ranges: Sequence[OffsetRange]) -> QuarantineState:
@@ -263,26 +273,27 @@ def _quarantine_state(warehouse: Warehouse, job: SilverJob, ranges: Sequence[Off
     known = job.memory.quarantine_state
     if known is None or known.meets(ranges):
         return quarantine.quarantine_state(warehouse, job.source, ranges)
-    return replace(known, met_again=frozenset(), is_met=False, is_new=False)
+    return replace(known, pending_in_batch=frozenset(), is_met=False, is_new=False)
 
 
 def _table_sizes(warehouse: Warehouse, feeds: Sequence[Feed], *, empty: Collection[str]) -> Mapping[str, int]:
-    """The bytes of each feed's table; `empty`: those that have none."""
-    sizes = {
-        name: warehouse.created_and_size(f"silver.{name}")[1] for feed in feeds if (name := feed.name) not in empty
+    """The bytes of each feed's tables, by table; `empty`: feeds whose tables have none."""
+    return {
+        table: 0 if feed.name in empty else warehouse.created_and_size(table)[1]
+        for feed in feeds
+        for table in feed.silver_tables
     }
-    return {**sizes, **dict.fromkeys(empty, 0)}
 
 
-def _rows(reaches: Sequence[Reach], sizes: Mapping[str, int]) -> int:
+def _rows(record_ranges: Sequence[RecordRange], sizes: Mapping[str, int]) -> int:
     """About how many rows the batch is worth: its records, and a search of the tables that they are merged into."""
-    return sum(reach.records for reach in reaches) + rows_to_search(sum(sizes.values()))
+    return sum(reach.records for reach in record_ranges) + rows_to_search(sum(sizes.values()))
 
 
 def _apply(
-    arrived: Arrived,
-    judged: JudgedBatch,
-    number: Numbered,
+    arrived: DecodedBatch,
+    judged: ValidatedBatch,
+    number: BatchNumber,
     sizes: Mapping[str, int],
     *,
     state: State,
@@ -305,7 +316,8 @@ def _apply(
             quarantine_state=judged.quarantine_state,
             missing=judged.missing.get(name),
             value_bytes=arrived.value_bytes(job.feeds[name]),
-            table_size=sizes[name],
+            table_size=sizes[f"silver.{name}"],
+            history_size=sizes.get(job.feeds[name].history_table),
         )
         for name in judged.records
     ]
@@ -317,12 +329,12 @@ def _apply(
     after = append(warehouse, state, written, of_batch=number.row, writer=number.writer, started_at=number.started_at)
     job.count(written)
     is_added_to = any(row["quarantined"] for row in rows) or any(one.is_damaged for one in outcomes.values())
-    if not (is_added_to or judged.quarantine_state.met_again):
+    if not (is_added_to or judged.quarantine_state.pending_in_batch):
         job.memory.quarantine_state = judged.quarantine_state
     return after
 
 
-def _applied(part: FeedBatch, judged: JudgedBatch) -> BatchOutcome | None:
+def _applied(part: FeedBatch, judged: ValidatedBatch) -> BatchOutcome | None:
     """The feed's part of the batch applied to its table: what became of it; None where it had no change."""
     name, source = part.feed.name, part.feed.source
     records, outcome = judged.records[name], None
@@ -330,7 +342,7 @@ def _applied(part: FeedBatch, judged: JudgedBatch) -> BatchOutcome | None:
         outcome = apply_feed(part, records)
     if part.total("quarantined"):
         quarantine.add(part.warehouse, entries(part, records.frame), source)
-    if name in judged.quarantine_state.met_again:
+    if name in judged.quarantine_state.pending_in_batch:
         quarantine.passed(part.warehouse, records.frame.where(F.col("kind") != "quarantined"), source)
     return outcome
 
@@ -347,17 +359,21 @@ def _first_sent(part: FeedBatch, outcome: BatchOutcome | None) -> Mapping[str, A
     return feed_row(feed.name, first_sent=new) if new else None
 
 
-def _audited(arrived: Arrived, judged: JudgedBatch, outcomes: Mapping[str, BatchOutcome]) -> list[dict[str, Any]]:
+def _audited(
+    arrived: DecodedBatch, judged: ValidatedBatch, outcomes: Mapping[str, BatchOutcome]
+) -> list[dict[str, Any]]:
     """What became of every record of the batch, and what was learned of earlier ones."""
     ended: dict[OfFeed, Mapping[str, int]] = {
-        (feed, place): counts for feed, outcome in outcomes.items() for place, counts in outcome.counts.items()
+        (feed, topic_partition): counts
+        for feed, outcome in outcomes.items()
+        for topic_partition, counts in outcome.counts.items()
     }
-    counted, apart = judged.rows, _read_apart(arrived, judged)
-    rows = audit_rows(counted, ended, _gaps(arrived, judged, extents(counted, apart=apart)), apart=apart)
+    counted, apart = judged.rows, _partially_read_topics(arrived, judged)
+    rows = audit_rows(counted, ended, _gaps(arrived, judged, read_extents(counted, apart=apart)), apart=apart)
     return [*rows, *(row for feed, outcome in outcomes.items() for row in learned(feed, outcome))]
 
 
-def _read_apart(arrived: Arrived, judged: JudgedBatch) -> set[str]:
+def _partially_read_topics(arrived: DecodedBatch, judged: ValidatedBatch) -> set[str]:
     """The topics that feeds share, of which not all go on: one is suspended, or takes what it was suspended for."""
     found = set()
     for topic in arrived.topics:
@@ -367,14 +383,16 @@ def _read_apart(arrived: Arrived, judged: JudgedBatch) -> set[str]:
     return found
 
 
-def _gaps(arrived: Arrived, judged: JudgedBatch, read: Mapping[OfFeed, Extent]) -> dict[OfFeed, list[tuple[int, int]]]:
-    """The ranges of offsets in these extents that no record has, or none of the feed: few, but where feeds go on apart
-    in one topic.
+def _gaps(
+    arrived: DecodedBatch, judged: ValidatedBatch, read: Mapping[OfFeed, ReadExtent]
+) -> dict[OfFeed, list[tuple[int, int]]]:
+    """The ranges of offsets in these extents that no record has, or none of the feed: few, but where feeds go on
+    apart in one topic.
     """
     with_gaps: dict[str | None, set[str]] = {}
-    for (feed, place), extent in read.items():
+    for (feed, topic_partition), extent in read.items():
         if extent.has_gaps:
-            with_gaps.setdefault(feed, set()).add(place[0])
+            with_gaps.setdefault(feed, set()).add(topic_partition[0])
     gaps: dict[OfFeed, list[tuple[int, int]]] = {}
     for feed, topics in with_gaps.items():
         of_all = arrived.records.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
@@ -382,8 +400,8 @@ def _gaps(arrived: Arrived, judged: JudgedBatch, read: Mapping[OfFeed, Extent]) 
             (of_all if feed is None else judged.records[feed].frame).where(F.col("topic").isin(*topics))
         )
         for row in found.collect():
-            place = (row["topic"], row["topic_id"], row["partition"])
-            gaps.setdefault((feed, place), []).append((row["first"], row["last"]))
+            topic_partition = (row["topic"], row["topic_id"], row["partition"])
+            gaps.setdefault((feed, topic_partition), []).append((row["first"], row["last"]))
     return gaps
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakehouse.batches import BATCHES
 from lakehouse.contracts.models import Contracts, Feed
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from silver.order.state import OUTCOMES
 
 # A row a feed, topic-partition and batch. `read` is the sum of the outcomes; `batch`: NULL where decisions about
@@ -26,7 +26,7 @@ def ensure_views(warehouse: Warehouse, contracts: Contracts) -> None:
         query = f"SELECT {columns} FROM {warehouse.sql_name(BATCHES.name)} WHERE layer = 'silver' AND read IS NOT NULL"
         warehouse.ensure_view("ops.audit", columns=AUDIT_COLUMNS, query=query)
     for feed in contracts.feeds.values():
-        if feed.made is None:  # else it comes with its table
+        if feed.discovered is None:  # else it comes with its table
             ensure_view_of(warehouse, feed)
 
 

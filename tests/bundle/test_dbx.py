@@ -59,7 +59,7 @@ def workflow_of(definition: Yaml, target: str = "staging", **resources: Mapping[
 
 @EVERY_TARGET
 def test_every_job_is_a_workflow(target: str) -> None:
-    assert not made(target).left_out
+    assert not made(target).unchanged_toast
     prefix = "[dev jane_doe] " if target == "dev" else ""
     assert [each["name"] for _, each in by_job(target)] == [f"{prefix}{each['name']}" for each in JOBS.values()]
 
@@ -115,11 +115,11 @@ def test_every_task_of_the_wheel_has_a_cluster_of_its_job(target: str) -> None:
 @EVERY_TARGET
 def test_every_field_is_passed_on_or_said_to_be_left_out(target: str) -> None:
     for key, each in by_job(target):
-        left_out = {name[4:] for name in LEFT_OUT if name.startswith("job.")}
-        assert JOBS[key].keys() - each.keys() <= left_out | {"permissions"}
+        unchanged_toast = {name[4:] for name in LEFT_OUT if name.startswith("job.")}
+        assert JOBS[key].keys() - each.keys() <= unchanged_toast | {"permissions"}
         for task, theirs in zip(JOBS[key]["tasks"], each["tasks"], strict=True):
-            left_out = {name[5:] for name in LEFT_OUT if name.startswith("task.")}
-            assert task.keys() - theirs.keys() <= left_out | {"libraries"}
+            unchanged_toast = {name[5:] for name in LEFT_OUT if name.startswith("task.")}
+            assert task.keys() - theirs.keys() <= unchanged_toast | {"libraries"}
 
 
 def test_only_development_is_paused_and_named_for_who_deploys() -> None:
@@ -193,7 +193,7 @@ def test_a_job_that_needs_the_id_of_another_is_left_out_until_the_id_is_said() -
     bundle = Bundle(BUNDLE.settings, {"jobs": jobs})
     some = made("staging", bundle)
     assert [each["name"] for each in some.workflows] == ["one"]
-    assert "DBX_ID_jobs_one" in some.left_out["two"]
+    assert "DBX_ID_jobs_one" in some.unchanged_toast["two"]
     every = made("staging", bundle, {**PASSED, "DBX_ID_jobs_one": "77"})
     (task,) = every.workflows[1]["tasks"]
     assert task == {**runs_another, "run_job_task": {"job_id": 77}, "deployment_config": {"no_package": True}}

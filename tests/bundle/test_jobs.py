@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from cli.main import app
 from lakehouse.config import settings
-from lakehouse.spark.tables import SCHEMAS
+from lakehouse.delta.address import SCHEMAS
 from tests.support.deployment import JOBS, RESOLVED, WheelTask, task_of, wheel_tasks
 from tools.bundle import references
 from tools.targets import BUNDLE, PASSED, TARGETS

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.batches import BATCHES
+from lakehouse.delta.address import SCHEMAS
+from lakehouse.delta.lease import LEASE, Lease
 from lakehouse.kafka.connection import load_connection
+from lakehouse.process.lock import hold, this_process
 from lakehouse.quality.results import RESULTS
-from lakehouse.spark.lease import LEASE, locked, this_process
-from lakehouse.spark.tables import SCHEMAS
 from tests.support.deployment import RESOLVED
 from tools.bundle import ROOT
 from tools.targets import BUNDLE, PASSED, TARGETS
@@ -21,7 +22,7 @@ from tools.targets import BUNDLE, PASSED, TARGETS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.spark.tables import TableSpec, Warehouse
+    from lakehouse.delta.tables import TableSpec, Warehouse
 
 WRITTEN = BUNDLE.resources
 
@@ -130,7 +131,7 @@ def test_gold_is_late_when_no_run_begins_or_silver_does_not_follow(
     spark: SparkSession, warehouse: Warehouse, ask: Callable[[str], bool]
 ) -> None:
     warehouse.ensure(BATCHES)
-    with locked(warehouse, holder=this_process(run_id="a", command="lakehouse run"), say=print):
+    with hold(Lease(warehouse, this_process(run_id="a", command="lakehouse run"), say=print), say=print):
         pass
     assert not ask("late")
     from pyspark.sql import functions as F

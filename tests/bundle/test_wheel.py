@@ -25,6 +25,8 @@ CONTRACTS = (
     "gold/tables.yaml",
     "gold/gate.yaml",
     "lakehouse/spark/jars.yaml",
+    "monitoring/page.css",
+    "monitoring/page.html",
 )
 
 

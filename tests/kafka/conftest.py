@@ -10,8 +10,8 @@ import pytest
 
 from lakehouse.config import settings
 from lakehouse.contracts.topics import Source
+from lakehouse.delta.tables import Warehouse
 from lakehouse.kafka.broker import partitions
-from lakehouse.spark.tables import Warehouse
 from tests.support.brokers import SecuredBroker, secured_broker
 from tests.support.shop import OTHER, TOPIC, Shop, create, delete
 

@@ -16,7 +16,7 @@ from demo.broker import Broker, restartable_broker
 from demo.check import read_topic
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts
-from lakehouse.errors import BrokerGoneError
+from lakehouse.errors import BrokerUnavailableError
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.producer import TransactionalProducer, transactional_producer
 from lakehouse.kafka.retry import RetryPolicy
@@ -25,7 +25,7 @@ from tests.support.brokers import plain_config
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -120,7 +120,9 @@ def test_a_broker_that_stays_away_ends_the_run_and_the_next_one_resumes(
     known = partitions(chosen.kafka())
     said: list[str] = []
     retry_policy = RetryPolicy("bronze", said.append, waits=(0.5, 0.25))
-    with pytest.raises(BrokerGoneError, match=r"stopped answering\. Run the job again when it is back: it resumes"):
+    with pytest.raises(
+        BrokerUnavailableError, match=r"stopped answering\. Run the job again when it is back: it resumes"
+    ):
         ingest.run(warehouse.spark, chosen, contracts.topics, known=known, retry_policy=retry_policy)
     again = [text.split("; ")[1] for text in said if text.startswith("bronze postgres: ")]
     assert again == ["trying again in 0.5 s (1 of 2)", "trying again in 0.25 s (2 of 2)"]
@@ -150,7 +152,7 @@ def test_publishing_waits_too_and_sends_every_record_once(
     broker.kill()
     impatient = RetryPolicy("publish", said.append, waits=())
     with (
-        pytest.raises(BrokerGoneError, match=r"publish: .* stopped answering\. Run the job again"),
+        pytest.raises(BrokerUnavailableError, match=r"publish: .* stopped answering\. Run the job again"),
         transactional_producer(
             chosen.kafka(), transactional_id="of this test", max_message_bytes=1_000_000, retry_policy=impatient
         ),

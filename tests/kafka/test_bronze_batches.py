@@ -14,7 +14,7 @@ from lakehouse.batches import batches as batches_of
 from tests.support.shop import TOPIC, Shop, delete_records
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from cli.jobs import JOBS, RunOutcome, Work, run_jobs
+from cli.jobs import JOBS, RunContext, RunOutcome, run_jobs
 from cli.tables.optimize import tables_of
 from demo.__main__ import contracts_of_recordings
 from demo.broker import embedded_broker
 from demo.check import topic_differences
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.address import SCHEMAS
+from lakehouse.delta.optimize import carried_out, maintainable, planned
+from lakehouse.delta.tables import Warehouse
 from lakehouse.kafka.broker import partitions
-from lakehouse.spark.optimize import carried_out, maintainable, planned
-from lakehouse.spark.tables import SCHEMAS, Warehouse
-from lakehouse.steps import Steps
+from lakehouse.process.steps import Steps
 from silver.order.state import OUTCOMES
 from silver.views import AUDIT_COLUMNS
 from tests.kafka.test_run import produce
@@ -59,14 +60,14 @@ def contracts(contracts: Contracts) -> Contracts:
 @pytest.fixture(scope="module")
 def warehouse(spark: SparkSession, chosen: Settings, contracts: Contracts) -> Warehouse:
     """After the first run."""
-    warehouse = chosen.address.opened(spark)
+    warehouse = chosen.address.open(spark)
     run(warehouse, chosen, contracts)
     return warehouse
 
 
 def run(warehouse: Warehouse, chosen: Settings, contracts: Contracts) -> RunOutcome:
     steps, known = Steps(Console(quiet=True)), partitions(chosen.kafka())
-    outcome = run_jobs(tuple(JOBS), Work(warehouse.spark, chosen, contracts, steps, known, "a run"))
+    outcome = run_jobs(tuple(JOBS), RunContext(warehouse.spark, chosen, contracts, steps, known, "a run"))
     assert outcome.failures == []
     return outcome
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from demo.broker import embedded_broker
-from silver.quarantine import QUARANTINE
+from silver.rejects.quarantine import QUARANTINE
 from tests.support.command_line import run
 from tests.support.registry import registry_server
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = pytest.mark.kafka
 
@@ -74,7 +74,7 @@ def test_doctor_asks_the_schema_registry(tmp_path: Path, empty: str, capsys: pyt
             found += [one for one in json.loads(out)["checks"] if one["check"] == "registry-answers"]
     assert [(one["where"], one["ok"]) for one in found] == [(registry.url, True), (registry.url, False)]
     assert "does not answer (HTTP 503)" in found[1]["seen"]
-    assert "Start the registry" in found[1]["remedy"]
+    assert "Start the registry" in found[1]["hint"]
 
 
 def test_what_must_be_given_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,9 @@ def test_silver_before_bronze_names_the_missing_table(tmp_path: Path, capsys: py
     assert code == 5
     assert "Traceback" not in err
     events = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
-    assert [(one["event"], one.get("step")) for one in events[:3]] == [
+    assert [(one["event"], one.get("step")) for one in events[:5]] == [
+        ("started", "news"),
+        ("ended", "news"),
         ("started", "session"),
         ("ended", "session"),
         ("started", "silver"),
@@ -134,4 +136,4 @@ def test_what_delta_prints_is_not_part_of_an_answer(warehouse: Warehouse) -> Non
     assert done.returncode == 0, done.stderr
     (table,) = json.loads(done.stdout)["tables"]
     assert table["table"] == "quality.quarantine"
-    assert done.stderr.count("Deleted 0 files") == 2, "of the table, and of the lease"
+    assert done.stderr.count("Deleted 0 files") == 1, "of the table"

@@ -23,9 +23,9 @@ from demo.check import topic_differences
 from demo.processes import HOST, Server, free_ports, last_lines, text_of
 from demo.replay import replay
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.log import committed_records
-from lakehouse.spark.tables import Warehouse
 from silver.order.state import OUTCOMES
 from tests.support.recordings import per_partition, read, write
 

@@ -25,7 +25,7 @@ from tests.support.recordings import read, with_last_value_changed, write
 from tests.support.silver import apply
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = pytest.mark.kafka
 

@@ -24,7 +24,7 @@ from tests.support.loaders import Table, change_data_capture, sink
 from tests.support.published import PublishedShop, published_shop, sequences
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

@@ -128,7 +128,7 @@ def test_a_topic_made_again_stops_the_source_until_a_person_says_so(shop: Shop) 
     shop.produce("new-0")
     with pytest.raises(TopicChangedError, match="was deleted and made again") as refused:
         shop.run()
-    assert f"lakehouse offsets set shop --topic {TOPIC} --to earliest" in refused.value.remedy
+    assert f"lakehouse offsets set shop --topic {TOPIC} --to earliest" in refused.value.hint
     shop.move("earliest", topic=TOPIC)
     shop.run()
     shop.produce("new-1")
@@ -231,7 +231,7 @@ def test_topics_are_found_by_pattern_and_a_pattern_without_one_is_named(shop: Sh
     assert shop.values() == ["a-0", "c-0"]
     feed = {"topics": ["offsets.order"], "topic_patterns": [r"nothing\..*"], "envelope": "table"}
     source = Source.model_validate({"kind": "mysql", "feeds": {"orders": feed}})
-    missing = rf"topic offsets\.order \(did you mean {TOPIC}\?\); a topic that matches 'nothing"
+    missing = rf"topic offsets\.order \(did you mean '{TOPIC}'\?\); a topic that matches 'nothing"
     with pytest.raises(TopicMissingError, match=missing):
         replace(shop, source=source).run()
 
@@ -242,7 +242,10 @@ def test_every_step_says_where_the_source_stands(shop: Shop) -> None:
     shop.produce("a-2")
     known = partitions(shop.kafka)
     source_offsets = offsets_of_source(shop.warehouse, shop.kafka, "shop", shop.source, known=known)
-    assert json.loads(json.dumps([list(place) for place in source_offsets.following])) == [[TOPIC, 0], [TOPIC, 1]]
+    assert json.loads(json.dumps([list(topic_partition) for topic_partition in source_offsets.following])) == [
+        [TOPIC, 0],
+        [TOPIC, 1],
+    ]
     assert list(source_offsets.following.values()) == [2, 0]
     counted = ingest.pending(shop.warehouse.spark, shop.chosen, Topics(sources={"shop": shop.source}), known=known)
     assert counted == {TOPIC: 1}

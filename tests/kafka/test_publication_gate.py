@@ -10,19 +10,20 @@ from uuid import uuid4
 import pytest
 from rich.console import Console
 
-from cli.jobs import Work, run_jobs
+from cli.jobs import RunContext, run_jobs
 from demo.check import read_topic, topic_differences
+from gold.state import NOTHING_CONSUMED
 from gold.unify import UNIFIED
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.errors import GateHeldError
 from lakehouse.kafka.broker import partitions
-from lakehouse.steps import Steps
-from tests.support.gold import Shop
+from lakehouse.process.steps import Steps
+from tests.support.gold import Shop, restate
 from tests.support.shop import delete
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -44,7 +45,7 @@ def gold_and_publish(shop: Shop) -> list[GateHeldError]:
     """Run both jobs; the errors of the gate."""
     known = partitions(shop.chosen.kafka())
     steps = Steps(Console(quiet=True))
-    work = Work(shop.warehouse.spark, shop.chosen, shop.contracts, steps, known, uuid4().hex)
+    work = RunContext(shop.warehouse.spark, shop.chosen, shop.contracts, steps, known, uuid4().hex)
     failures = run_jobs(("gold", "publish"), work).failures
     held = [failure for failure in failures if isinstance(failure, GateHeldError)]
     assert list(failures) == held
@@ -80,7 +81,7 @@ def test_one_source_is_published_while_the_other_waits_and_is_caught_up_with(sho
     assert sent(shop) == sorted(news)
 
     # Gold is made anew from silver: the source goes on, and what the other had is not sent again.
-    shop.warehouse.delta("ops.batches").delete(f"taken.consumer LIKE '{UNIFIED} %'")
+    restate(shop.warehouse, orders=NOTHING_CONSUMED)
     shop.write("mysql_orders", {"order_id": 3})
     assert gold_and_publish(shop) == []
     caught_up = sorted([*news, ("MY-3", False), ("PG-2", False), ("PG-3", False)])

@@ -28,21 +28,22 @@ from confluent_kafka.admin import (
 )
 
 from benchmarks.tables import jobs
-from cli.tables import verify
-from gold import upsert
-from gold.compare import Comparison, compare, compare_upsert
-from gold.position import read_publish_position
+from cli.tables import verify_messages
+from gold.state_store import StateStore
+from gold.topics import upsert
+from gold.topics.compare import Comparison, compare, compare_upsert
+from gold.topics.position import read_publish_position
 from gold.unify import UNIFIED
-from lakehouse.consumed import Consumed, current, last_version
 from lakehouse.contracts.joins import Join
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.versions import current, last_version
 from lakehouse.errors import KafkaError
 from tests.support.brokers import plain_config
 from tests.support.published import PublishedShop, payload, published_shop, sent, sequences, with_topics
 from tests.support.shop import delete
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 JQ = shutil.which("jq")
 # Of Spark, to publish some changes: counted, with no room.
@@ -133,7 +134,7 @@ def test_every_row_that_is_there_is_on_its_upsert_topic(shop: PublishedShop) -> 
     columns = [name for name in shop.contracts.silver.tables["postgres_orders"].columns if name != "order_id"]
     assert list(found['{"key_order_id": 1}']) == columns
     assert found['{"key_order_id": 1}']["created_at"] == "2026-01-02T00:00:00.000000Z"
-    (said,) = verify.topic_sentences(compared_upsert(shop, "orders"))
+    (said,) = verify_messages.topic_sentences(compared_upsert(shop, "orders"))
     assert said == f"Topic {shop.upsert_topic('orders')} has the 5 rows of silver.postgres_orders, and no other."
 
     daily = shop.upsert_rows("daily")
@@ -172,10 +173,10 @@ def test_only_what_became_of_a_key_is_published(shop: PublishedShop) -> None:
     upserted = {"orders": 3, "daily": 4, "unified": 4, "joined": 4}
     assert shop.pending() == 6
     assert upsert.pending(shop.warehouse, shop.chosen, changed(shop, "orders")) == {"orders": 3}
-    consumed = Consumed()
-    consumed.now(shop.warehouse)  # as gold leaves it
+    store = StateStore()
+    store.read(shop.warehouse)  # as gold leaves it
     jobs_before = jobs(shop.warehouse.spark)
-    outcome = shop.publish(with_topics(shop.contracts), consumed=consumed)
+    outcome = shop.publish(with_topics(shop.contracts), store=store)
     assert jobs(shop.warehouse.spark) - jobs_before <= JOBS
     assert (outcome.sent, outcome.whole) == (6, {})
     outcome = shop.publish()
@@ -275,7 +276,7 @@ def test_republish_mends_what_another_hand_wrote_and_verify_names_it(shop: Publi
         {},
         0,
     )
-    (said,) = verify.topic_sentences(sound)
+    (said,) = verify_messages.topic_sentences(sound)
     assert said == f"Topic {shop.topic} has the {sound.orders} orders of gold, and no other."
 
     forger = Producer({**plain_config(shop.servers), "partitioner": "murmur2_random"})
@@ -287,12 +288,12 @@ def test_republish_mends_what_another_hand_wrote_and_verify_names_it(shop: Publi
     assert forger.flush(30) == 0
     forged = compared(shop)
     assert (forged.differing, forged.keys) == (3, ("MY-1", "PG-1", "PG-77"))
-    error = verify.topic_differs(forged)
+    error = verify_messages.topic_differs(forged)
     assert error.exit_code == 8
     assert "in 3 keys: MY-1, PG-1, PG-77. Find out who else writes to it" in str(error)
     found = compared_upsert(shop, "orders")
     assert (found.differing, found.keys) == (2, ('{"key_order_id":1}', '{"key_order_id":4711}'))
-    assert "is not what was published of silver.postgres_orders, in 2 keys" in str(verify.topic_differs(found))
+    assert "is not what was published of silver.postgres_orders, in 2 keys" in str(verify_messages.topic_differs(found))
 
     # The order that gold does not have is deleted.
     rows = {name: len(shop.upsert_rows(name)) for name in DECLARED}
@@ -360,7 +361,7 @@ def test_an_order_that_is_too_large_is_named_and_keeps_back_no_other(shop: Publi
     news = shop.records()[before:]
     assert sorted(json.loads(record.key)["composite_key"] for record in news) == ["MY-7", "PG-202"]
     marker = read_publish_position(shop.chosen.kafka(), shop.progress_topic)
-    assert "postgres" not in marker.places
+    assert "postgres" not in marker.sources
 
     # Asked again, it says so again, and sends what is new. A key that is sensitive is not named.
     table = low.silver.tables["postgres_orders"]

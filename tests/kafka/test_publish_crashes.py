@@ -18,7 +18,7 @@ from tests.support.dying import MOMENTS
 from tests.support.published import PublishedShop, published_shop, sequences
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

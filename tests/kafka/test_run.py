@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,23 +20,25 @@ from rich.console import Console
 from bronze import ingest
 from bronze.events import events_table
 from bronze.ingest import append_batch
-from cli.jobs import JOBS, Work, run_jobs
+from cli.jobs import JOBS, RunContext, run_jobs
 from demo.__main__ import DATA, RECORDINGS, contracts_of_recordings
 from demo.check import compacted_view, read_topic, topic_differences
 from demo.replay import replay
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import TopicMissingError
 from lakehouse.kafka.broker import partitions
-from lakehouse.spark.tables import Warehouse
-from lakehouse.steps import Steps
+from lakehouse.process.steps import Steps
 from monitoring.explain import Explanation, explain
 from monitoring.readings import warehouse as seen
+from monitoring.readings.freshness import freshness, read_times
+from monitoring.readings.passes import last_passes
 from monitoring.readings.tables import DeltaFiles, SparkTables, Tables
 from silver.order.state import OUTCOMES
 from tests.support.recordings import per_partition, read, write
-from tests.support.settled import run_or_not
+from tests.support.unchanged import run_or_not
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,10 +71,10 @@ class Flow:
     contracts: Contracts
     sent: Counter[str]
 
-    def work(self, run_id: str, contracts: Contracts | None = None) -> Work:
+    def work(self, run_id: str, contracts: Contracts | None = None) -> RunContext:
         known = partitions(self.chosen.kafka())
         own = contracts or self.contracts
-        return Work(self.warehouse.spark, self.chosen, own, Steps(Console(quiet=True)), known, run_id)
+        return RunContext(self.warehouse.spark, self.chosen, own, Steps(Console(quiet=True)), known, run_id)
 
     def dry_run(self, *names: str) -> Mapping[str, Any]:
         """What the jobs of these names, or all, say that they would do."""
@@ -88,10 +90,10 @@ class Flow:
         assert {*JOBS} < {*outcome.results}
         return outcome.results
 
-    def begins(self, contracts: Contracts | None = None) -> bool:
-        """Whether a run would begin now; it is ended before its first job."""
+    def begins(self, contracts: Contracts | None = None, names: Sequence[str] = tuple(JOBS)) -> bool:
+        """Whether a run of these jobs would begin now; it is ended before its first job."""
         try:
-            outcome = run_or_not(self.work("begins", contracts), before_each=end_it)
+            outcome = run_or_not(self.work("begins", contracts), names, before_each=end_it)
         except EndedError:
             return True
         assert outcome.failures == []
@@ -168,14 +170,14 @@ def test_with_and_without_spark_the_tables_say_the_same(flow: Flow) -> None:
         "pending_for_silver": seen.pending_for_silver,
         "records": seen.records,
         "suspended_tables": seen.suspended_tables,
-        "passes": lambda tables: seen.passes(tables, since=since),
+        "passes": lambda tables: last_passes(tables, since=since),
         "quarantine": lambda tables: seen.quarantine(tables, now=now),
         "undecodable": seen.undecodable,
         "gates": seen.gates,
         "last_written": seen.last_written,
         "behind_of_gold": lambda tables: seen.behind_of_gold(tables, contracts),
-        "reads": seen.reads,
-        "freshness": lambda tables: seen.freshness(tables, contracts, since=since, reads=seen.reads(tables)),
+        "reads": read_times,
+        "freshness": lambda tables: freshness(tables, contracts, since=since, reads=read_times(tables)),
         "explain": lambda tables: without_commit_times(explain(tables, contracts, composite_key)),
     }
     composite_key = flow.warehouse.read("gold.unified_orders").agg(F.min("composite_key")).collect()[0][0]
@@ -229,6 +231,8 @@ def test_a_run_without_news_begins_no_job(flow: Flow) -> None:
     assert last_job(flow.warehouse.spark) == jobs
     assert flow.versions() == versions
     assert sum(flow.dry_run("bronze")["bronze"]["pending_records"].values()) == 0
+    for name in JOBS:
+        assert not flow.begins(names=[name]), f"{name} alone has nothing to do either"
 
 
 def test_a_repeated_batch_is_appended_once(flow: Flow, warehouse: Warehouse) -> None:
@@ -306,8 +310,8 @@ def test_a_run_begins_when_contracts_or_tables_have_changed(flow: Flow) -> None:
     flow.run("other contracts", others)
     assert not flow.begins(others)
     assert flow.begins(), "the contracts are the former ones again"
-    looks = seen.reads(DeltaFiles(flow.chosen.address)).looks
-    assert looks == seen.reads(SparkTables(flow.warehouse)).looks
+    looks = read_times(DeltaFiles(flow.chosen.address)).looks
+    assert looks == read_times(SparkTables(flow.warehouse)).looks
     assert {topic for topic, _partition in looks} >= set(flow.contracts.topics.sources["postgres"].topic_names)
 
 

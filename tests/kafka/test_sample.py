@@ -16,11 +16,11 @@ from cli.proposal.propose import propose
 from cli.proposal.sample import NO_ANSWER, NO_OFFSETS, NO_RIGHT, NO_TIME, Unread, sample, samples
 from demo.replay import replay
 from lakehouse.contracts.files import load_contracts
-from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
+from lakehouse.errors import BrokerUnavailableError, KafkaError, TopicMissingError
 from lakehouse.kafka.broker import client_config
 from lakehouse.kafka.connection import KafkaConnection, load_connection
-from lakehouse.steps import Step
-from silver.decode.message import Record
+from lakehouse.process.steps import ProgressStep
+from silver.decode.reference.message import Record
 from tests.support.brokers import READER_PASSWORD, SecuredBroker
 
 pytestmark = pytest.mark.kafka
@@ -147,7 +147,7 @@ def test_it_leaves_no_group_behind(kafka: KafkaConnection, topic_of: NewTopicOf)
 
 def test_a_topic_that_is_not_there_is_named_with_what_was_meant(kafka: KafkaConnection, topic_of: NewTopicOf) -> None:
     topic = topic_of(1)
-    with pytest.raises(TopicMissingError, match=f"did you mean {topic}") as refused:
+    with pytest.raises(TopicMissingError, match=f"did you mean '{topic}'") as refused:
         sample(kafka, topic[:-1])
     assert kafka.bootstrap_servers in refused.value.what
 
@@ -226,11 +226,11 @@ def test_a_topic_that_went_away_leaves_the_others(kafka: KafkaConnection, topic_
 
 def test_many_topics_of_a_broker_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakehouse.kafka.offsets.TIMEOUT_SECONDS", 0.5)
-    with pytest.raises(BrokerGoneError):
+    with pytest.raises(BrokerUnavailableError):
         list(samples(KafkaConnection(bootstrap_servers="127.0.0.1:1"), {"any": (0,)}, most=4, seconds=30))
 
 
-class Noted(Step):
+class Noted(ProgressStep):
     """What a step says of itself, kept."""
 
     def __init__(self) -> None:

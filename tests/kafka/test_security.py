@@ -17,16 +17,17 @@ from demo.__main__ import RECORDINGS
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.topics import Source
-from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
+from lakehouse.errors import BrokerUnavailableError, KafkaError, TopicMissingError
 from lakehouse.kafka.broker import ensure_compacted_topic, partitions, require_topics
-from lakehouse.kafka.connection import KafkaConnection, credentials, load_connection, spark_options
+from lakehouse.kafka.client_settings import credentials, spark_options
+from lakehouse.kafka.connection import KafkaConnection, load_connection
 from lakehouse.kafka.producer import transactional_producer
 from tests.support.brokers import KEY_PASSWORD, READER_MARK, READER_PASSWORD, SecuredBroker, tls_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -71,7 +72,7 @@ def test_a_wrong_password_is_known_at_once_and_names_its_reference(
     with pytest.raises(KafkaError) as error:
         partitions(connection)
     assert time.monotonic() - started < 8
-    assert not isinstance(error.value, BrokerGoneError)
+    assert not isinstance(error.value, BrokerUnavailableError)
     assert str(error.value) == (
         f"The broker at {secured.bootstrap_servers} does not let in the user reader with the password in the variable "
         "READER_PASSWORD: not authenticated. Check both, and that the broker knows this user by PLAIN."
@@ -79,7 +80,9 @@ def test_a_wrong_password_is_known_at_once_and_names_its_reference(
 
 
 def test_a_client_without_security_is_told_what_it_speaks(secured: SecuredBroker) -> None:
-    with pytest.raises(BrokerGoneError, match=r"it speaks PLAINTEXT there \(security_protocol of --kafka-config\)"):
+    with pytest.raises(
+        BrokerUnavailableError, match=r"it speaks PLAINTEXT there \(security_protocol of --kafka-config\)"
+    ):
         partitions(KafkaConnection(bootstrap_servers=secured.bootstrap_servers))
 
 
@@ -167,8 +170,8 @@ from lakehouse.spark.session import spark_session
 started = ingest._start
 
 
-def start_and_explain(*arguments):
-    query = started(*arguments)
+def start_and_explain(*arguments, **named):
+    query = started(*arguments, **named)
     query.awaitTermination()
     query.explain(extended=True)
     print(query.lastProgress)

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lakehouse.contracts.models import Contracts
 from lakehouse.kafka.connection import KafkaConnection
-from monitoring.readings import topics
-from monitoring.readings.topics import published_of, sources_on
+from monitoring.readings import unified_topic
+from monitoring.readings.unified_topic import published_of, sources_on
 from tests.support.brokers import plain_config
 from tests.support.shop import delete
 
@@ -66,7 +66,7 @@ def test_a_topic_of_few_records_is_read_whole(kafka: KafkaConnection, unified: C
 def test_of_many_records_the_newest_are_read(
     kafka: KafkaConnection, unified: Contracts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "MOST_RECORDS", 10)
+    monkeypatch.setattr(unified_topic, "MAX_RECORDS", 10)
     assert sources_on(kafka, unified) == {"postgres": None, "mysql": True}
     assert offsets(kafka, unified, "MY-9") == ([(0, 9, None)], False)
     assert offsets(kafka, unified, "PG-10") == ([], False)
@@ -75,7 +75,7 @@ def test_of_many_records_the_newest_are_read(
 def test_an_order_is_found_where_its_row_was_changed(
     kafka: KafkaConnection, unified: Contracts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "MOST_RECORDS", 6)
+    monkeypatch.setattr(unified_topic, "MAX_RECORDS", 6)
     assert offsets(kafka, unified, "PG-10", NOON) == ([(1, 0, "{}")], False)
     # Clocks may differ by an hour.
     assert offsets(kafka, unified, "MY-3", NOON + timedelta(hours=4)) == ([(0, 3, "{}")], False)

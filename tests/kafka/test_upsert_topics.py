@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cli.settled import ends_of_publish
-from gold import upsert
-from gold.compare import compare_upsert
+from cli.unchanged import published_topics
+from gold.topics import upsert
+from gold.topics.compare import compare_upsert
 from lakehouse.contracts.models import Contracts, GoldTables
 from lakehouse.errors import KafkaError
 from lakehouse.kafka.broker import partitions
@@ -22,7 +22,7 @@ from tests.support.published import PublishedShop, payload, published_shop, sent
 from tests.support.shop import delete
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -65,8 +65,7 @@ def test_a_topic_that_fails_does_not_stop_the_others(shop: PublishedShop) -> Non
     }
     assert len(shop.upsert_records("two")) == 2
     known = partitions(shop.chosen.kafka())
-    ends = ends_of_publish(shop.chosen, own, known=known)
-    assert {end.split("/")[0] for end in ends} >= {good.topic, good.progress_topic}
+    assert {*published_topics(shop.chosen, own, known=known)} >= {good.topic, good.progress_topic}
     delete(shop.chosen.kafka(), bad.topic)
 
 
@@ -111,7 +110,7 @@ def test_after_a_crash_readers_have_every_version_once(
 
     with monkeypatch.context() as dying, pytest.raises(DiedError):
         dying.setattr(TransactionalProducer, "commit", die)
-        dying.setattr(TransactionalProducer, "take_back", lambda _self: None)
+        dying.setattr(TransactionalProducer, "abort", lambda _self: None)
         shop.publish()
     assert len(shop.upsert_records("orders")) == before + after_commit
     assert sent(shop.publish()) == {"orders": 1 - after_commit, "two": 0}
@@ -125,7 +124,7 @@ def test_a_table_that_a_rule_has_not_made_yet_is_waited_for(
     shop: PublishedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     absent = "order_dw_address"
-    monkeypatch.setattr(Contracts, "may_come", lambda _self, name: name == absent)
+    monkeypatch.setattr(Contracts, "may_be_discovered", lambda _self, name: name == absent)
     own = with_topics(shop.contracts, waits={"table": f"silver.{absent}"})
     outcome = upsert.publish(
         shop.warehouse.spark, shop.chosen, own, "waits", retry_policy=None, republish=False, most=100

@@ -15,19 +15,19 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 from cli import running
-from cli.jobs import JOBS, RunOutcome, Work, run_jobs
+from cli.jobs import JOBS, RunContext, RunOutcome, run_jobs
 from cli.main import main
 from lakehouse.batches import mark_format
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import NO_UNIFIED, Contracts, GoldTables
+from lakehouse.delta.tables import Warehouse
 from lakehouse.kafka.broker import client_config, partitions
 from lakehouse.kafka.log import committed_records
-from lakehouse.spark.tables import Warehouse
-from lakehouse.steps import Steps
+from lakehouse.process.steps import Steps
 from tests.support.events import change, compact, mysql_source, run_headers
-from tests.support.settled import run_or_not
 from tests.support.shop import create, delete
+from tests.support.unchanged import run_or_not
 from tests.support.unified import ITEMS, JOINED, UPSERT, written
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ class Flow:
             producer.produce(topic, key=compact({"id": key}), value=value, headers=headers)
         assert producer.flush(30) == 0
 
-    def work(self, run_id: str) -> Work:
+    def work(self, run_id: str) -> RunContext:
         known = partitions(self.chosen.kafka())
-        return Work(self.warehouse.spark, self.chosen, self.contracts, Steps(Console(quiet=True)), known, run_id)
+        return RunContext(self.warehouse.spark, self.chosen, self.contracts, Steps(Console(quiet=True)), known, run_id)
 
     def run(self, run_id: str) -> RunOutcome:
         outcome = run_or_not(self.work(run_id), before_each=None)
@@ -129,7 +129,7 @@ def test_a_run_brings_what_is_there_to_the_upsert_topic(flow: Flow) -> None:
 
 
 def test_when_there_is_no_news_none_of_the_jobs_begins(flow: Flow) -> None:
-    assert flow.run("settled").results == {"nothing_new": True}
+    assert flow.run("unchanged").results == {"nothing_new": True}
 
 
 def test_nor_does_the_command_start_spark(
@@ -182,7 +182,8 @@ def test_news_follow_and_a_delete_is_a_null(flow: Flow, capfd: pytest.CaptureFix
 
 
 SAID = {
-    "gold": NO_UNIFIED,
+    "gold": "nothing has come or changed since the last run",
+    "gold --full-refresh": NO_UNIFIED,
     "publish --republish": NO_UNIFIED,
     "verify": NO_UNIFIED,
     "status": "no unified orders are made of it",

@@ -1,6 +1,6 @@
 """What all laws share: one warehouse in which every case of the tests that were chosen is played once.
 
-Whichever file asks first plays the cases of all of them: the files of this directory run in one process.
+Whichever file asks first plays the cases of all of them: these files run in one process (conftest.py of the root).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from tests.support.laws.contracts import contracts_of_laws
 from tests.support.laws.histories import SEED, Histories, read_histories
 from tests.support.laws.partial import PartialPayloads, read_partial_payloads

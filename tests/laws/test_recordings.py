@@ -1,127 +1,55 @@
-"""Every recording ends as the database that was recorded, in every table, however it is read."""
+"""Recordings of every kind of feed and column type through Spark and Delta: silver is the database in the end.
+
+What all recordings lead to, in whatever batches, is told in plain Python (tests/unit/silver/fold/test_recordings.py).
+"""
 
 from __future__ import annotations
 
-import base64
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from silver.order.state import OUTCOMES
-from tests.support.captures import (
-    AS_TEXT,
-    BIG,
-    CASE,
-    SMALL,
-    Capture,
-    case_of,
-    changes_of,
-    contracts_of_captures,
-    feed_of,
-    topic_of,
-)
-from tests.support.final_state import final_events, final_rows, final_tables, text_of
+from tests.support.captures import AS_TEXT, CASE, OUTBOX_TABLES, Capture, contracts_of_captures, feed_of, topic_of
+from tests.support.final_state import text_of
 from tests.support.laws.played import Played, play
 from tests.support.laws.recordings import (
-    MANY,
-    OF_BIG,
-    THOROUGH,
+    FEW,
+    ON_SPARK,
+    READ_ON_SPARK,
+    TABLES_ON_SPARK,
     WITH_STRANGE_RECORDS,
     Recordings,
+    case_on_spark,
     one_batch,
-    read_in_ways,
     read_recordings,
     strange_records,
     strange_topic,
 )
-from tests.support.model.batches import BATCHES
+from tests.support.recorded import (
+    Row,
+    differences,
+    events_without_a_key,
+    expected_of_outbox,
+    expected_rows,
+    said,
+    times_sent_again,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-Row = Mapping[str, str | None]
-Differences = list[tuple[str | None, Any, Any]]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A cell in which the events differ from the database's last state. `ours`, `theirs`: its text in both."""
-
-    recordings: Sequence[str]
-    table: str
-    keys: Sequence[int]
-    column: str
-    ours: str | None
-    theirs: str | None
-    reason: str
-
-
-OF_POSTGRES = ("pg_default", "pg_full", "pg_default_restart", "pg_schema-include", "pg_decimal-string_time-isostring")
-OF_MYSQL = ("mysql", "mysql_restart", "mysql_schema-include")
-# Written before the column `channel` was added, and not since.
-OLD_ORDERS = (
-    *range(1, 9),
-    *range(10, 17),
-    *range(19, 40),
-    *range(41, 52),
-    5005,
-    6001,
-)
-KNOWN_DIFFERENCES = (
-    Difference(
-        (*OF_POSTGRES, *OF_MYSQL),
-        "orders",
-        OLD_ORDERS,
-        "channel",
-        ours=None,
-        theirs="web",
-        reason="ALTER TABLE … ADD COLUMN … DEFAULT changes the rows and sends no event of them.",
-    ),
-    Difference(
-        OF_POSTGRES,
-        "orders",
-        (54,),
-        "channel",
-        ours="web",
-        theirs=None,
-        reason="JsonConverter writes the column's default where the source has NULL.",
-    ),
-    Difference(
-        OF_MYSQL,
-        "orders",
-        (6013,),
-        "channel",
-        ours="web",
-        theirs=None,
-        reason="JsonConverter writes the column's default where the source has NULL.",
-    ),
-    Difference(
-        tuple(name for name in OF_POSTGRES if name != "pg_decimal-string_time-isostring"),
-        "orders_types",
-        (4,),
-        "dnum",
-        ours=None,
-        theirs="NaN",
-        reason="decimal.handling.mode=precise has no NaN: it sends null.",
-    ),
-)
-
-# What events tell of keys that the final table of an outbox does not have.
-KNOWN_EVENTS: Mapping[str, Row] = {
-    # The rows were deleted from the outbox table.
-    "60": {"total_amount": "100.00"},
-    "777": {},
-}
+OF_DATABASES = [capture for capture in READ_ON_SPARK if not capture.is_outbox]
+OF_OUTBOXES = [capture for capture in READ_ON_SPARK if capture.is_outbox]
+WITH_KEYLESS = [capture for capture in OF_DATABASES if not capture.as_text]
 
 
 @dataclass(frozen=True)
@@ -135,24 +63,12 @@ class Silver:
     seed: int
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param("quick", id="quick"), pytest.param("thorough", id="thorough", marks=pytest.mark.whole)],
-)
-def silver(
-    request: pytest.FixtureRequest,
-    spark: SparkSession,
-    contracts: Contracts,
-    seed: int,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Silver:
-    if request.param == "quick":
-        recordings, count = read_recordings(seed), BATCHES
-    else:
-        recordings, count = read_in_ways(SMALL, THOROUGH, seed), MANY
-    folder = tmp_path_factory.mktemp("recordings")
+@pytest.fixture(scope="module")
+def silver(spark: SparkSession, contracts: Contracts, seed: int, tmp_path_factory: pytest.TempPathFactory) -> Silver:
+    recordings, folder = read_recordings(seed), tmp_path_factory.mktemp("recordings")
     warehouse = Warehouse(spark, str(folder / "warehouse"), str(folder / "checkpoints"))
-    played = play(warehouse, contracts_of_captures(contracts), [recordings.cases], folder=folder, count=count)
+    own = contracts_of_captures(contracts, only=TABLES_ON_SPARK)
+    played = play(warehouse, own, [recordings.cases], folder=folder, count=FEW)
     return Silver(
         played,
         recordings,
@@ -182,63 +98,50 @@ def audit_by_topic(played: Played) -> Mapping[str, Counter[str]]:
     return found
 
 
-def of_kind(*, outbox: bool) -> list[Capture]:
-    return [capture for capture in SMALL if capture.is_outbox is outbox]
-
-
 def named(capture: Capture) -> str:
     return capture.name
 
 
-@pytest.mark.parametrize("capture", of_kind(outbox=False), ids=named)
-def test_silver_is_the_database_in_the_end(silver: Silver, capture: Capture) -> None:
+def tables_of(capture: Capture) -> list[str]:
+    """The tables of a recording that have a feed here, and a key."""
     suffix = AS_TEXT if capture.as_text else ""
-    differing: dict[tuple[str, str], Differences] = {}
-    for table in set(final_tables(capture.final)) - {"orders_nopk"}:
+    return [table for table in ("orders", "orders_types") if f"{table}{suffix}" in TABLES_ON_SPARK]
+
+
+@pytest.mark.parametrize("capture", OF_DATABASES, ids=named)
+def test_silver_is_the_database_in_the_end(silver: Silver, capture: Capture) -> None:
+    suffix, case = AS_TEXT if capture.as_text else "", case_on_spark(capture)
+    differing = {}
+    for table in tables_of(capture):
         feed = feed_of(silver.played.contracts, capture, f"{table}{suffix}")
-        # Some of the recorded tables never had the column.
-        absent = {name: None for name, declared in feed.columns.items() if declared.optional}
-        truth = final_rows(capture.final, table, kind=capture.kind)
-        expected = with_known_differences({key: {**absent, **row} for key, row in truth.items()}, capture, table)
-        for case, _way in silver.recordings.of(capture):
-            rows = [without_op(row) for row in silver.rows[feed.name][case]]
-            differing[table, case] = differences(by_key(rows), expected)
+        found = by_key([without_op(row) for row in silver.rows[feed.name][case]])
+        differing[table, case] = differences(found, expected_rows(capture, table, feed))
+    assert differing
     assert not said(differing), f"LAWS_SEED={silver.seed}: {said(differing)}"
 
 
-@pytest.mark.parametrize("capture", of_kind(outbox=True), ids=named)
+@pytest.mark.parametrize("capture", OF_OUTBOXES, ids=named)
 def test_silver_is_what_the_outbox_table_tells(silver: Silver, capture: Capture) -> None:
-    differing: dict[tuple[str, str], Differences] = {}
-    for aggregate_type in ("orders", "customers"):
-        feed = feed_of(silver.played.contracts, capture, f"outbox_{aggregate_type}")
+    differing, case = {}, case_on_spark(capture)
+    for table in OUTBOX_TABLES:
+        feed = feed_of(silver.played.contracts, capture, table)
         columns = tuple(column for column in feed.columns if column != CASE)
-        expected = dict(final_events(capture.final, aggregate_type, columns))
-        if aggregate_type == "orders":
-            assert not expected.keys() & KNOWN_EVENTS
-            expected |= {key: {**dict.fromkeys(columns), "order_id": key, **row} for key, row in KNOWN_EVENTS.items()}
-        for case, _way in silver.recordings.of(capture):
-            rows = [without_op(row) for row in silver.rows[feed.name][case]]
-            differing[aggregate_type, case] = differences(by_key(rows), expected)
+        found = by_key([without_op(row) for row in silver.rows[feed.name][case]])
+        expected = expected_of_outbox(capture, table.removeprefix("outbox_"), columns)
+        differing[table, case] = differences(found, expected)
     assert not said(differing), f"LAWS_SEED={silver.seed}: {said(differing)}"
 
 
-@pytest.mark.parametrize("capture", [one for one in of_kind(outbox=False) if "ordering" not in one.name], ids=named)
+@pytest.mark.parametrize("capture", WITH_KEYLESS, ids=named)
 def test_a_table_without_a_key_is_the_list_of_its_changes(silver: Silver, capture: Capture) -> None:
-    table = f"orders_nopk{AS_TEXT if capture.as_text else ''}"
-    expected = events_without_a_key(capture, table)
-    assert {event["_op"] for event in expected} >= (
-        {"r", "c"} if capture.name in ONLY_INSERTS else {"r", "c", "u", "d"}
-    )
-    feed = feed_of(silver.played.contracts, capture, table)
-    assert {case: list(silver.rows[feed.name][case]) for case, _way in silver.recordings.of(capture)} == {
-        case: expected for case, _way in silver.recordings.of(capture)
-    }, f"LAWS_SEED={silver.seed}"
+    expected = events_without_a_key(capture, "orders_nopk")
+    assert {event["_op"] for event in expected} >= {"r", "c", "u", "d"}
+    feed = feed_of(silver.played.contracts, capture, "orders_nopk")
+    assert list(silver.rows[feed.name][case_on_spark(capture)]) == expected, f"LAWS_SEED={silver.seed}"
 
 
 def test_every_record_has_one_outcome(silver: Silver) -> None:
-    read = Counter(
-        record["topic"] for _capture, _way, records in silver.recordings.by_case.values() for record in records
-    )
+    read = Counter(record["topic"] for _capture, records in silver.recordings.by_case.values() for record in records)
     strange = {strange_topic(capture) for capture in WITH_STRANGE_RECORDS}
     counted = {topic: of_topic for topic, of_topic in silver.audit.items() if topic not in strange}
     assert {topic: of_topic["read"] for topic, of_topic in counted.items()} == read
@@ -251,26 +154,14 @@ def test_every_record_has_one_outcome(silver: Silver) -> None:
 
 
 def test_records_that_tell_of_no_row_are_ignored(silver: Silver) -> None:
-    for capture, way, records in silver.recordings.by_case.values():
+    some = 0
+    for capture, records in silver.recordings.by_case.values():
         for name in ("heartbeats", "transactions", "schema_changes"):
-            topic = topic_of(capture.name, way.__name__, name)
+            topic = topic_of(capture.name, ON_SPARK[capture.name].__name__, name)
             read = sum(record["topic"] == topic for record in records)
             assert silver.audit.get(topic, Counter()) == Counter(read=read, ignored=read)
-
-
-@pytest.mark.parametrize("silver", [pytest.param("quick", id="quick")], indirect=True, scope="module")
-@pytest.mark.parametrize("capture", BIG, ids=named)
-def test_many_batches_end_as_one(silver: Silver, capture: Capture) -> None:
-    """The beginning of a big recording: all rows, deleted ones too, and which record each is from."""
-    feed = feed_of(silver.played.contracts, capture, "orders")
-    own = [name for name in feed.columns if name != CASE]
-    rows = silver.played.table(feed.name).select(CASE, *own, "_is_deleted", "_op", "_partition", "_offset")
-    in_one, in_many = (
-        Counter(map(str, rows.where(F.col(CASE) == case_of(capture.name, way.__name__)).drop(CASE).collect()))
-        for way in OF_BIG
-    )
-    assert len(in_one) > 100
-    assert in_many == in_one
+            some += read
+    assert some > 100
 
 
 def test_nothing_is_quarantined(silver: Silver) -> None:
@@ -280,26 +171,20 @@ def test_nothing_is_quarantined(silver: Silver) -> None:
 
 
 # In one batch only: of several, each counts what it knew.
-@pytest.mark.parametrize("silver", [pytest.param("quick", id="quick")], indirect=True, scope="module")
-@pytest.mark.parametrize("capture", of_kind(outbox=False), ids=named)
+@pytest.mark.parametrize("capture", [one for one in WITH_KEYLESS if ON_SPARK[one.name] is one_batch], ids=named)
 def test_changes_that_a_connector_sent_again_are_counted(silver: Silver, capture: Capture) -> None:
-    for table in ("orders", "orders_nopk", "orders_trunc", "orders_types"):
-        name = f"{table}{AS_TEXT if capture.as_text else ''}"
-        counted = silver.audit.get(topic_of(capture.name, one_batch.__name__, name), Counter())
+    for table in ("orders", "orders_nopk", "orders_types"):
+        counted = silver.audit.get(topic_of(capture.name, one_batch.__name__, table), Counter())
         repeated = 122 if "restart" in capture.name and table == "orders" else 0
-        assert (counted["duplicate"], times_sent_again(capture, name)) == (repeated, repeated), name
+        assert (counted["duplicate"], times_sent_again(capture, table)) == (repeated, repeated), table
 
 
-@pytest.mark.parametrize("silver", [pytest.param("quick", id="quick")], indirect=True, scope="module")
 @pytest.mark.parametrize("capture", WITH_STRANGE_RECORDS, ids=named)
 def test_records_that_tell_of_no_row_are_ignored_in_the_topic_of_a_feed_too(silver: Silver, capture: Capture) -> None:
     records = strange_records(capture)
     assert {one["value"] for one in records if one["value"] and '"status"' in one["value"]}, "transactions among them"
     topic = strange_topic(capture)
     assert silver.audit[topic] == Counter(read=len(records), ignored=len(records))
-
-
-ONLY_INSERTS = ("pg_default", "pg_default_restart", "pg_schema-include", "pg_decimal-string_time-isostring")
 
 
 def without_op(row: Row) -> Row:
@@ -310,78 +195,3 @@ def by_key(rows: Sequence[Row]) -> Mapping[str | None, Row]:
     found = {row["order_id"]: row for row in rows}
     assert len(found) == len(rows)
     return found
-
-
-def differences(found: Mapping[str | None, Row], expected: Mapping[str, Row]) -> Differences:
-    """Key, silver, truth: of each row the columns that differ, or the whole row where the other has none."""
-    told: Differences = []
-    for key in dict.fromkeys([*expected, *found]):
-        ours, theirs = found.get(key), expected.get(str(key))
-        if ours is None or theirs is None:
-            told.append((key, ours, theirs))
-        elif ours != theirs:
-            names = [name for name in {**theirs, **ours} if ours.get(name, ABSENT) != theirs.get(name, ABSENT)]
-            told.append(
-                (key, {n: short(ours.get(n, ABSENT)) for n in names}, {n: short(theirs.get(n, ABSENT)) for n in names})
-            )
-    return told
-
-
-ABSENT = "no such column"
-
-
-def short(text: str | None) -> str | None:
-    return text if text is None or len(text) <= 40 else f"{text[:30]}… ({len(text)} characters)"
-
-
-def said(differing: Mapping[tuple[str, str], Differences]) -> list[str]:
-    """A sentence for every table and case that differs."""
-    return [
-        f"{table} of {case}: {len(found)} rows, as {found[:2]}" for (table, case), found in differing.items() if found
-    ]
-
-
-def with_known_differences(truth: Mapping[str, Row], capture: Capture, table: str) -> Mapping[str, Row]:
-    """The final table as the events tell it. A known difference must be one: in the truth stands what it says."""
-    expected = {key: dict(row) for key, row in truth.items()}
-    for known in KNOWN_DIFFERENCES:
-        if capture.name in known.recordings and table == known.table:
-            for key in map(str, known.keys):
-                assert expected[key][known.column] == known.theirs, (known, key)
-                assert known.ours != known.theirs
-                expected[key][known.column] = known.ours
-    return expected
-
-
-def events_without_a_key(capture: Capture, table: str) -> list[Row]:
-    """The changes of a table, read here by hand, in the order of offsets."""
-    found: list[Row] = []
-    for _record, change in changes_of(capture, table):
-        row = change["before"] if change["op"] == "d" else change["after"]
-        amount = row["total_amount"] if capture.as_text else decimal_of(row["total_amount"])
-        found.append(
-            {
-                "order_id": str(row["order_id"]),
-                "status": row["status"],
-                "total_amount": amount,
-                "_op": change["op"],
-            }
-        )
-    return found
-
-
-def decimal_of(text: str) -> str:
-    """A DECIMAL(10,2) in base64."""
-    return str(Decimal(int.from_bytes(base64.b64decode(text), "big", signed=True)).scaleb(-2))
-
-
-def times_sent_again(capture: Capture, table: str) -> int:
-    """How many changes only repeat an earlier one: the same place in the log, operation, key and row."""
-    seen: set[str] = set()
-    again = 0
-    for record, change in changes_of(capture, table):
-        place = {name: change["source"].get(name) for name in ("lsn", "file", "pos", "row", "snapshot")}
-        said = json.dumps([record["partition"], record["key"], place, change["op"], change["after"]], sort_keys=True)
-        again += said in seen
-        seen.add(said)
-    return again

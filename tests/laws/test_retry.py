@@ -20,11 +20,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts, Expectation
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from silver.apply import ensure_tables
-from silver.decisions import Request, ask, carry_out
 from silver.order.state import OUTCOMES
-from silver.quarantine import QUARANTINE
+from silver.rejects.decisions import Request, ask, carry_out
+from silver.rejects.quarantine import QUARANTINE
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
 from tests.support.laws.histories import SOURCES
@@ -127,7 +127,7 @@ def _rows(warehouse: Warehouse, table: str, columns: Sequence[str]) -> Mapping[t
 def test_the_rows_are_what_the_definition_folds_all_events_to(
     tables: Mapping[str, tuple[Warehouse, Warehouse]], cases: Contracts, seed: int, source: str
 ) -> None:
-    """Batch after batch with Spark, or all at once in plain Python (silver.batch.rederive): the rows are the same.
+    """Batch after batch with Spark, or all at once in plain Python (silver.lookback.rederive): the rows are the same.
 
     But for when a row was gone: one that is gone already is not rewritten when a truncate follows. And but for which
     record of a change that was sent again a row names: one that only repeats what the row has does not rewrite it.
@@ -176,13 +176,13 @@ def test_what_waits_is_what_would_wait_anyway(
     tables: Mapping[str, tuple[Warehouse, Warehouse]], seed: int, source: str
 ) -> None:
     """But forged positions: where a new file or epoch follows, it depends on the batches whether one is found."""
-    waited, at_once = [_waiting(warehouse) for warehouse in tables[source]]
+    waited, at_once = [_pending_suspensions(warehouse) for warehouse in tables[source]]
     retried = tables[source][0].read(QUARANTINE.name).where("state = 'retried'").count()
     assert retried > HISTORIES, "the rule was too strict for many"
     assert waited == at_once, f"LAWS_SEED={seed}"
 
 
-def _waiting(warehouse: Warehouse) -> set[tuple[str, int, int]]:
+def _pending_suspensions(warehouse: Warehouse) -> set[tuple[str, int, int]]:
     waits = (F.col("state") == "open") & ~F.col("is_damaged")
     rows = warehouse.read(QUARANTINE.name).where(waits).select("topic", "partition", "offset").collect()
     return {(row["topic"], row["partition"], row["offset"]) for row in rows}

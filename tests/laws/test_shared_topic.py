@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.tables.accounts import account_of
-from cli.tables.verify import HARMLESS
+from cli.tables.verify_messages import HARMLESS
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.tables import MaxRejectRatio
 from silver.apply import ensure_tables
@@ -18,7 +18,7 @@ from tests.support.shared import CUSTOMERS, ORDERS, of_another, of_customer, of_
 from tests.support.silver import Told, with_gate
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ from tests.support.silver import apply
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.whole]
 

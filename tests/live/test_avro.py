@@ -16,26 +16,26 @@ import pytest
 import requests
 import yaml
 
-from cli.jobs import JOBS, Work, run_jobs
+from cli.jobs import JOBS, RunContext, run_jobs
 from cli.monitoring.doctor import scene_of
 from demo.stack.database import Database
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
-from gold import publish
-from gold.compare import compare, compare_upsert
+from gold.topics import publish
+from gold.topics.compare import compare, compare_upsert
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import RegistryError
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.log import committed_records
-from lakehouse.spark.tables import Warehouse
-from lakehouse.steps import Steps, wide_console
+from lakehouse.process.steps import Steps, wide_console
 from monitoring.doctor import results_of
 from monitoring.readings.tables import DeltaFiles
 from monitoring.readings.warehouse import kept_schemas
 from monitoring.status import View
-from silver.quarantine import QUARANTINE
+from silver.rejects.quarantine import QUARANTINE
 from tests.support.live.connectors import CONVERTER, Config, avro_options
 from tests.support.live.dialects import insert
 from tests.support.live.told import until
@@ -71,7 +71,7 @@ class Flow:
         """All jobs once."""
         steps = Steps(wide_console(stderr=True))
         known = partitions(self.chosen.kafka())
-        work = Work(self.spark, self.chosen, self.contracts, steps, known, uuid4().hex)
+        work = RunContext(self.spark, self.chosen, self.contracts, steps, known, uuid4().hex)
         assert run_jobs(tuple(JOBS), work).failures == []
 
     def datum(self, message: bytes) -> Mapping[str, Any]:

@@ -13,20 +13,22 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cli.jobs import JOBS, Work, run_jobs
+from cli.jobs import JOBS, RunContext, run_jobs
+from connectors.cluster import settled
 from demo.check import compacted_view
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.kafka.broker import partitions
-from lakehouse.spark.tables import Warehouse
-from lakehouse.steps import Steps, wide_console
-from silver.quarantine import QUARANTINE
+from lakehouse.process.steps import Steps, wide_console
+from silver.rejects.quarantine import QUARANTINE
 from tests.live.conftest import PACKAGED
 from tests.support.brokers import plain_config
 from tests.support.live.command import Command
 from tests.support.live.dialects import insert
+from tests.support.live.offsets import delete_offsets, is_stopped, set_offset, stop
 from tests.support.live.told import until
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class Flow:
         chosen = settings(warehouse=self.location, bootstrap_servers=self.stack.bootstrap_servers)
         known = partitions(chosen.kafka())
         steps = Steps(wide_console(stderr=True))
-        outcome = run_jobs(tuple(JOBS), Work(self.spark, chosen, self.contracts, steps, known, uuid4().hex))
+        outcome = run_jobs(tuple(JOBS), RunContext(self.spark, chosen, self.contracts, steps, known, uuid4().hex))
         assert outcome.failures == []
         view = compacted_view(self.stack.bootstrap_servers, self.contracts.gold.unified_topic.topic)
         return dict(view)
@@ -171,17 +173,23 @@ def test_offsets_moved_back_and_forgotten_change_nothing(
 ) -> None:
     before = {topic: records(flow.stack, topic) for topic in (*TABLE_TOPICS, *OUTBOX_TOPICS)}
     executed = flow.stack.mysql.rows("SHOW BINLOG EVENTS IN 'binlog.000001' LIMIT 2")[1]["Info"]
-    (offset,) = command("connect", "offsets", "show", "mysql-tables-connector", "--json").json["offsets"]
-    server, _, last = offset["offset"]["gtids"].rpartition("-")
+    worker = flow.stack.connect.worker
+    (stored,) = worker.offsets("mysql-tables-connector")["offsets"]
+    offset = stored["offset"]
+    server, _, last = offset["gtids"].rpartition("-")
     assert executed == ""
     assert int(last) > 5
-    moved = command(
-        "connect", "offsets", "set", "mysql-tables-connector", "--offset", f"gtids={server}-{int(last) - 3}", "--yes"
-    )
-    assert (moved.code, "Back:" in moved.out) == (0, True), moved.err
-    for name in ("postgres-tables-connector", "postgres-outbox-connector", "mysql-outbox-connector"):
-        forgotten = command("connect", "offsets", "reset", name, "--yes")
-        assert (forgotten.code, "full snapshot" in forgotten.out) == (0, True), forgotten.err
+    earlier = {"file": offset["file"], "pos": offset["pos"], "gtids": f"{server}-{int(last) - 3}"}
+    connectors = [f"{database}-{kind}-connector" for database in ("postgres", "mysql") for kind in ("tables", "outbox")]
+    for name in connectors:
+        stop(worker, name)
+        assert is_stopped(settled(worker, name, is_there=is_stopped))
+        if name == "mysql-tables-connector":
+            set_offset(worker, name, stored["partition"], earlier)
+        else:
+            delete_offsets(worker, name)
+        resumed = command("connect", "resume", name)
+        assert resumed.code == 0, resumed.out + resumed.err
     for topic, count in before.items():
         wait_for_more(flow.stack, topic, count)
     again = flow.run()

@@ -223,9 +223,10 @@ def test_three_ways_to_name_topics_give_the_same_tables(order_dw: Jobs) -> None:
         {"order_id": number, "product": product, "user_name": user}
         for number, product, user in ((1, "Football", "Jerry"), (2, "Basket", "Tom"), (3, "Racket", None))
     )
-    made = [json.loads(row["made"]) for row in tables(order_dw.warehouse).rows("SELECT made FROM {ops.tables}")]
-    assert {one["source"]: one["known_by"] for one in made} == KNOWN_BY
-    assert {(one["source"], one["name"]) for one in made} == {
+    stored = tables(order_dw.warehouse).rows("SELECT discovered FROM {ops.tables}")
+    discovered = [json.loads(row["discovered"]) for row in stored]
+    assert {one["source"]: one["known_by"] for one in discovered} == KNOWN_BY
+    assert {(one["source"], one["name"]) for one in discovered} == {
         (source, silver_name(source, table)) for source in SOURCES for table in TABLES
     }
 

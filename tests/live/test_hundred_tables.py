@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from demo.stack.stack import Stack
-from lakehouse.contracts.names import as_name
+from lakehouse.contracts.parts.names import as_name
 from tests.live.test_database import Jobs, measured
 from tests.support.brokers import plain_config
 from tests.support.live.command import Command, Ended
@@ -31,7 +31,7 @@ from tests.support.live.whole_database import (
 pytestmark = [pytest.mark.spark, pytest.mark.whole]
 
 # A hundred tables of some shapes, each with three rows.
-MANY = "hundred"
+LARGE_ROWS = "hundred"
 RESERVED = (
     *("user", "order", "group", "select", "table", "index", "key", "values", "where", "from", "join", "desc"),
     *("case", "check", "column", "condition", "date", "describe", "exists", "grant", "interval", "limit", "partition"),
@@ -104,34 +104,36 @@ def many(stack: Stack, command: Command, tmp_path_factory: pytest.TempPathFactor
     """A hundred tables on their topics, one of which has a record that is no JSON, and a rule for all of them."""
     folder = tmp_path_factory.mktemp("many")
     # Spark has a task for every partition that is read: for few rows one is enough.
-    one = [WholeDatabase("hundred", MANY, 4)]
-    deployed = connectors(command, folder / "bundle", MANY, one, topic_partitions="1")
+    one = [WholeDatabase("hundred", LARGE_ROWS, 4)]
+    deployed = connectors(command, folder / "bundle", LARGE_ROWS, one, topic_partitions="1")
     with measured("a hundred tables: created"):
-        create(stack.mysql, MANY, *many_tables())
+        create(stack.mysql, LARGE_ROWS, *many_tables())
     try:
         with measured("a hundred tables: connector, until all rows are on the topics"):
             deployed.deploy()
             wait_for_records(stack, is_of_many, 3 * len(NAMES))
         producer = Producer(plain_config(stack.bootstrap_servers))
-        producer.produce(f"{MANY}.{MANY}.{DAMAGED}", key=b'{"id":1}', value=b'{"before": null, "after": {"id"')
+        producer.produce(
+            f"{LARGE_ROWS}.{LARGE_ROWS}.{DAMAGED}", key=b'{"id":1}', value=b'{"before": null, "after": {"id"'
+        )
         producer.flush(30)
         jobs = Jobs(command, stack, folder)
-        rule = {"include": [rf"{MANY}\.{MANY}\..*"], "schema_changes": MANY}
+        rule = {"include": [rf"{LARGE_ROWS}\.{LARGE_ROWS}\..*"], "schema_changes": LARGE_ROWS}
         of_source = {
             "kind": "mysql",
-            "by_rule": {MANY: rule},
-            "ignored_topics": [f"__debezium-heartbeat.{MANY}"],
+            "by_rule": {LARGE_ROWS: rule},
+            "ignored_topics": [f"__debezium-heartbeat.{LARGE_ROWS}"],
         }
-        jobs.declare(bronze={"sources": {MANY: of_source}})
+        jobs.declare(bronze={"sources": {LARGE_ROWS: of_source}})
         yield jobs
     finally:
         deployed.delete()
-        stack.mysql.execute(f"DROP DATABASE {MANY}")
+        stack.mysql.execute(f"DROP DATABASE {LARGE_ROWS}")
 
 
 def is_of_many(topic: str) -> bool:
     """Whether it is the topic of a table."""
-    return topic.startswith(f"{MANY}.{MANY}.")
+    return topic.startswith(f"{LARGE_ROWS}.{LARGE_ROWS}.")
 
 
 def run_counted(jobs: Jobs) -> tuple[Ended, int]:
@@ -152,17 +154,17 @@ def require_suspended_alone(jobs: Jobs, done: Ended) -> None:
     assert done.code == 3, done.out + done.err
     (error,) = done.json["errors"]
     suspended = re.findall(r"silver\.(\w+) is suspended", error["what"])
-    assert suspended == [f"{MANY}_{DAMAGED}"], error
+    assert suspended == [f"{LARGE_ROWS}_{DAMAGED}"], error
     differing = [
         name
         for name in NAMES
         if name != DAMAGED
-        and silver_texts(jobs.warehouse, f"silver.{as_name(f'{MANY}_{name}')}")
-        != source_texts(jobs.stack.mysql, f"SELECT * FROM {MANY}.`{name}`")
+        and silver_texts(jobs.warehouse, f"silver.{as_name(f'{LARGE_ROWS}_{name}')}")
+        != source_texts(jobs.stack.mysql, f"SELECT * FROM {LARGE_ROWS}.`{name}`")
     ]
     assert differing == []
     found = tables(jobs.warehouse)
-    damaged = f"silver.{MANY}_{DAMAGED}"
+    damaged = f"silver.{LARGE_ROWS}_{DAMAGED}"
     assert not found.exists(damaged) or found.facts(damaged).rows == 0
 
 
@@ -177,9 +179,9 @@ def test_a_hundred_tables_of_which_one_is_damaged(many: Jobs) -> None:
 def test_a_second_run_applies_what_changed_in_two_of_them(many: Jobs) -> None:
     before = records_of(many.stack, is_of_many)
     many.stack.mysql.execute(
-        f"UPDATE {MANY}.`user` SET name = 'changed' WHERE id = 1",
-        f"DELETE FROM {MANY}.`user` WHERE id = 2",
-        f"INSERT INTO {MANY}.`t_000` VALUES (7, 'new')",
+        f"UPDATE {LARGE_ROWS}.`user` SET name = 'changed' WHERE id = 1",
+        f"DELETE FROM {LARGE_ROWS}.`user` WHERE id = 2",
+        f"INSERT INTO {LARGE_ROWS}.`t_000` VALUES (7, 'new')",
     )
     wait_for_records(many.stack, is_of_many, before + 4)
     with measured("a hundred tables: second run"):

@@ -23,7 +23,7 @@ import yaml
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cli.jobs import JOBS, Work, run_jobs
+from cli.jobs import JOBS, RunContext, run_jobs
 from cli.monitoring.commands import PROBE_PASSWORD
 from cli.monitoring.doctor import scene_of
 from cli.monitoring.shared import published_versions
@@ -37,11 +37,11 @@ from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.thresholds import Limits
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.offsets import Partition, latest
-from lakehouse.steps import Steps, wide_console
+from lakehouse.process.steps import Steps, wide_console
 from monitoring.doctor import Result, results_of
 from monitoring.metrics import GAUGES, serve_metrics
 from monitoring.model import Stage, Status
-from monitoring.probe import arrived, ends_of_unified, written
+from monitoring.probe import ends_of_unified, insert_probe, wait_for
 from monitoring.readings.tables import DeltaFiles
 from monitoring.status import View, status_of
 from tests.support.brokers import plain_config
@@ -49,6 +49,7 @@ from tests.support.live.command import Command
 from tests.support.live.connectors import Config
 from tests.support.live.contracts import with_databases, write_contracts
 from tests.support.live.dialects import insert
+from tests.support.live.offsets import stop
 from tests.support.live.told import until
 from tools.bundle import ROOT
 
@@ -78,7 +79,7 @@ class Flow:
         """All jobs once."""
         kafka = self.chosen.kafka()
         steps = Steps(wide_console(stderr=True))
-        work = Work(self.spark, self.chosen, self.contracts, steps, partitions(kafka), uuid4().hex)
+        work = RunContext(self.spark, self.chosen, self.contracts, steps, partitions(kafka), uuid4().hex)
         assert run_jobs(tuple(JOBS), work).failures == []
 
     @property
@@ -120,7 +121,7 @@ class Flow:
     @contextmanager
     def stopped(self, name: str) -> Iterator[None]:
         """Inside the block the connector is stopped."""
-        self.worker.stop(name)
+        stop(self.worker, name)
         until(lambda: self.worker.status(name)["connector"]["state"] == "STOPPED", SECONDS)
         try:
             yield
@@ -331,13 +332,13 @@ def test_a_probe_arrives(flow: Flow) -> None:
     logins = {"postgresql": (postgresql.owner, postgresql.password), "mysql": (mysql.owner, mysql.password)}
     outboxes = [one for one in scene_of(view).connectors if one.routes_outbox]
     sources = flow.contracts.topics.sources.values()
-    probes = [written(one, sources, login=logins[one.database or ""], aggregate="orders") for one in outboxes]
+    probes = [insert_probe(one, sources, login=logins[one.database or ""], aggregate="orders") for one in outboxes]
     before = flow.stage("postgres", "bronze").lag_records or 0
     until(lambda: (flow.stage("postgres", "bronze").lag_records or 0) > before - 1, SECONDS)
-    assert arrived(kafka, probes, since=since, seconds=1.0) == {}
+    assert wait_for(kafka, probes, since=since, seconds=1.0) == {}
     time.sleep(3.0)
     flow.run()
-    assert arrived(kafka, probes, since=since, seconds=30.0).keys() == {one.name for one in outboxes}
+    assert wait_for(kafka, probes, since=since, seconds=30.0).keys() == {one.name for one in outboxes}
 
 
 def test_the_command_probes(flow: Flow, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,8 +85,8 @@ def test_nothing_is_wider_than_the_window(look: Look, width: int) -> None:
 def test_long_names_are_broken_on_a_phone(look: Look) -> None:
     name = "a_source_whose_name_has_no_place_to_be_broken_at_" * 3
     status = example()
-    stages = [replace(stage, source=name, lag_records=10**15, what=name, remedy=name) for stage in status.stages]
-    findings = [replace(finding, where=name, what=name, remedy=name) for finding in status.findings]
+    stages = [replace(stage, source=name, lag_records=10**15, what=name, hint=name) for stage in status.stages]
+    findings = [replace(finding, where=name, what=name, hint=name) for finding in status.findings]
     gates = [replace(gate, source=name, failed_rules=(name, name)) for gate in status.gates]
     headroom = [replace(one, source=name, lost_by=name) for one in status.headroom]
     tables = [replace(table, table=name) for table in status.tables]

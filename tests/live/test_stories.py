@@ -6,7 +6,7 @@ All stories are told once, by all connectors at the same time; each test looks a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,12 +17,12 @@ from demo.stack.stack import Stack
 from lakehouse.batches import batches
 from lakehouse.contracts.models import Contracts
 from silver.order.state import OUTCOMES
-from silver.quarantine import QUARANTINE
+from silver.rejects.quarantine import QUARANTINE
 from tests.support.final_state import Rows, text_of
 from tests.support.live.connectors import VARIANTS, Config, Variant
 from tests.support.live.contracts import CASE
 from tests.support.live.source_rows import source_rows
-from tests.support.live.stories import ROWS
+from tests.support.live.stories import LOGGED, ROWS
 from tests.support.live.told import ALL, PLACES, Told, tell
 
 if TYPE_CHECKING:
@@ -68,6 +68,42 @@ def test_silver_is_the_source_table(told: Told, source: str, table: str) -> None
     for variant in VARIANTS:
         if variant.source == source:
             assert differing(ours[variant.name], theirs) == [], variant.name
+
+
+@pytest.mark.parametrize("table", LOGGED)
+@pytest.mark.parametrize("source", PLACES)
+def test_the_history_is_the_log_of_versions_that_the_database_kept(told: Told, source: str, table: str) -> None:
+    """The same versions of each key, one after the other, as each connector has told them."""
+    names = ("is_deleted", "status", "total_amount", "note")
+    log = told.databases[source].rows(f"SELECT order_id, {', '.join(names)} FROM {table}_log ORDER BY number")
+    theirs = versions((row["order_id"], [bool(row["is_deleted"]), *(row[name] for name in names[1:])]) for row in log)
+    assert any(len(of_key) > 2 for of_key in theirs.values())
+    rows = told.warehouse.read(f"silver.{source}_{table}_history").orderBy("order_id", "_from_position").collect()
+    for variant in VARIANTS:
+        if variant.source == source:
+            own = [row for row in rows if row[CASE] == variant.name]
+            ours = versions((row["order_id"], [row[f"_{names[0]}"], *(row[name] for name in names[1:])]) for row in own)
+            assert {key: of_key for key, of_key in ours.items() if of_key != theirs.get(key)} == {}, variant.name
+            assert ours.keys() == theirs.keys(), variant.name
+
+
+def versions(states: Iterable[tuple[int, list[object]]]) -> Mapping[int, list[list[object]]]:
+    """The states of each key, those that follow one another and are equal once."""
+    found: dict[int, list[list[object]]] = {}
+    for key, state in states:
+        of_key = found.setdefault(key, [])
+        if not of_key or of_key[-1] != state:
+            of_key.append(state)
+    return found
+
+
+@pytest.mark.parametrize(("source", "table"), TABLES)
+def test_the_last_versions_are_the_rows_of_silver(told: Told, source: str, table: str) -> None:
+    feed = told.contracts.feeds[f"{source}_{table}"]
+    columns = [*feed.columns, "_is_deleted"]
+    last = told.warehouse.read(feed.history_table).where("_is_current").select(columns)
+    rows = told.warehouse.read(f"silver.{feed.name}").select(columns)
+    assert rows.exceptAll(last).count() == last.exceptAll(rows).count() == 0
 
 
 def differing(ours: Rows, theirs: Rows) -> list[tuple[str, str, str | None, str | None]]:

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.records import store
 from bronze.events import events_table
 from lakehouse.config import Settings
-from lakehouse.contracts.column_types import STRING
 from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.parts.column_types import STRING
 from lakehouse.contracts.tables import Column
 from lakehouse.errors import FeedSuspendedError
 from silver import apply
@@ -26,7 +26,7 @@ from tests.support.silver import Told
 
 if TYPE_CHECKING:
     from lakehouse.contracts.models import Feed
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
     from silver.job import SilverJob
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -13,13 +13,13 @@ import fastavro
 import pytest
 from pyspark.sql import functions as F
 
-from gold.avro import avro, schema_text, with_schema_ids
-from gold.unpublished import composite_key_of, record_shape
+from gold.topics.avro import avro, schema_text, with_schema_ids
+from gold.topics.unpublished import composite_key_of, record_shape
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.published import Field
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.connection import KafkaConnection
-from monitoring.readings.topics import composite_key_in
+from monitoring.readings.unified_topic import composite_key_in
 from silver.decode.avro import AvroSchema
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 COLUMNS = {
-    "tiny": "TINYINT",
     "small": "SMALLINT",
     "number": "INT",
     "big": "BIGINT",
@@ -44,11 +43,11 @@ COLUMNS = {
     "several": "ARRAY<DECIMAL(4,1)>",
 }
 EMPTY: Mapping[str, Any] = dict.fromkeys(COLUMNS)
-LOWEST: dict[str, Any] = {"tiny": -128, "small": -(2**15), "number": -(2**31), "big": -(2**63), "flag": False}
+LOWEST: dict[str, Any] = {"small": -(2**15), "number": -(2**31), "big": -(2**63), "flag": False}
 LOWEST |= {"amount": Decimal("-99999999.99"), "wide": Decimal("-" + "9" * 29 + "." + "9" * 9), "day": date(1, 1, 1)}
 LOWEST |= {"instant": datetime(1600, 1, 1, 0, 0, 0, 1, UTC), "content": b"", "text": "", "near": -0.5, "double": -1e308}
 LOWEST |= {"several": []}
-HIGHEST: dict[str, Any] = {"tiny": 127, "small": 2**15 - 1, "number": 2**31 - 1, "big": 2**63 - 1, "flag": True}
+HIGHEST: dict[str, Any] = {"small": 2**15 - 1, "number": 2**31 - 1, "big": 2**63 - 1, "flag": True}
 HIGHEST |= {"amount": Decimal("99999999.99"), "wide": Decimal("0.000000001"), "day": date(9999, 12, 31)}
 HIGHEST |= {"instant": datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), "content": b"\0\xff", "text": "naïve\n𝄞"}
 HIGHEST |= {"near": 1.5, "double": 5e-324, "several": [Decimal("-0.1"), None, Decimal("999.9")]}

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from gold.changes import net_changes
-from gold.formats import AT_VERSION, RecordShape, records
+from gold.change_feed.changes import net_changes
+from gold.topics.formats import AT_VERSION, RecordShape, records
 from lakehouse.contracts.models import PublicationFormat
 from lakehouse.contracts.published import Field
+from lakehouse.delta.tables import inline_rows
 from lakehouse.kafka.log import Record
-from lakehouse.spark.tables import small_table
 from tests.support.loaders import change_data_capture, sink
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ ORDER = {
 
 def feed(spark: SparkSession, *changes: tuple[str, int, dict[str, Any]]) -> DataFrame:
     rows = [{**ORDER, **order, "_change_type": kind, "_commit_version": version} for kind, version, order in changes]
-    return small_table(spark, rows, FEED).withColumns(
+    return inline_rows(spark, rows, FEED).withColumns(
         {name: F.col(name).cast(type_name) for name, type_name in COLUMNS.items()}
     )
 

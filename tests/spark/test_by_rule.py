@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.config import Settings, settings
-from lakehouse.contracts.column_types import STRING, SimpleType
 from lakehouse.contracts.models import Contracts
+from lakehouse.contracts.parts.column_types import STRING, SimpleType
 from lakehouse.contracts.tables import Column, SilverTable
 from lakehouse.contracts.topics import FeedTopics, Source, TableRule, Topics
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import FeedSuspendedError
-from lakehouse.spark.tables import Warehouse
 from silver import apply
-from silver.audit import read_state
-from silver.by_rule.tables import MADE_TABLES, made_tables
+from silver.accounts.audit import read_state
+from silver.by_rule.tables import DISCOVERED_TABLES, discovered_tables
 from tests.support.counted import jobs_so_far
 from tests.support.database import DDL_TOPIC, Database, arrive
 
@@ -63,7 +63,7 @@ class Job:
 
     def __post_init__(self) -> None:
         self.chosen = settings(warehouse=str(self.folder / "warehouse"), bootstrap_servers="")
-        self.warehouse = self.chosen.address.opened(self.spark)
+        self.warehouse = self.chosen.address.open(self.spark)
         (self.folder / "events").mkdir(parents=True)
 
     def run(self, *records: dict[str, Any], **options: Any) -> str:
@@ -126,7 +126,9 @@ def test_a_database_becomes_tables(spark: SparkSession, contracts: Contracts, tm
     # What comes later is applied as to any table.
     changes: list[tuple[str, dict[str, Any]]] = [("u", {"id": 2, "name": "Spike"}), ("d", {"id": 1})]
     assert job.run(*[one.event("user", op, row) for one in databases.values() for op, row in changes]) == ""
-    users = {made.name: made for made in made_tables(job.warehouse, job.contracts) if made.table == "order_dw.user"}
+    users = {
+        made.name: made for made in discovered_tables(job.warehouse, job.contracts) if made.table == "order_dw.user"
+    }
     for way, known_by in known.items():
         assert job.rows(f"{way}_user", "id", "name") == [(2, "Spike")]
         user = users[f"{way}_user"]
@@ -147,7 +149,7 @@ def test_columns_that_come_new_are_added(spark: SparkSession, contracts: Contrac
     )
     assert job.types("order_dw_user") == {"id": "bigint", "name": "string", "age": "bigint"}
     assert job.rows("order_dw_user", "id", "age") == [(1, None), (2, None), (3, 7)]
-    versions = job.warehouse.read(MADE_TABLES.name).groupBy("name").count().collect()
+    versions = job.warehouse.read(DISCOVERED_TABLES.name).groupBy("name").count().collect()
     assert {row["name"]: row["count"] for row in versions} == {
         "order_dw_user": 2,
         "order_dw_order": 1,

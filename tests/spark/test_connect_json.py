@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gold.formats import connect
-from lakehouse.contracts.column_types import SIMPLE_NAMES
+from gold.topics.formats import connect
+from lakehouse.contracts.parts.column_types import SIMPLE_NAMES
 from lakehouse.contracts.published import CONNECT_TYPES
 from lakehouse.contracts.published import Field as RecordField
 from tests.support.connect import Field, JsonConverter
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.spark
 
 COLUMNS = {
     "composite_key": "STRING",
-    "tiny": "TINYINT",
     "small": "SMALLINT",
     "number": "INT",
     "big": "BIGINT",
@@ -35,7 +34,6 @@ COLUMNS = {
     "fraction": "DECIMAL(38,38)",
     "day": "DATE",
     "instant": "TIMESTAMP",
-    "local": "TIMESTAMP_NTZ",
     "content": "BINARY",
 }
 DECIMALS = {"amount": (10, 2), "most_of_bigint": (18, 0), "wide": (38, 9), "whole": (38, 0), "fraction": (38, 38)}
@@ -61,14 +59,13 @@ def written(spark: SparkSession, rows: Sequence[Row]) -> list[str]:
 
 
 def expected(row: Row) -> dict[str, Any]:
-    """The row as Connect has it: dates as days, an instant as text, a local time as microseconds."""
+    """The row as Connect has it: dates as days, an instant as text."""
     cells = {name: row.get(name) for name in COLUMNS}
-    day, instant, local, content = (cells[name] for name in ("day", "instant", "local", "content"))
+    day, instant, content = (cells[name] for name in ("day", "instant", "content"))
     return {
         **cells,
         "day": day and (day - EPOCH.date()).days,
         "instant": instant and instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0"),
-        "local": local and (local - EPOCH) // timedelta(microseconds=1),
         "content": content and bytes(content),
     }
 
@@ -79,10 +76,10 @@ def with_edges() -> list[Row]:
     texts = ['say "hi"', "a\\b\n\t", "注文 🚀", "", "</script>\u2028", '{"payload":null}']
     edges: list[Row] = [{}]
     edges += [{"instant": datetime.fromisoformat(text).replace(tzinfo=UTC)} for text in instants]
-    edges += [{"local": datetime.fromisoformat(text), "day": datetime.fromisoformat(text).date()} for text in instants]
+    edges += [{"day": datetime.fromisoformat(text).date()} for text in instants]
     edges += [{"composite_key": text, "content": bytearray(text.encode())} for text in texts]
-    edges += [{"tiny": -(2**7), "small": -(2**15), "number": -(2**31), "big": -(2**63), "flag": False}]
-    edges += [{"tiny": 2**7 - 1, "small": 2**15 - 1, "number": 2**31 - 1, "big": 2**63 - 1, "flag": True}]
+    edges += [{"small": -(2**15), "number": -(2**31), "big": -(2**63), "flag": False}]
+    edges += [{"small": 2**15 - 1, "number": 2**31 - 1, "big": 2**63 - 1, "flag": True}]
     edges += [{"content": bytearray(range(256))}]
     unscaled = [0, 1, *(2**bits + more for bits in (31, 32, 63, 64, 96) for more in (-1, 0, 1)), 10**38 - 1]
     for sign in (1, -1):
@@ -101,14 +98,12 @@ def at_random(dice: random.Random) -> Row:
     moment = EPOCH + timedelta(microseconds=dice.randrange(-(10**15) * 2, 10**17))
     row = {
         "composite_key": f"PG-{dice.randrange(10**9)}",
-        "tiny": dice.randrange(-(2**7), 2**7),
         "small": dice.randrange(-(2**15), 2**15),
         "number": dice.randrange(-(2**31), 2**31),
         "big": dice.randrange(-(2**63), 2**63),
         "flag": dice.random() < 0.5,
         "day": moment.date(),
         "instant": moment.replace(tzinfo=UTC),
-        "local": moment,
         "content": bytearray(dice.randbytes(dice.randrange(100))),
     }
     for name, (precision, scale) in DECIMALS.items():
@@ -136,7 +131,6 @@ def test_every_field_of_the_value_is_optional_and_has_its_type(spark: SparkSessi
     (record,) = written(spark, [{}])
     assert of_values.fields(record) == {
         "composite_key": Field("string", True, None, {}),
-        "tiny": Field("int8", True, None, {}),
         "small": Field("int16", True, None, {}),
         "number": Field("int32", True, None, {}),
         "big": Field("int64", True, None, {}),
@@ -152,7 +146,6 @@ def test_every_field_of_the_value_is_optional_and_has_its_type(spark: SparkSessi
         },
         "day": Field("int32", True, "org.apache.kafka.connect.data.Date", {}),
         "instant": Field("string", True, "io.debezium.time.ZonedTimestamp", {}),
-        "local": Field("int64", True, "io.debezium.time.MicroTimestamp", {}),
         "content": Field("bytes", True, None, {}),
     }
 
@@ -172,9 +165,8 @@ def test_a_tombstone_is_nothing(of_values: JsonConverter) -> None:
 
 def test_the_time_zone_of_the_session_changes_nothing(spark: SparkSession) -> None:
     moment = datetime(2026, 3, 29, 2, 30, 0, 1)  # is skipped in Berlin
-    table = spark.createDataFrame(
-        [(moment.replace(tzinfo=UTC), moment)], "instant TIMESTAMP, local TIMESTAMP_NTZ"
-    ).select(connect(fields({"instant": "TIMESTAMP", "local": "TIMESTAMP_NTZ"})))
+    table = spark.createDataFrame([(moment.replace(tzinfo=UTC),)], "instant TIMESTAMP")
+    table = table.select(connect(fields({"instant": "TIMESTAMP"})))
     in_utc = table.collect()
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 import cli.jobs
-from cli import continuous, main, running, settled
-from cli.jobs import RunOutcome, Work
-from lakehouse.errors import BrokerGoneError, FeedSuspendedError, GateHeldError, KafkaError
+from cli import continuous, main, running, unchanged
+from cli.jobs import RunContext, RunOutcome
+from lakehouse.errors import BrokerUnavailableError, FeedSuspendedError, GateHeldError, KafkaError
+from lakehouse.kafka import retry
 from lakehouse.kafka.offsets import Partition
 
 PASS_SECONDS = 25.0
@@ -27,7 +28,7 @@ class World:
 
     `arrivals`: in which seconds a record arrives at the broker. `last_pass`: the one that fails. `gone`: from when to
     when the broker does not answer. `held`: what the gates hold, by the number of the pass. `has_nothing_new`: since
-    the last run.
+    the last run, as `looks` find at their seconds, each for its jobs.
     """
 
     now: float = 0.0
@@ -43,6 +44,7 @@ class World:
     clients_made: int = 0
     open_clients: list[SimpleNamespace] = field(default_factory=list)
     has_nothing_new: bool = False
+    looks: list[tuple[float, str]] = field(default_factory=list)
 
     def say(self, what: str) -> None:
         self.told.append((self.now, what))
@@ -59,24 +61,28 @@ class World:
         self.is_at_work = False
         self.say("lets it go")
 
-    def run_jobs(self, names: Sequence[str], work: Work, **_more: object) -> RunOutcome:
+    def run_jobs(self, names: Sequence[str], work: RunContext, **_more: object) -> RunOutcome:
         assert self.is_at_work
         self.say(" ".join(names))
-        assert work.known == ({} if {"bronze", "publish"}.isdisjoint(names) else self.topics())
+        assert not names or work.known == ({} if {"bronze", "publish"}.isdisjoint(names) else self.topics())
         self.run_ids.append(work.run_id)
-        self.remembered.append((work.memories, work.consumed))
+        self.remembered.append((work.state_caches, work.gold_state))
         self.resumed.append(work.resumed)
         self.now += PASS_SECONDS
         failures = [self.held[len(self.run_ids)]] if len(self.run_ids) in self.held else []
-        ended = [KafkaError("gone", remedy="wait")] if len(self.run_ids) == self.last_pass else []
+        ended = [KafkaError("gone", hint="wait")] if len(self.run_ids) == self.last_pass else []
         return RunOutcome({}, [*failures, *ended])
 
-    def look_for_news(self, *_given: object, **_more: object) -> settled.Look:
-        self.say("looks whether there is anything to do")
-        return settled.Look(self.has_nothing_new, self.has_nothing_new, {}, datetime.now(UTC))
+    def look_for_news(
+        self, _settings: object, _contracts: object, names: Sequence[str], **_more: object
+    ) -> unchanged.Look:
+        self.looks.append((self.now, " ".join(names)))
+        return unchanged.Look(self.has_nothing_new, self.has_nothing_new, {}, datetime.now(UTC))
 
-    def run_unless_settled(self, work: Work, _look: settled.Look, **_more: object) -> RunOutcome:
-        return self.run_jobs(running.EVERY_JOB, work)
+    def skip_if_unchanged(
+        self, names: Sequence[str], work: RunContext, look: unchanged.Look, **_more: object
+    ) -> RunOutcome:
+        return self.run_jobs([] if look.has_nothing_new else names, work)
 
     def client(self, _connection: object) -> SimpleNamespace:
         made = SimpleNamespace(number=self.clients_made)
@@ -92,7 +98,7 @@ class World:
     def partitions(self, _connection: object, *, kept: SimpleNamespace | None = None) -> Mapping[str, tuple[int, ...]]:
         assert kept is None or kept in self.open_clients
         if self.gone[0] < self.now < self.gone[1]:
-            raise BrokerGoneError("no answer", servers="there", remedy="start it")
+            raise BrokerUnavailableError("no answer", servers="there", hint="start it")
         return self.topics()
 
     def latest(
@@ -100,21 +106,22 @@ class World:
     ) -> dict[Partition, int]:
         assert kept in self.open_clients
         assert [*places] == [Partition(READ, 0)]
-        return {place: sum(at <= self.now for at in self.arrivals) for place in places}
+        return {topic_partition: sum(at <= self.now for at in self.arrivals) for topic_partition in places}
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(running, "opened", lambda *_given, **_more: SimpleNamespace(spark=None))
-    monkeypatch.setattr(running, "at_work", made.alone)
+    monkeypatch.setattr(running, "acquire_lock", made.alone)
     monkeypatch.setattr(cli.jobs, "run_jobs", made.run_jobs)
-    monkeypatch.setattr(settled, "look_for_news", made.look_for_news)
-    monkeypatch.setattr(settled, "run_unless_settled", made.run_unless_settled)
+    monkeypatch.setattr(unchanged, "look_for_news", made.look_for_news)
+    monkeypatch.setattr(unchanged, "skip_if_unchanged", made.skip_if_unchanged)
     monkeypatch.setattr(continuous, "Admin", made.client)
     monkeypatch.setattr(continuous, "partitions", made.partitions)
     monkeypatch.setattr(continuous, "latest", made.latest)
-    monkeypatch.setattr(continuous, "time", SimpleNamespace(monotonic=lambda: made.now, sleep=made.sleep))
+    for module in (continuous, retry):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now, sleep=made.sleep))
     return made
 
 
@@ -140,7 +147,7 @@ def test_it_goes_on_until_a_pass_fails_and_ends_with_its_exit_code(world: World,
 def test_what_a_gate_holds_does_not_end_it_and_is_said_once(
     world: World, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    suspended, blocked = FeedSuspendedError("a table", remedy="fix it"), GateHeldError("a source", remedy="fix it")
+    suspended, blocked = FeedSuspendedError("a table", hint="fix it"), GateHeldError("a source", hint="fix it")
     world.held, world.last_pass = {1: suspended, 2: suspended, 3: blocked, 4: blocked, 6: blocked, 7: suspended}, 7
     assert run_until_it_fails(command) == 4, "the failure that ends it, not what is held beside it"
     said = [line for line in capsys.readouterr().err.splitlines() if "fix it" in line]
@@ -149,7 +156,7 @@ def test_what_a_gate_holds_does_not_end_it_and_is_said_once(
 
 
 def test_otherwise_what_a_gate_holds_ends_it_with_its_exit_code(world: World) -> None:
-    world.held = {1: FeedSuspendedError("a table", remedy="fix it")}
+    world.held = {1: FeedSuspendedError("a table", hint="fix it")}
     with pytest.raises(SystemExit) as ended:
         main.main(["silver", *WHERE])
     assert ended.value.code == 3
@@ -161,16 +168,35 @@ def test_a_table_is_resumed_by_the_first_pass_alone(world: World) -> None:
     assert world.resumed == [{"mysql_orders"}, set(), set()]
 
 
-def test_otherwise_there_is_one_pass(world: World) -> None:
-    main.main(["run", *WHERE])
-    looks, all_jobs = "looks whether there is anything to do", "bronze silver gold publish"
-    assert [what for _at, what in world.told] == [looks, "takes the warehouse", all_jobs, "lets it go"]
-
-
-def test_a_pass_that_has_nothing_to_do_takes_nothing(world: World) -> None:
+@pytest.mark.parametrize("command", ["run", "bronze", "silver", "gold", "publish"])
+def test_otherwise_there_is_one_pass_when_there_is_something_to_do(world: World, command: str) -> None:
+    jobs = "bronze silver gold publish" if command == "run" else command
+    main.main([command, *WHERE])
+    assert [what for _at, what in world.told] == ["takes the warehouse", jobs, "lets it go"]
+    world.told.clear()
     world.has_nothing_new = True
-    main.main(["run", *WHERE])
-    assert [what for _at, what in world.told] == ["looks whether there is anything to do"]
+    main.main([command, *WHERE])
+    assert world.told == []
+    assert [names for _at, names in world.looks] == [jobs, jobs]
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"), [("gold", "--full-refresh"), ("publish", "--republish"), ("silver", "--resume=mysql_orders")]
+)
+def test_what_a_person_asks_for_is_done_without_news(world: World, command: str, asked: str) -> None:
+    world.has_nothing_new = True
+    main.main([command, *WHERE, asked])
+    assert [what for _at, what in world.told] == ["takes the warehouse", command, "lets it go"]
+    assert world.looks == []
+
+
+def test_a_pass_without_news_looks_whether_there_is_anything_to_do(world: World) -> None:
+    world.arrivals, world.has_nothing_new, world.last_pass = [10.0], True, 3
+    run_until_it_fails("run")
+    passes = [what for _at, what in world.told if what not in ("takes the warehouse", "lets it go")]
+    # The first, and the one that comes when the longest wait is over; not the one that comes with a record.
+    assert passes == ["", "bronze silver gold publish", ""]
+    assert [at for at, _names in world.looks] == [0.0, world.told[-1][0]]
 
 
 def test_with_news_passes_share_a_turn_of_a_minute(world: World) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from silver import decisions, source_batch
+from silver import source_batch
+from silver.rejects import decisions
 from tests.spark.test_decisions import AMOUNT, FEED, event, mended
 from tests.support.silver import Told, with_gate
 
 if TYPE_CHECKING:
     from lakehouse.contracts.models import Contracts
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -20,10 +20,10 @@ from benchmarks.tables import jobs, with_more_tables
 from gold import build
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.spark import materialized as materializing
 from lakehouse.spark.materialized import materialized
-from lakehouse.spark.sizing import MANY
-from lakehouse.spark.tables import Warehouse
+from lakehouse.spark.sizing import LARGE_ROWS
 from silver import source_batch
 from silver.apply import ensure_tables
 from silver.batch import apply_feed, outcome
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.spark
 FEED, SOURCE = "silver.postgres_orders", "postgres"
 CHANGES = 60
 JOBS_OF_A_SMALL_TABLE, JOBS_OF_A_LARGE_TABLE = 13, 21
-JOBS_OF_GOLD = 52
+JOBS_OF_GOLD = 31
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def test_what_a_few_changes_are_worth_grows_with_the_table_that_is_searched(
         asked.append(rows)
         yield
 
-    monkeypatch.setattr(source_batch, "prepared_for", noted)
+    monkeypatch.setattr(source_batch, "tuned_for", noted)
     cost_of_changes(spark, contracts_of_load, tmp_path, keys=3000)
     filling, changing = asked
     assert filling == pytest.approx(3000, rel=0.2)
@@ -168,7 +168,7 @@ def test_gold_costs_what_it_did_for_a_few_changed_keys_of_both_sources(
 ) -> None:
     """With gate 2 on the tables and on the publication, and a mart; the tables are there from an earlier run."""
     chosen = settings(warehouse=str(tmp_path), bootstrap_servers="")
-    warehouse = chosen.address.opened(spark)
+    warehouse = chosen.address.open(spark)
     ensure_tables(warehouse, contracts_of_load)
     kinds = {"postgres": "postgresql", "mysql": "mysql"}
     told = {source: Source(Table(kind, seed=3, keys=300), TOPICS[kind]) for source, kind in kinds.items()}
@@ -205,7 +205,7 @@ def test_a_large_table_is_not_sorted_for_few_changes(
     # As if it were large, and keys were no numbers; and no side small enough to be sent along by its size.
     monkeypatch.setattr(materializing, "MANY", 1)
     monkeypatch.setattr(outcome, "FEW_FOR_ONE", 0)
-    monkeypatch.setattr(source_batch, "rows_to_search", lambda _size: MANY)
+    monkeypatch.setattr(source_batch, "rows_to_search", lambda _size: LARGE_ROWS)
     setting = "spark.sql.autoBroadcastJoinThreshold"
     earlier = str(spark.conf.get(setting))
     spark.conf.set(setting, "-1")

@@ -13,10 +13,11 @@ import pytest
 from benchmarks.records import store
 from bronze.events import events_table
 from demo.__main__ import DATA
-from gold import build, marts
+from gold import build
+from gold.derived import marts
+from gold.state_store import StateStore
 from gold.unify import UNIFIED
 from lakehouse.config import settings
-from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
 from lakehouse.errors import TableError
 from lakehouse.failures import storage_errors
@@ -25,7 +26,7 @@ from tests.support.bronze import bronze_rows
 from tests.support.gold import Shop, ungated
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -91,7 +92,7 @@ def test_a_file_of_bronze_is_named_with_the_way_on(recorded: Warehouse, contract
         silver.run(recorded.spark, chosen, contracts, run_id="run")
     what = "is not there any more" if damage is Path.unlink else "cannot be read: its content is damaged"
     assert stopped.value.what == f"silver: postgres: a file of bronze.postgres_events {what}: {file}."
-    assert stopped.value.remedy == "Restore the file from a backup; docs/verify.md says what is possible without one."
+    assert stopped.value.hint == "Restore the file from a backup; docs/verify.md says what is possible without one."
     assert stopped.value.exit_code == 5
 
 
@@ -108,10 +109,10 @@ def shop(empty_silver: Callable[[], Warehouse], contracts: Contracts) -> Iterato
 
 def differing(shop: Shop) -> list[tuple[int, str | None]]:
     """How many keys of gold and of its mart are not as they should be, and why they were not compared."""
-    known, gold = Consumed().now(shop.warehouse), shop.contracts.gold
+    state, gold = StateStore().read(shop.warehouse), shop.contracts.gold
     found = [
-        build.compare(shop.warehouse, shop.contracts, known=known),
-        *(marts.compare(shop.warehouse, gold, name, known=known) for name in gold.marts),
+        build.compare(shop.warehouse, shop.contracts, state=state),
+        *(marts.compare(shop.warehouse, gold, name, state=state) for name in gold.marts),
     ]
     return [(one.differing, one.why_not) for one in found]
 
@@ -124,16 +125,16 @@ def test_a_refresh_writes_gold_without_reading_what_is_damaged(shop: Shop, damag
         for file in files(shop.warehouse, table):
             damage(file)
     forget_what_was_read(shop.warehouse)
-    places = (shop.warehouse.location,)
+    storage_paths = (shop.warehouse.location,)
     with (
         pytest.raises(TableError, match=r"a file of gold\.unified_orders .*\.parquet\. Run `lakehouse gold --full-"),
-        storage_errors(job="verify", places=places),
+        storage_errors(job="verify", storage_paths=storage_paths),
     ):
         differing(shop)
     shop.write("postgres_orders", {"order_id": 1, "status": "paid"})
     with (
         pytest.raises(TableError, match=r"gold: a file of gold\.unified_orders .* Run `lakehouse gold --full-refresh"),
-        storage_errors(job="gold", places=places),
+        storage_errors(job="gold", storage_paths=storage_paths),
     ):
         shop.run("changed")
     outcome = shop.run("refreshed", full_refresh=True)
@@ -159,7 +160,7 @@ def test_a_refresh_loses_nothing_of_a_source_that_is_blocked(shop: Shop) -> None
 
 
 def test_a_file_of_silver_and_the_log_of_gold_have_ways_on_of_their_own(shop: Shop) -> None:
-    places = (shop.warehouse.location,)
+    storage_paths = (shop.warehouse.location,)
     shop.write("postgres_orders", {"order_id": 1, "status": "paid"})
     for file in Path(shop.warehouse.path(UNIFIED), "_delta_log").glob("*00000.*"):
         file.unlink()
@@ -169,7 +170,7 @@ def test_a_file_of_silver_and_the_log_of_gold_have_ways_on_of_their_own(shop: Sh
         pytest.raises(
             TableError, match=rf"a file of gold\.unified_orders .*json\. Move the folder {folder} away, then"
         ),
-        storage_errors(job="gold", places=places),
+        storage_errors(job="gold", storage_paths=storage_paths),
     ):
         shop.run("the log is damaged")
     Path(folder).rename(f"{folder}.damaged")
@@ -180,7 +181,7 @@ def test_a_file_of_silver_and_the_log_of_gold_have_ways_on_of_their_own(shop: Sh
     forget_what_was_read(shop.warehouse)
     with (
         pytest.raises(TableError, match=r"a file of silver\.postgres_orders .* or rebuild silver from bronze"),
-        storage_errors(job="gold", places=places),
+        storage_errors(job="gold", storage_paths=storage_paths),
     ):
         shop.run("silver is damaged", full_refresh=True)
 
@@ -195,7 +196,7 @@ def test_a_deletion_vector_is_named(shop: Shop, damage: Damage) -> None:
     named = vector if damage is Path.unlink else ".*"
     with (
         pytest.raises(TableError, match=rf"a file of silver\.postgres_orders .*{named}\. Restore"),
-        storage_errors(job="gold", places=(shop.warehouse.location,)),
+        storage_errors(job="gold", storage_paths=(shop.warehouse.location,)),
     ):
         shop.run("the vector is damaged", ungated(shop.contracts), full_refresh=True)
 
@@ -209,8 +210,8 @@ def test_gold_whose_silver_cannot_be_read_any_more_was_not_compared(shop: Shop) 
     for file in old:
         file.unlink()
     forget_what_was_read(shop.warehouse)
-    known = Consumed().now(shop.warehouse)
-    compared = build.compare(shop.warehouse, shop.contracts, known=known)
+    state = StateStore().read(shop.warehouse)
+    compared = build.compare(shop.warehouse, shop.contracts, state=state)
     assert (compared.is_failure, compared.rows) == (True, 0)
     assert "cannot be read any more" in str(compared.why_not)
     shop.run("goes on", ungated(shop.contracts))

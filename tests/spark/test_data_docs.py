@@ -14,9 +14,9 @@ from cli.main import main
 from lakehouse.config import settings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.quality.data_docs import build_site, default_folder
 from lakehouse.quality.results import PUBLICATION, ROWS, TABLES, Result, RuleOutcome, shown
-from lakehouse.spark.tables import Warehouse
 from tests.support.gold import Shop
 
 HIDDEN = "4711"

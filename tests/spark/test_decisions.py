@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehouse.contracts.models import Contracts, Expectation
-from silver import decisions
-from silver.quarantine import QUARANTINE
+from silver.rejects import decisions
+from silver.rejects.quarantine import QUARANTINE
 from tests.support.events import (
     Record,
     change,
@@ -27,7 +27,7 @@ from tests.support.events import (
 from tests.support.silver import Told, with_gate
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -12,20 +12,20 @@ import pytest
 from pyspark.errors import SparkRuntimeException
 
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import small_table
+from lakehouse.delta.tables import inline_rows
+from silver.accounts.audit import read_state
+from silver.accounts.completeness import record_ranges_in
 from silver.apply import ensure_tables
-from silver.audit import read_state
-from silver.completeness import reaches_of_records
-from silver.order.ranges import Reach
+from silver.order.ranges import RecordRange
 from silver.order.state import State
-from silver.suspended import ENCODING
+from silver.rejects.suspended import ENCODING
 from tests.support.events import Record, base64_decimal, change, mysql_image, mysql_source, order, record
 from tests.support.silver import Told, job_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 
@@ -117,7 +117,7 @@ def test_values_are_looked_at_where_a_key_or_a_topic_says_that_there_may_be_a_de
     def rows(*records: tuple[str, str, str]) -> DataFrame:
         columns = "topic STRING, key STRING, text STRING"
         named = [dict(zip(("topic", "key", "text"), one, strict=True)) for one in records]
-        return small_table(spark, named, columns).selectExpr(
+        return inline_rows(spark, named, columns).selectExpr(
             "topic",
             "CAST(NULL AS STRING) AS _topic_id",
             "0 AS partition",
@@ -128,9 +128,9 @@ def test_values_are_looked_at_where_a_key_or_a_topic_says_that_there_may_be_a_de
         )
 
     def found(*records: tuple[str, str, str]) -> list[tuple[int, bool]]:
-        ingested = [Reach((topic, "", 0), 1, 1, 1, value_bytes=77) for topic, _key, _text in records]
-        reaches = reaches_of_records(rows(*records), job_of(warehouse, contracts, "mysql"), ingested)
-        return sorted((one.value_bytes, one.has_definitions) for one in reaches)
+        ingested = [RecordRange((topic, "", 0), 1, 1, 1, value_bytes=77) for topic, _key, _text in records]
+        record_ranges = record_ranges_in(rows(*records), job_of(warehouse, contracts, "mysql"), ingested)
+        return sorted((one.value_bytes, one.has_definitions) for one in record_ranges)
 
     plain = (TOPIC, '{"order_id":1}', "unread")
     assert found(plain) == [(77, False)]

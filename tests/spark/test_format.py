@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.batches import BATCHES, FORMAT, FORMAT_PROPERTY, RELEASE_PROPERTY, check_format, mark_format, release
+from lakehouse.delta.tables import TableSpec
 from lakehouse.errors import TableError
-from lakehouse.spark.tables import TableSpec
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation
+from lakehouse.delta.tables import inline_rows
 from lakehouse.quality.arguments import ROW_COUNT, ROW_RULES, evaluate_bound, is_arithmetic
 from lakehouse.quality.counting import Carried, Judged, counts_of, is_carried, is_counted, judge_by_counting
+from lakehouse.quality.gx import quiet_context
 from lakehouse.quality.row_rules import fails
-from lakehouse.quality.table_rules import TableCheck, Verdict, quiet_context, validate_tables
-from lakehouse.spark.tables import small_table
+from lakehouse.quality.table_rules import TableCheck, Verdict, validate_tables
 from silver.batch.changelog import judged
 from tools.generated import expectations
 
@@ -163,7 +164,7 @@ def table(spark: SparkSession) -> DataFrame:
     count = 13 * 23
     rows = [{"id": n, **{name: told[n % len(told)] for name, told in columns.items()}} for n in range(count)]
     declared = ", ".join(f"{name} {'BIGINT' if name in ('number', 'other') else 'STRING'}" for name in columns)
-    return small_table(spark, rows, f"id BIGINT, {declared}, nothing STRING").withColumns(
+    return inline_rows(spark, rows, f"id BIGINT, {declared}, nothing STRING").withColumns(
         {
             "amount": F.col("amount").cast("decimal(10,2)"),
             "share": F.col("share").cast("double"),
@@ -360,7 +361,7 @@ def test_the_gate_stops_changes_and_never_a_delete(spark: SparkSession) -> None:
     good, bad = {"text": "a", "amount": 1}, {"text": None, "amount": -1}
     both, no_position = ["rule_1", "rule_2"], "The record has no source position."
     discarded, of_rule = "It was discarded by command.", "text: A rule of this test."
-    no_text: dict[str, Any] = {"untold": ["text"]}
+    no_text: dict[str, Any] = {"unsent_columns": ["text"]}
     cases: list[tuple[str, bool, Any, bool, dict[str, Any], tuple[str, list[str], list[str], bool]]] = [
         # kind, is_delete, row, has a position, more: kind, problems, failed rules, is judged
         ("change", False, good, True, {}, ("change", [], [], True)),
@@ -391,14 +392,14 @@ def test_the_gate_stops_changes_and_never_a_delete(spark: SparkSession) -> None:
     ]
     names = ("kind", "is_delete", "row", "positioned")
     rows: list[dict[str, Any]] = [
-        {"number": n, **dict(zip(names, case, strict=False)), "problems": [], "untold": [], **case[4]}
+        {"number": n, **dict(zip(names, case, strict=False)), "problems": [], "unsent_columns": [], **case[4]}
         for n, case in enumerate(cases)
     ]
     columns = (
         "number BIGINT, kind STRING, is_delete BOOLEAN, row STRUCT<text: STRING, amount: BIGINT>,"
-        " positioned BOOLEAN, problems ARRAY<STRING>, untold ARRAY<STRING>, decision STRING"
+        " positioned BOOLEAN, problems ARRAY<STRING>, unsent_columns ARRAY<STRING>, decision STRING"
     )
-    table = small_table(spark, rows, columns)
+    table = inline_rows(spark, rows, columns)
     read = judged(table, [wait, warn], keys=["amount"], has_position="positioned").collect()
     found = [
         (row["kind"], row["problems"], row["failed_rules"], row["is_judged"])

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation
+from lakehouse.delta.tables import TableSpec, Warehouse, inline_rows
 from lakehouse.quality.table_rules import TableCheck, Verdict, validate_tables
-from lakehouse.spark.tables import TableSpec, Warehouse, small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +88,7 @@ def table(warehouse: Warehouse, name: str, *rows: Mapping[str, Any]) -> DataFram
     warehouse.ensure(TableSpec(f"silver.{name}", COLUMNS))
     texts = COLUMNS.replace("DECIMAL(10,2)", "STRING").replace("TIMESTAMP", "STRING")
     long_ago, now = F.lit("2020-01-01").cast("timestamp"), F.current_timestamp() - F.expr("INTERVAL 30 MINUTES")
-    typed = small_table(warehouse.spark, rows, texts).withColumns(
+    typed = inline_rows(warehouse.spark, rows, texts).withColumns(
         {
             "amount": F.col("amount").cast("decimal(10,2)"),
             "updated_at": F.when(F.col("updated_at") == "now", now).otherwise(long_ago),

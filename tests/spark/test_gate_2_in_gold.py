@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from pyspark.sql import functions as F
 
-from gold import build, gate, unpublished
-from gold.audit import audit
+from gold import build, orders
 from gold.merge import merge_orders
-from gold.position import PublishPosition, SourcePosition
+from gold.quality import gate, gate_rules
+from gold.quality.audit import audit
+from gold.state import NOTHING_CONSUMED
+from gold.state_store import StateStore
+from gold.topics import unpublished
+from gold.topics.position import PublishPosition, SourcePosition
 from gold.unify import UNIFIED
 from lakehouse.config import settings
-from lakehouse.consumed import Consumed, current
 from lakehouse.contracts.models import Contracts, OnFailure, TableExpectation
+from lakehouse.delta.tables import Warehouse
+from lakehouse.delta.versions import current
 from lakehouse.kafka.connection import KafkaConnection
-from lakehouse.quality import table_rules
+from lakehouse.quality import gx, table_rules
 from lakehouse.quality.counting import Counts
 from lakehouse.quality.results import RESULTS
-from lakehouse.spark.tables import Warehouse
 from tests.support.command_line import run as run_command
-from tests.support.gold import Shop
+from tests.support.gold import Shop, restate
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -66,13 +70,13 @@ def results(shop: Shop, run: str, gate: str) -> Mapping[tuple[str, str], Row]:
 
 def stretches(shop: Shop, contracts: Contracts, marker: PublishPosition) -> list[unpublished.PublishRange]:
     """What is to be published, when the topic has what the marker says."""
-    known, created_ms = Consumed().now(shop.warehouse), shop.warehouse.created_at_ms(UNIFIED)
-    return unpublished.parts(known, contracts, marker, created_ms=created_ms, shape="of this test")
+    state, created_ms = StateStore().read(shop.warehouse), shop.warehouse.created_at_ms(UNIFIED)
+    return unpublished.parts(state.publishable, contracts, marker, created_ms=created_ms, shape="of this test")
 
 
 def held(shop: Shop) -> dict[str, list[str]]:
     """The sources that are held, by the gate."""
-    return gate.blocked_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources)
+    return StateStore().read(shop.warehouse).blocked_of(shop.contracts.gold.sources)
 
 
 def waiting(shop: Shop) -> Mapping[str, int]:
@@ -119,7 +123,7 @@ def test_an_order_that_gold_lost_withholds_the_publication_of_its_source_alone(s
     assert shop.run("still").unpublished_sources == ("postgres",)
     assert {source for source, _rule in results(shop, "still", "publication")} == {"postgres"}
 
-    shop.warehouse.delta("ops.batches").delete(f"taken.consumer LIKE '{UNIFIED} %'")
+    restate(shop.warehouse, orders=NOTHING_CONSUMED)
     assert shop.run("taken whole again").unpublished_sources == ()
     assert held(shop) == {}
     assert waiting(shop) == {"postgresql": 3, "mysql": 2}
@@ -268,13 +272,13 @@ def test_great_expectations_is_asked_what_cannot_be_counted_once_a_gate_and_run(
 
 def carried(shop: Shop) -> dict[str, Mapping[str, Counts]]:
     """What gold has counted of each silver table, by rule, when it last passed."""
-    known = Consumed().now(shop.warehouse)[gate.passed_tables(shop.contracts.gold_gate)]
-    return {table: version.counts for table, version in known.items()}
+    passed = StateStore().read(shop.warehouse).passed.under(gate_rules.rules_of_tables(shop.contracts.gold_gate))
+    return {table: version.counts for table, version in passed.items()}
 
 
 def without_library(patch: pytest.MonkeyPatch) -> None:
     """Great Expectations, which takes seconds to load, must not be."""
-    patch.setattr(table_rules, "_prepare_import", lambda: pytest.fail("Great Expectations was loaded"))
+    patch.setattr(gx, "_prepare_import", lambda: pytest.fail("Great Expectations was loaded"))
 
 
 # What happens to a table of four orders between two runs, and what `customer_mostly_known` then counts of it.
@@ -334,11 +338,11 @@ def test_the_audit_says_where_gold_has_counted_otherwise(shop: Shop, capsys: pyt
     shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2, "customer_id": None})
     shop.write("postgres_orders", {"order_id": 1})
     shop.run("first")
-    passed = gate.passed_tables(shop.contracts.gold_gate)
-    consumed = Consumed()
-    version = consumed.now(shop.warehouse)[passed]["silver.mysql_orders"]
+    rules, passed = gate_rules.rules_of_tables(shop.contracts.gold_gate), StateStore().read(shop.warehouse).passed
+    version = passed.under(rules)["silver.mysql_orders"]
     assert version.counts == {"customer_mostly_known": Counts(2, failed=1), "rows_kept": Counts(2)}
-    consumed.record(shop.warehouse, {passed: [replace(version, counts={"customer_mostly_known": Counts(2)})]})
+    wrong = replace(version, counts={"customer_mostly_known": Counts(2)})
+    restate(shop.warehouse, passed=passed.with_later(rules, [wrong]))
     code, out, err = run_command(capsys, "quality", "audit", "--warehouse", shop.warehouse.location, "--json")
     assert code == 8, err
     (one,) = json.loads(out)["differing"]
@@ -402,7 +406,7 @@ def test_gold_is_compared_with_silver_and_not_with_what_was_merged(
         assert shop.run("before").unpublished_sources == ()
         shop.write("postgres_orders", {"order_id": 2}, {"order_id": 3})
     with monkeypatch.context() as mistaken:
-        mistaken.setattr(build, "desired_orders", lose_some(build.desired_orders))
+        mistaken.setattr(orders, "desired_orders", lose_some(orders.desired_orders))
         assert shop.run("wrong", full_refresh=way == "refresh").unpublished_sources == ("postgres",)
     found = results(shop, "wrong", "publication")
     assert (
@@ -500,8 +504,8 @@ def test_rows_of_a_source_that_left_the_contract_are_published_as_deleted(shop: 
     shop.write("mysql_orders", {"order_id": 1})
     shop.run("both")
     now = current(shop.warehouse, UNIFIED)
-    place = SourcePosition(created_ms=now.created_ms, version=now.number, shape="of this test")
-    marker = PublishPosition(places=dict.fromkeys((*shop.contracts.gold.sources, gate.OTHERS), place))
+    topic_partition = SourcePosition(created_ms=now.created_ms, version=now.number, shape="of this test")
+    marker = PublishPosition(sources=dict.fromkeys((*shop.contracts.gold.sources, gate.OTHERS), topic_partition))
     assert stretches(shop, shop.contracts, marker) == []
     sources = {"postgres": shop.contracts.gold.sources["postgres"]}
     alone = shop.contracts.model_copy(update={"gold": shop.contracts.gold.model_copy(update={"sources": sources})})

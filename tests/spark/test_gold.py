@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gold.gate import blocked_sources
+from gold.state_store import StateStore
 from gold.unify import highest_feed_that_knows, order_columns, orders_of_feed, with_fulfillment
 from lakehouse.config import settings
-from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.quality.results import RESULTS
-from lakehouse.spark.tables import Warehouse
-from tests.support.gold import Shop, silver, ungated
+from tests.support.gold import Shop, silver, ungated, without_marts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +63,7 @@ def test_fulfillment_of_every_status(spark: SparkSession, contracts: Contracts) 
 def shop(empty_silver: Callable[[], Warehouse], contracts: Contracts) -> Shop:
     warehouse = empty_silver()
     chosen = settings(warehouse=warehouse.location, checkpoints=warehouse.checkpoints)
-    return Shop(warehouse, chosen, ungated(contracts))
+    return Shop(warehouse, chosen, ungated(without_marts(contracts)))
 
 
 def test_gold_follows_silver_and_touches_only_what_changed(shop: Shop) -> None:
@@ -102,10 +101,7 @@ def test_gold_follows_silver_and_touches_only_what_changed(shop: Shop) -> None:
     assert {key: _without_time(row) for key, row in shop.gold().items()} == incremental
 
 
-@pytest.mark.parametrize("fetched", [20_000, 0], ids=["few", "many"])
-def test_keys_that_no_feed_has_any_more_leave_gold(shop: Shop, monkeypatch: pytest.MonkeyPatch, fetched: int) -> None:
-    for module in ("changes", "build"):
-        monkeypatch.setattr(f"gold.{module}.MOST_FETCHED", fetched)
+def test_keys_that_no_feed_has_any_more_leave_gold(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.write("postgres_orders", {"order_id": 1}, {"order_id": 2}, {"order_id": 3, "status": "paid"})
     shop.write("postgres_outbox_orders", {"order_id": 3, "status": "told by the outbox"}, {"order_id": 4})
     shop.write("mysql_orders", {"order_id": 1}, {"order_id": 2})
@@ -132,8 +128,30 @@ def test_keys_that_no_feed_has_any_more_leave_gold(shop: Shop, monkeypatch: pyte
     for same in ("PG-1", "PG-5", "MY-1"):
         assert after[same] == of_both[same]
 
+    # The same of more keys than are fetched.
+    for module in ("change_feed.changes", "orders", "quality.prove"):
+        monkeypatch.setattr(f"gold.{module}.MAX_FETCHED", 0)
+    shop.write("postgres_outbox_orders", {"order_id": 3, "status": "told once more"}, {"order_id": 7}, {"order_id": 8})
+    of_first = {"order_id": 2}, {"order_id": 3, "status": "paid"}, {"order_id": 4, "status": "paid"}
+    shop.write("postgres_orders", *of_first, {"order_id": 8, "_is_deleted": True})
+    assert shop.run("many keys of both feeds").changed_rows == 4
+    of_both = shop.gold()
+    assert set(of_both) == {*after, "PG-2", "PG-7"}
+    assert (of_both["PG-3"]["status"], of_both["PG-4"]["status"]) == ("paid", "paid")
+
+    shop.make_anew("postgres_orders")
+    shop.write("postgres_orders", {"order_id": 1})
+    shop.warehouse.delta("silver.mysql_orders").delete("order_id = 1")
+    # PG-2 and MY-1 go, PG-3 and PG-4 are the outbox's again, and PG-8 is nobody's deleted order any more.
+    assert shop.run("many keys of a table made anew, and a row removed").changed_rows == 5
+    after = shop.gold()
+    assert set(after) == {"PG-1", *(f"PG-{number}" for number in range(3, 9))}
+    assert after["PG-3"]["status"] == "told once more"
+    for same in ("PG-1", "PG-5", "PG-6", "PG-7"):
+        assert after[same] == of_both[same]
+
     shutil.rmtree(shop.warehouse.path("gold.unified_orders"))
-    assert shop.run("gold made anew").changed_rows == 6
+    assert shop.run("gold made anew").changed_rows == 7
     assert set(shop.gold()) == set(after)
 
 
@@ -183,21 +201,21 @@ def with_gold(
 
 
 def test_gate_2_holds_one_source_and_lets_the_other_go_on(shop: Shop, contracts: Contracts) -> None:
-    shop = replace(shop, contracts=contracts)
+    shop = replace(shop, contracts=without_marts(contracts))
     shop.write("postgres_orders", {"order_id": 1})
     shop.write("mysql_orders", {"order_id": 1, "total_amount": "-1.00"})
     outcome = shop.run("held")
     assert outcome.blocked_sources == ("mysql",)
     assert set(shop.gold()) == {"PG-1"}
     results = shop.warehouse.read(RESULTS.name)
-    assert blocked_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources) == {"gold": ["mysql"]}
+    assert StateStore().read(shop.warehouse).blocked_of(shop.contracts.gold.sources) == {"gold": ["mysql"]}
     (verdict,) = results.where("NOT passed AND feed = 'mysql_orders'").collect()
     assert (verdict["rule"], verdict["evaluated"], verdict["failed"]) == ("amount_plausible", 1, 1)
 
     shop.write("mysql_orders", {"order_id": 1, "total_amount": "1.00"})
     assert shop.run("mended").blocked_sources == ()
     assert set(shop.gold()) == {"PG-1", "MY-1"}
-    assert blocked_sources(Consumed().now(shop.warehouse), shop.contracts.gold.sources) == {}
+    assert StateStore().read(shop.warehouse).blocked_of(shop.contracts.gold.sources) == {}
 
 
 def _without_time(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gold.derived import marts
+from gold.state_store import StateStore
 from gold.unify import UNIFIED
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.errors import TableError
-from tests.support.gold import Shop, ungated
+from tests.support.gold import Shop, put_mart_back, ungated
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -99,12 +101,55 @@ def test_changes_that_silver_has_not_any_more_are_not_needed(shop: Shop) -> None
 
 def test_a_mart_is_computed_whole_when_gold_has_not_its_changes_any_more(shop: Shop) -> None:
     shop.write("postgres_orders", {"order_id": 3, "created_at": LATE}, {"order_id": 5, "_is_deleted": True})
-    shop.warehouse.delta("ops.batches").update(f"taken.table = '{UNIFIED}'", {"taken.version": "taken.version - 1"})
+    put_mart_back(shop.warehouse, "orders_daily")
     shop.run("a mart that is behind")
-    shop.warehouse.delta("ops.batches").update(f"taken.table = '{UNIFIED}'", {"taken.version": "taken.version - 1"})
+    put_mart_back(shop.warehouse, "orders_daily")
     shop.warehouse.delta("gold.orders_daily").update(set={"orders": "orders + 1"})
     shop.lose_changes(UNIFIED)
     assert shop.run("without its changes").marts["orders_daily"] == len(daily(shop))
+    assert shop.mart("orders_daily") == daily(shop)
+
+
+def test_a_mart_changes_by_what_changed_and_looks_for_no_other_order(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.run("marts are as they are recorded")
+    shop.write("mysql_orders", {"order_id": 20, "created_at": LATE}, {"order_id": 21, "total_amount": None})
+    with monkeypatch.context() as without:
+        without.setattr(marts, "groups", lambda *_given, **_more: pytest.fail("gold was added up"))
+        assert shop.run("two orders come").marts["orders_daily"] == 2
+        shop.write("mysql_orders", {"order_id": 20, "created_at": EARLY, "total_amount": "1.00"})
+        assert shop.run("one changes its day").marts["orders_daily"] == 2
+    assert shop.mart("orders_daily") == daily(shop)
+
+
+def test_a_sum_without_a_value_is_null_again(shop: Shop) -> None:
+    shop.write(
+        "mysql_orders",
+        {"order_id": 22, "status": "completed", "total_amount": "5.00"},
+        {"order_id": 23, "status": "completed", "total_amount": None},
+        {"order_id": 24, "status": "cancelled", "total_amount": "5.00"},
+        {"order_id": 25, "status": "cancelled", "total_amount": "0.00"},
+    )
+    shop.run("with values")
+    shop.write("mysql_orders", {"order_id": 22, "_is_deleted": True}, {"order_id": 24, "_is_deleted": True})
+    shop.run("without the values that are not zero")
+    sums = {row[2]: row[3:] for row in shop.mart("orders_daily") if row[0] is None and row[1] == "mysql"}
+    assert (sums["FULFILLED"], sums["CANCELLED"]) == ((1, None), (1, Decimal("0.00")))
+    assert shop.mart("orders_daily") == daily(shop)
+
+
+def test_a_run_that_died_behind_the_commit_of_a_mart_adds_nothing_twice(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write("mysql_orders", {"order_id": 26, "created_at": EARLY})
+    with monkeypatch.context() as dying:
+        dying.setattr(StateStore, "write", lambda *_given, **_more: pytest.fail("died"))
+        with pytest.raises(pytest.fail.Exception, match="died"):
+            shop.run("dies")
+    assert shop.mart("orders_daily") == daily(shop)
+    shop.write("mysql_orders", {"order_id": 27, "created_at": EARLY})
+    assert shop.run("goes on").changed_rows == 1
     assert shop.mart("orders_daily") == daily(shop)
 
 

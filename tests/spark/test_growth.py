@@ -13,7 +13,7 @@ from benchmarks.records import store
 from benchmarks.tables import jobs
 from bronze.events import events_table
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, compact, order, postgres_image, postgres_source, record, run_headers
 from tests.support.silver import apply_stored, job_of

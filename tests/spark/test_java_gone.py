@@ -67,5 +67,5 @@ def test_it_is_named_and_the_remedy_too(tmp_path: Path, when: str) -> None:
     (error,) = json.loads(ended.stdout)["errors"]
     assert error["kind"] == "JavaGone"
     assert error["what"] == "lakehouse silver: Spark's Java has ended in the middle of it."
-    assert "--spark-conf spark.driver.memory=4g" in error["remedy"]
+    assert "--spark-conf spark.driver.memory=4g" in error["hint"]
     assert "Traceback" not in ended.stderr, ended.stderr

@@ -35,7 +35,7 @@ def test_a_pass_leaves_no_objects_of_java_behind(
     spark: SparkSession, contracts_of_load: Contracts, tmp_path: Path
 ) -> None:
     own = settings(warehouse=str(tmp_path), bootstrap_servers="")
-    warehouse = own.address.opened(spark)
+    warehouse = own.address.open(spark)
     for source in contracts_of_load.topics.sources:
         warehouse.ensure(events_table(source))
     events = Table("postgresql", seed=1, keys=100).events()

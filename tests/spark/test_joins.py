@@ -12,19 +12,19 @@ import pytest
 
 from benchmarks.tables import jobs
 from bronze.events import events_table
-from cli.jobs import Work, run_jobs
+from cli.jobs import RunContext, run_jobs
 from cli.main import main
 from cli.tables import verify
-from gold import build, joins
-from gold.joined import changed_keys
-from gold.recomputed import TableComparison
+from gold import build
+from gold.derived import joins
+from gold.derived.joined import changed_keys
+from gold.derived.recomputed import TableComparison
+from gold.state_store import StateStore
 from lakehouse.config import settings
-from lakehouse.consumed import Consumed
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import Warehouse, small_table
-from lakehouse.steps import Steps, wide_console
+from lakehouse.delta.tables import Warehouse, inline_rows
+from lakehouse.process.steps import Steps, wide_console
 from silver.apply import ensure_tables
-from tests.support.gold import ungated
 from tests.support.joins import COLUMNS, FEEDBACK, ORDER, USER, OrderDw, contracts_with, user_orders
 
 if TYPE_CHECKING:
@@ -131,11 +131,11 @@ def test_a_run_that_died_is_repeated_and_ends_the_same(dw: OrderDw) -> None:
     dw.refresh(record=False)
     assert (1, "Football", "Spike") in dw.rows()
     dw.write(USER, {"id": 2, "name": "Gerald"}, {"id": 9, "name": "Nobody"})  # as it was before the run that died
-    dw.consumed = Consumed()
+    dw.store = StateStore()
     assert dw.refresh().written["user_orders"] == 1
     assert dw.rows() == dw.whole()
     version = dw.warehouse.version("gold.user_orders")
-    dw.consumed = Consumed()
+    dw.store = StateStore()
     dw.refresh()
     assert dw.warehouse.version("gold.user_orders") == version
 
@@ -161,7 +161,7 @@ def test_a_rebuilt_silver_table_is_taken_whole(dw: OrderDw) -> None:
 
 def test_a_refresh_repairs_what_another_hand_did_and_verify_finds_it(dw: OrderDw) -> None:
     def compared() -> TableComparison:
-        return joins.compare(dw.warehouse, dw.contracts, "user_orders", known=dw.consumed.now(dw.warehouse))
+        return joins.compare(dw.warehouse, dw.contracts, "user_orders", state=dw.store.read(dw.warehouse))
 
     dw.write(ORDER, *ORDERS)
     assert compared() == TableComparison("gold.user_orders", rows=2), "as silver was when it was taken"
@@ -183,7 +183,7 @@ def test_a_changed_contract_is_computed_whole_with_its_own_columns(dw: OrderDw, 
     join["columns"]["user_id"] = "user_id"
     dw.contracts = contracts_with(tmp_path, joins={"user_orders": join})
     assert "not computed yet" in str(
-        joins.compare(dw.warehouse, dw.contracts, "user_orders", known=dw.consumed.now(dw.warehouse)).why_not
+        joins.compare(dw.warehouse, dw.contracts, "user_orders", state=dw.store.read(dw.warehouse)).why_not
     )
     assert dw.refresh().written == {"user_orders": 2}
     assert dw.rows() == dw.whole()
@@ -196,7 +196,7 @@ def test_a_changed_contract_is_computed_whole_with_its_own_columns(dw: OrderDw, 
 def test_a_join_waits_for_a_table_that_a_rule_makes(
     dw: OrderDw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Contracts, "may_come", lambda _self, name: name in ("order_dw_address", USER))
+    monkeypatch.setattr(Contracts, "may_be_discovered", lambda _self, name: name in ("order_dw_address", USER))
     waits = user_orders()
     waits["left_join"][0]["table"] = "order_dw_address"
     columns = {**COLUMNS, "order_dw_other": {"id": "BIGINT"}}
@@ -245,8 +245,7 @@ def test_three_changed_users_cost_a_bounded_number_of_jobs(spark: SparkSession, 
 def test_gold_keeps_joins_up_and_verify_compares_them(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dw = dw_of(spark, tmp_path, joins=JOINS)
-    dw.contracts = ungated(dw.contracts)
+    dw = dw_of(spark, tmp_path, joins=JOINS, is_alone=True)
     ensure_tables(dw.warehouse, dw.contracts)
     dw.write(USER, *USERS)
     dw.write(ORDER, *ORDERS)
@@ -256,7 +255,7 @@ def test_gold_keeps_joins_up_and_verify_compares_them(
         return build.run(spark, chosen, dw.contracts, run_id=run_id, **how)
 
     def planned() -> object:
-        work = Work(spark, chosen, dw.contracts, Steps(wide_console(stderr=True)), {}, "dry")
+        work = RunContext(spark, chosen, dw.contracts, Steps(wide_console(stderr=True)), {}, "dry")
         return run_jobs(("gold",), work, dry_run=True).results["gold"]["pending_joins"]
 
     assert planned() == {"user_orders": 2, "user_feedback": 0}
@@ -327,7 +326,7 @@ def test_after_every_run_it_is_the_whole_join(spark: SparkSession, tmp_path: Pat
             dw.write(ORDER, *random_rows(chance, ORDER))
         if chance.random() < 0.2:
             dw.lose_changes(chance.choice((USER, ORDER)))
-        dw.consumed = Consumed()
+        dw.store = StateStore()
         dw.refresh(whole=chance.random() < 0.1)
         for name in contracts.gold.joins:
             assert dw.rows(name) == dw.whole(name), f"round {number}: {name}"
@@ -377,5 +376,5 @@ def test_a_key_has_changed_where_a_column_of_the_join_has(
     spark: SparkSession, rows: list[tuple[Any, ...]], changed: bool
 ) -> None:
     names = ("name", "other", "_is_deleted", "_change_type")
-    feed = small_table(spark, [{"id": 1, **dict(zip(names, row, strict=True))} for row in rows], FEED)
+    feed = inline_rows(spark, [{"id": 1, **dict(zip(names, row, strict=True))} for row in rows], FEED)
     assert changed_keys(feed, keys=["id"], columns=["id", "name"]).count() == changed

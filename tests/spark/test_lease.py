@@ -1,4 +1,4 @@
-"""One run at a time on a warehouse: refusal, takeover, renewal, loss."""
+"""One run at a time on a warehouse that machines share: refusal, takeover, renewal, loss."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,27 +19,29 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.main import main
+from lakehouse.delta import lease as leases
+from lakehouse.delta.lease import LEASE, Lease, LeaseRow
 from lakehouse.errors import UnfinishedTableError, WarehouseBusyError
-from lakehouse.spark import lease as leases
-from lakehouse.spark.lease import LEASE, Holder, Lease, has_ended, locked, this_process
+from lakehouse.process import lock as locks
+from lakehouse.process.lock import Holder, Lock, hold, this_process
+from lakehouse.process.steps import Note
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 
 SOON = timedelta(seconds=1)
 FIRST = "3f2a0000aaaa"
 SECOND = "77770000bbbb"
-SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
 @pytest.fixture(scope="module")
 def empty_lease(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Warehouse]:
     """Makes a warehouse whose lease was held once: a copy, since creating a table takes seconds."""
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
     original = Warehouse(spark, str(tmp_path_factory.mktemp("lease") / "w"), "unused")
     with locked(original, holder=this_process(run_id="0", command="lakehouse run"), say=fail):
@@ -55,6 +58,30 @@ def empty_lease(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def warehouse(empty_lease: Callable[[], Warehouse]) -> Warehouse:
     return empty_lease()
+
+
+def locked(
+    warehouse: Warehouse, *, holder: Holder, say: Note, wait: timedelta = timedelta()
+) -> AbstractContextManager[Lock]:
+    return hold(Lease(warehouse, holder, say=say), say=say, wait=wait)
+
+
+@pytest.fixture
+def renewed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases are renewed four times a second."""
+    monkeypatch.setattr(leases, "RENEW_EVERY", SOON / 4)
+
+
+def lease_of(warehouse: Warehouse) -> LeaseRow:
+    row = leases.read_lease(warehouse)
+    assert row is not None
+    return row
+
+
+def put(warehouse: Warehouse, token: str, row_of: Holder, expires_at: datetime) -> None:
+    """The row as another run writes it."""
+    while not leases._write(warehouse, LeaseRow(token, row_of, expires_at), where="true"):
+        pass
 
 
 def fail(line: str) -> None:
@@ -78,19 +105,20 @@ def token(warehouse: Warehouse) -> str | None:
     return value
 
 
-def abandon(warehouse: Warehouse, left_by: Holder, *, expire_after: timedelta) -> Lease:
+def abandoned(warehouse: Warehouse, left_by: Holder, *, expires_in: timedelta) -> Lease:
     """The lease as a process leaves it that dies: taken, never renewed, never released."""
-    return leases._taken(warehouse, left_by, say=fail, expire_after=expire_after)
+    lease = Lease(warehouse, left_by, say=fail)
+    lease.take()
+    lease._ended.set()
+    lease._own = replace(lease_of(warehouse), expires_at=datetime.now(UTC) + expires_in)
+    assert leases._write(warehouse, lease._own, where="true")
+    return lease
 
 
 @pytest.fixture
-def ended() -> Holder:
-    """A process of this machine that has ended."""
-    process = subprocess.Popen(SLEEP)
-    started = leases._process_started(process.pid)
-    process.kill()
-    process.wait()
-    return replace(holder(), pid=process.pid, process_started=started)
+def elsewhere() -> Holder:
+    """A process of another machine."""
+    return replace(holder(), host="elsewhere")
 
 
 def test_a_second_run_is_refused_and_told_who_the_first_is(warehouse: Warehouse) -> None:
@@ -105,7 +133,7 @@ def test_a_second_run_is_refused_and_told_who_the_first_is(warehouse: Warehouse)
         f"`lakehouse run` (run 3f2a0000, user {first.user} on host {first.host}, process {os.getpid()})"
         f" has been working on this warehouse since {first.started_at:%Y-%m-%d %H:%M:%S} UTC."
     )
-    assert refused.value.remedy.startswith("Wait until it ends, or stop it; if that machine is gone, the warehouse is")
+    assert refused.value.hint.startswith("Wait until it ends, or stop it; if it was killed or its machine")
     with locked(warehouse, holder=holder(SECOND), say=fail):
         assert token(warehouse) is not None
 
@@ -132,7 +160,7 @@ def test_it_is_free_after_an_error_in_the_block(warehouse: Warehouse) -> None:
 def test_of_two_that_begin_at_once_one_is_refused(
     is_new: bool, spark: SparkSession, tmp_path: Path, empty_lease: Callable[[], Warehouse]
 ) -> None:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
     warehouse = Warehouse(spark, str(tmp_path / "w"), "unused") if is_new else empty_lease()
     start, done = threading.Barrier(2), threading.Barrier(2)
@@ -181,7 +209,7 @@ def test_a_table_whose_creation_was_cut_off_is_named(warehouse: Warehouse, monke
         locked(warehouse, holder=holder(), say=fail),
     ):
         pytest.fail("there is no table")
-    assert "delete the folder" in cut_off.value.remedy
+    assert "delete the folder" in cut_off.value.hint
 
 
 def commits(log: Path) -> list[Path]:
@@ -191,10 +219,10 @@ def commits(log: Path) -> list[Path]:
 @pytest.mark.slow
 def test_two_first_rows_and_two_takeovers_conflict(warehouse: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """What a race comes down to, in its narrowest form: both decided on the same row before either wrote."""
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
     fresh = Warehouse(spark, str(tmp_path / "w"), "unused")
-    leases._ensure(fresh)
+    leases._create(fresh)
     for table, condition in ((fresh, None), (warehouse, "token IS NULL")):
         start = threading.Barrier(3)
         written: list[bool] = []
@@ -207,8 +235,8 @@ def test_two_first_rows_and_two_takeovers_conflict(warehouse: Warehouse, spark: 
             written: list[bool] = written,
         ) -> None:
             start.wait()
-            row = leases._LeaseRow(name, holder(), datetime.now(UTC) + SOON)
-            written.append(leases._write(table, row, instead_of=condition))
+            row = LeaseRow(name, holder(), datetime.now(UTC) + SOON)
+            written.append(leases._write(table, row, where=condition))
 
         threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
         for thread in threads:
@@ -219,24 +247,13 @@ def test_two_first_rows_and_two_takeovers_conflict(warehouse: Warehouse, spark: 
         assert table.read(LEASE.name).count() == 1
 
 
-def test_the_lease_of_a_process_that_ended_here_is_taken_over_at_once(warehouse: Warehouse, ended: Holder) -> None:
-    abandon(warehouse, ended, expire_after=timedelta(hours=1))
-    said: list[str] = []
-    with locked(warehouse, holder=holder(SECOND), say=said.append):
-        pass
-    assert said == [f"took the warehouse over from {ended}: that process has ended"]
-
-
-def test_the_lease_of_another_machine_is_free_when_it_has_expired(warehouse: Warehouse, ended: Holder) -> None:
-    """Its process ids say nothing here."""
-    elsewhere = replace(ended, host="elsewhere", machine="elsewhere 1")
-    abandon(warehouse, elsewhere, expire_after=timedelta(hours=1))
+def test_a_lease_is_free_when_it_has_expired(warehouse: Warehouse, elsewhere: Holder) -> None:
+    abandoned(warehouse, elsewhere, expires_in=timedelta(hours=1))
+    before = warehouse.version(LEASE.name)
     with pytest.raises(WarehouseBusyError, match="on host elsewhere"):
-        leases._taken(warehouse, holder(SECOND), say=fail, expire_after=SOON)
-    row = leases._read(warehouse)
-    assert row is not None
-    past = leases._LeaseRow(row.token, elsewhere, datetime.now(UTC) - SOON)
-    assert leases._write(warehouse, past, instead_of="true")
+        Lease(warehouse, holder(SECOND), say=fail).take()
+    assert warehouse.version(LEASE.name) == before, "who is refused writes nothing"
+    put(warehouse, "gone", elsewhere, datetime.now(UTC) - SOON)
     said: list[str] = []
     with locked(warehouse, holder=holder(SECOND), say=said.append):
         pass
@@ -244,11 +261,39 @@ def test_the_lease_of_another_machine_is_free_when_it_has_expired(warehouse: War
     assert line.startswith(f"took the warehouse over from {elsewhere}: its lease expired at ")
 
 
-def test_a_person_frees_the_warehouse_of_a_machine_that_is_gone(
-    warehouse: Warehouse, ended: Holder, capsys: pytest.CaptureFixture[str]
+def test_a_lease_that_is_renewed_while_it_is_taken_over_stays(
+    warehouse: Warehouse, elsewhere: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = replace(ended, host="elsewhere", machine="elsewhere 1")
-    held = abandon(warehouse, elsewhere, expire_after=timedelta(hours=1))
+    abandoned(warehouse, elsewhere, expires_in=-SOON)
+    write = leases._write
+
+    def write_after_a_renewal(warehouse: Warehouse, row: LeaseRow, *, where: str | None) -> bool:
+        monkeypatch.setattr(leases, "_write", write)
+        known = lease_of(warehouse)
+        put(warehouse, str(known.token), elsewhere, datetime.now(UTC) + timedelta(hours=1))
+        return write(warehouse, row, where=where)
+
+    monkeypatch.setattr(leases, "_write", write_after_a_renewal)
+    with pytest.raises(WarehouseBusyError, match="on host elsewhere"):
+        Lease(warehouse, holder(SECOND), say=fail).take()
+
+
+def test_the_table_of_an_earlier_release_stays_as_it_is(warehouse: Warehouse) -> None:
+    """It wrote of which machine and of which process the holder is."""
+    name = warehouse.sql_name(LEASE.name)
+    warehouse.spark.sql(f"UPDATE {name} SET machine = 'm', process_started = '17', token = 'old'")
+    warehouse.spark.sql(f"UPDATE {name} SET expires_at = current_timestamp()")
+    with locked(warehouse, holder=holder(), say=lambda _said: None) as held:
+        held.check()
+    (row,) = warehouse.read(LEASE.name).collect()
+    assert row["machine"] is None, "an earlier release would take this process for that one"
+
+
+def test_a_person_frees_the_warehouse_of_a_machine_that_is_gone(
+    warehouse: Warehouse, elsewhere: Holder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.unlock.local_folder", lambda _location: None)
+    held = abandoned(warehouse, elsewhere, expires_in=timedelta(hours=1))
     command = ["unlock", "--warehouse", warehouse.location]
     main([*command, "--dry-run"])
     assert f"Locked by {elsewhere} until " in capsys.readouterr().out
@@ -265,58 +310,36 @@ def test_a_person_frees_the_warehouse_of_a_machine_that_is_gone(
     assert "The warehouse is not locked. Nothing was changed." in capsys.readouterr().out
 
 
-def test_a_lock_that_another_run_has_taken_meanwhile_is_not_freed(warehouse: Warehouse) -> None:
-    abandon(warehouse, holder(), expire_after=timedelta(hours=1))
-    lock = leases.current_lock(warehouse)
-    assert lock is not None
-    assert lock.why_free is None
-    other = leases._LeaseRow("other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
-    assert leases._write(warehouse, other, instead_of="true")
-    assert not leases.unlock(warehouse, lock)
+def test_a_lease_that_another_run_has_taken_meanwhile_is_not_freed(warehouse: Warehouse) -> None:
+    abandoned(warehouse, holder(), expires_in=timedelta(hours=1))
+    before = lease_of(warehouse)
+    put(warehouse, "other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
+    assert not leases.free_lease(warehouse, before)
     assert token(warehouse) == "other"
 
 
+@pytest.mark.usefixtures("renewed_soon")
 def test_renewals_keep_it(warehouse: Warehouse) -> None:
-    with locked(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held:
-        first = leases._read(warehouse)
-        assert first is not None
-        wait_until(lambda: held._held.expires_at > first.expires_at)
-        second = leases._read(warehouse)
-        assert second is not None
-        wait_until(lambda: held._held.expires_at > second.expires_at)
-        held.check()
+    lease = Lease(warehouse, holder(), say=fail)
+    with hold(lease, say=fail):
+        first = lease_of(warehouse)
+        wait_until(lambda: lease._own and lease._own.expires_at > first.expires_at)
+        second = lease_of(warehouse)
+        wait_until(lambda: lease._own and lease._own.expires_at > second.expires_at)
+        lease.check()
     assert second.token == first.token
     assert second.expires_at > first.expires_at
     assert "lease" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_former_rows_go_now_and_then_and_not_at_the_first_renewal(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-    renew = Lease.renew
-    monkeypatch.setattr(leases, "_RENEWALS_TO_A_VACUUM", 2)
-    monkeypatch.setattr(leases, "forget_old_rows", lambda _warehouse: done.append("vacuum"))
-
-    def noted(self: Lease) -> None:
-        renew(self)
-        done.append("renewal")
-
-    monkeypatch.setattr(Lease, "renew", noted)
-    with locked(warehouse, holder=holder(), say=fail, renew_every=SOON / 4):
-        wait_until(lambda: done.count("renewal") >= 4)
-    assert done[:5] == ["renewal", "renewal", "vacuum", "renewal", "renewal"]
-
-
+@pytest.mark.usefixtures("renewed_soon")
 def test_a_lost_lease_is_noticed_by_the_renewing_thread(warehouse: Warehouse) -> None:
     with (
         pytest.raises(WarehouseBusyError, match="This run has lost the warehouse") as lost,
-        locked(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held,
+        locked(warehouse, holder=holder(), say=fail) as held,
     ):
         held.check()
-        other = leases._LeaseRow("other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
-        while not leases._write(warehouse, other, instead_of="true"):
-            pass
+        put(warehouse, "other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
         wait_until(held.check)
     assert f"{holder(SECOND)} has taken it over" in str(lost.value)
     assert token(warehouse) == "other", "what is another's is not released"
@@ -324,27 +347,25 @@ def test_a_lost_lease_is_noticed_by_the_renewing_thread(warehouse: Warehouse) ->
 
 def test_a_lease_that_expired_is_renewed_or_lost_at_the_next_check(warehouse: Warehouse) -> None:
     """A process that hung longer than its lease lasts: nobody came, or somebody did."""
-    held = abandon(warehouse, holder(), expire_after=timedelta(seconds=-1))
-    held._expire_after = timedelta(hours=1)
+    held = abandoned(warehouse, holder(), expires_in=-SOON)
     held.check()
-    row = leases._read(warehouse)
-    assert row is not None
-    assert row.expires_at > datetime.now(UTC)
-    held._held = replace(held._held, expires_at=datetime.now(UTC) - SOON)
-    assert leases._write(warehouse, leases._LeaseRow("other", holder(SECOND), row.expires_at), instead_of="true")
+    assert lease_of(warehouse).expires_at > datetime.now(UTC)
+    assert held._own is not None
+    held._own = replace(held._own, expires_at=datetime.now(UTC) - SOON)
+    put(warehouse, "other", holder(SECOND), datetime.now(UTC) + timedelta(hours=1))
     with pytest.raises(WarehouseBusyError, match="This run has lost the warehouse"):
         held.check()
 
 
+@pytest.mark.usefixtures("renewed_soon")
 def test_a_lease_lost_at_the_end_is_an_error(warehouse: Warehouse) -> None:
-    with (
-        pytest.raises(WarehouseBusyError, match="now nobody holds it"),
-        locked(warehouse, holder=holder(), say=fail, renew_every=SOON / 4) as held,
-    ):
+    lease = Lease(warehouse, holder(), say=fail)
+    with pytest.raises(WarehouseBusyError, match="now nobody holds it"), hold(lease, say=fail):
         warehouse.delta(LEASE.name).delete()
-        wait_until(lambda: held._is_lost)
+        wait_until(lambda: lease._lost)
 
 
+@pytest.mark.usefixtures("renewed_soon")
 def test_a_store_that_fails_for_a_while_does_not_end_the_run(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,39 +380,25 @@ def test_a_store_that_fails_for_a_while_does_not_end_the_run(
         renew(self)
 
     monkeypatch.setattr(Lease, "renew", failing_once)
-    with locked(warehouse, holder=holder(), say=said.append, renew_every=SOON / 4) as held:
-        before = held._held.expires_at
-        wait_until(lambda: held._held.expires_at > before)
-        held.check()
+    lease = Lease(warehouse, holder(), say=said.append)
+    with hold(lease, say=said.append):
+        before = lease_of(warehouse).expires_at
+        wait_until(lambda: lease._own and lease._own.expires_at > before)
+        lease.check()
     assert said == ["the lease of the warehouse was not renewed (OSError); trying again"]
-
-
-def test_a_process_is_told_from_a_later_one_with_its_id(ended: Holder) -> None:
-    assert has_ended(ended)
-    assert not has_ended(holder())
-    assert has_ended(replace(holder(), process_started="1"))
-    assert not has_ended(replace(ended, machine="elsewhere 1"))
-    assert not has_ended(replace(holder(), pid=1, process_started=leases._process_started(1)))
-
-
-def test_a_process_that_ended_and_was_not_waited_for_has_ended() -> None:
-    process = subprocess.Popen(SLEEP)
-    it = replace(holder(), pid=process.pid, process_started=leases._process_started(process.pid))
-    assert not has_ended(it)
-    process.kill()
-    wait_until(lambda: has_ended(it))
-    process.wait()
 
 
 HOLDS_AND_SLEEPS = """
 import sys, time
 from pyspark.sql import functions as F
-from lakehouse.spark.lease import locked, this_process
+from lakehouse.process.lock import this_process
+from lakehouse.delta import locks
 from lakehouse.spark.session import spark_session
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 
+locks.own_folder = lambda _warehouse: None
 warehouse = Warehouse(spark_session(), sys.argv[1], "unused")
-with locked(warehouse, holder=this_process(run_id="abc", command="lakehouse silver"), say=print):
+with locks.locked(warehouse, holder=this_process(run_id="abc", command="lakehouse silver"), say=print):
     print("held", flush=True)
     slow = F.udf(lambda number: time.sleep(600))
     warehouse.spark.range(0, 64, 1, 64).select(slow("id")).collect()  # no core is left for anything else
@@ -411,25 +418,12 @@ def other_process(warehouse: Warehouse) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.slow
-def test_two_real_processes(warehouse: Warehouse, other_process: subprocess.Popen[str]) -> None:
-    with pytest.raises(WarehouseBusyError, match=rf"`lakehouse silver` \(run abc, .*process {other_process.pid}\)"):
-        leases._taken(warehouse, holder(), say=fail, expire_after=SOON)
-    other_process.send_signal(signal.SIGKILL)
-    other_process.wait()
-    said: list[str] = []
-    with locked(warehouse, holder=holder(), say=said.append):
-        pass
-    (line,) = said
-    assert "`lakehouse silver` (run abc, " in line
-    assert line.endswith("that process has ended")
-
-
-@pytest.mark.slow
 def test_a_run_that_is_ended_from_outside_frees_the_warehouse(
     warehouse: Warehouse, other_process: subprocess.Popen[str]
 ) -> None:
-    """On another machine nobody would see that its process has ended."""
-    assert token(warehouse) is not None
+    """Nobody would see that its process has ended."""
+    with pytest.raises(WarehouseBusyError, match=rf"`lakehouse silver` \(run abc, .*process {other_process.pid}\)"):
+        Lease(warehouse, holder(), say=fail).take()
     time.sleep(5)  # its job has taken every core
     other_process.send_signal(signal.SIGTERM)
     assert other_process.wait(60) == -signal.SIGTERM
@@ -438,7 +432,7 @@ def test_a_run_that_is_ended_from_outside_frees_the_warehouse(
 
 @pytest.mark.slow
 def test_a_busy_warehouse_is_waited_for(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LOOK_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(locks, "LOOK_EVERY_SECONDS", 0.1)
     said: list[str] = []
     is_held, may_end = threading.Event(), threading.Event()
 

@@ -11,11 +11,11 @@ import pytest
 
 from bronze.events import events_table
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from silver import source_batch
 from silver.apply import ensure_tables
-from silver.batch import earlier_records
-from silver.batch.earlier_records import steps_back
+from silver.lookback import earlier_records
+from silver.lookback.earlier_records import steps_back
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, order, postgres_image, postgres_source, record, run_headers
 from tests.support.recordings import write

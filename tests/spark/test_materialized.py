@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from benchmarks.tables import jobs
 from lakehouse.spark import materialized as materialized_rows
 from lakehouse.spark.materialized import (
     MATERIALIZED_ROWS,
     MAX_BYTES_WITHOUT_LIMIT,
     counted,
+    fetched,
+    fetched_each,
     forget_materialized,
     in_arrow,
     materialize_in,
@@ -123,6 +126,20 @@ def test_rows_that_are_large_are_fetched_fewer_at_a_time(spark: SparkSession, mo
     assert sum(parts) == 400
     assert max(parts) <= 40
     assert counted(rows.limit(0)) == (0, 0)
+
+
+def test_rows_of_several_tables_are_fetched_by_one_action(spark: SparkSession) -> None:
+    odd = odd_rows(spark).drop("nested", "headers of it")
+    text = spark.sql("SELECT CAST(id AS STRING) AS id, id = 1 AS `is it` FROM range(2)")
+    parts = [odd, text, odd.where("id > 5")]
+    apart = [fetched(rows) for rows in parts]
+    before = jobs(spark)
+    found = fetched_each(parts, most=5)
+    assert found is not None
+    assert jobs(spark) - before == 1
+    assert [one.table.columns for one in found] == [one.table.columns for one in apart]
+    assert [one.rows.dtypes for one in found] == [one.rows.dtypes for one in apart]
+    assert fetched_each(parts, most=4) is None
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
+from lakehouse.delta.tables import UPSERTED, TableSpec, Warehouse
 from lakehouse.spark.materialized import is_filtered, materialized, merge_source
-from lakehouse.spark.sizing import MANY, MOST_BROADCAST, prepared_for
-from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse
+from lakehouse.spark.sizing import LARGE_ROWS, MAX_BROADCAST, tuned_for
 from tests.support.counted import last_stage, shuffled
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def merged(warehouse: Warehouse, *, first: int, size_in_bytes: int) -> int:
     changes = spark.createDataFrame(rows, SPEC.columns)
     before = last_stage(spark)
     with ExitStack() as stack:
-        stack.enter_context(prepared_for(spark, MANY))
+        stack.enter_context(tuned_for(spark, LARGE_ROWS))
         told = stack.enter_context(materialized(changes)).groupBy("id").agg(F.max("said").alias("said"))
         source = stack.enter_context(merge_source(told, key="id", count=CHANGES, size_in_bytes=size_in_bytes))
         (
@@ -66,8 +66,8 @@ def test_a_few_rows_are_merged_into_a_large_table_without_sorting_it(spark: Spar
 
 
 def test_what_is_filtered(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_filtered(MOST_BROADCAST, LARGE)
-    assert not is_filtered(MOST_BROADCAST + 1, LARGE)
+    assert is_filtered(MAX_BROADCAST, LARGE)
+    assert not is_filtered(MAX_BROADCAST + 1, LARGE)
     assert not is_filtered(1, 100_000)
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18")
     assert not is_filtered(1, LARGE)

@@ -18,7 +18,7 @@ from tests.support.events import Record, change, compact, postgres_source, recor
 from tests.support.silver import Told
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from tests.support.events import Record, change, mysql_image, mysql_source, orde
 from tests.support.silver import Told, derive_anew, with_gate
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from gold import build
 from lakehouse.config import settings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from silver.apply import ensure_tables
 from tests.support.bronze import bronze_rows
 from tests.support.guide import writing_contracts

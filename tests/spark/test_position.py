@@ -1,8 +1,7 @@
-"""Positions: what comes later in the source's history compares higher. The lists here are in the order of history."""
+"""Positions in Spark: of the type that a table keeps, and of the records that have one."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,243 +9,41 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts, Feed
-from lakehouse.contracts.topics import SourceKind
-from lakehouse.spark.tables import small_table
+from lakehouse.delta.tables import inline_rows
 from silver.batch.position import has_position, with_position
-from silver.decode.message import Source
-from silver.decode.table import sequence_of
+from silver.decode.reference.table import sequence_of
 from silver.order.narrow_events import log_columns
 from silver.order.position import position_type
-from tests.support.positions import KnownRuns, known_of, located, repeats, source_position
+from tests.support.positions import located
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
-CHANGES = (
-    "label STRING, topic STRING, topic_id STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, run_id STRING,"
-    " read_ms BIGINT"
-)
-Change = Mapping[str, Any]
+RECORDS = "topic STRING, topic_id STRING, partition INT, offset BIGINT, run_id STRING, read_ms BIGINT"
 
 
-def positioned(
-    spark: SparkSession,
-    contracts: Contracts,
-    feed: str,
-    history: Sequence[Change],
-    *,
-    places: Sequence[Change] = (),
-    kind: SourceKind | None = None,
-) -> DataFrame:
-    """The changes in some other order than history's, with their positions."""
-    declared = contracts.feeds[feed]
-    if kind is not None:
-        declared = declared.model_copy(update={"kind": kind})
-    defaults = {"topic": "t", "topic_id": "", "partition": 0, "offset": 0, "timestamp_ms": 0, "run_id": "run"}
-    defaults |= {"read_ms": None}
-    rows = [{**defaults, "label": str(number), **change} for number, change in enumerate(history)]
-    for row in rows:
-        if source := row.get("source"):
-            row["source"] = {**source, "sequence": sequence_of(source.get("sequence"))}
-    of_log = located([row.get("source") for row in rows], declared.kind).to_dicts()
-    narrow = [{**row, **one} for row, one in zip(rows, of_log, strict=True)]
-    ddl = ", ".join([CHANGES, *(f"{name} {kind_of}" for name, kind_of in log_columns(declared.kind).items())])
-    changes = small_table(spark, [*narrow[1::2], *reversed(narrow[::2])], ddl).withColumns(
-        {"timestamp": F.timestamp_millis("timestamp_ms")}
-    )
-    none: dict[str, Any] = {"topic": "t", "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
-    of_places = [_place({**none, "highest_timestamp_ms": None, **one}) for one in places]
-    placed = with_position(changes, declared, places=of_places)
-    if declared.sequence_by == "source_position":
-        held_to_the_definition(placed, declared, rows, known_of(of_places[0]) if of_places else KnownRuns())
-    return placed
-
-
-def _place(place: Change) -> Change:
-    """What is known of a topic-partition; what a case does not say is not known."""
-    runs = [{"epoch": None, "repeats_to": None, **one} for one in place["runs"]]
-    snapshots = [{"read_from_ms": None, "epoch": None, **one} for one in place["snapshots"]]
-    return {**place, "runs": runs, "snapshots": snapshots}
-
-
-def held_to_the_definition(placed: DataFrame, feed: Feed, rows: Sequence[Change], of_place: KnownRuns) -> None:
-    """Spark's positions, and which records repeat others, are those of plain Python (silver.order.position)."""
-    found = {row["label"]: (row["position"], row["is_replay"]) for row in placed.collect()}
-    assert len(found) == len(rows)
-    for row in rows:
-        source, run = Source(**row["source"]) if row.get("source") else None, row["run_id"]
-        own = source_position(
-            source, feed.kind, run_id=run, read_ms=row["read_ms"], offset=row["offset"], known=of_place
-        )
-        position, is_replay = found[row["label"]]
-        assert (None if position is None else tuple(position)) == own
-        assert is_replay == repeats(source, feed.kind, run_id=run, known=of_place)
-
-
-def order(changes: DataFrame) -> list[str]:
-    """The labels by position, from the lowest; no two positions are equal."""
-    rows = changes.select("label", "position").orderBy("position").collect()
-    assert len({row["position"] for row in rows}) == len(rows), "positions are total"
-    return [row["label"] for row in rows]
-
-
-def postgres(
-    lsn: int, *, commit: int | None, offset: int, snapshot: str = "false", run: str = "run", read_ms: int | None = None
-) -> Change:
-    sequence = json.dumps([None if commit is None else str(commit), str(lsn)])
-    source = {"lsn": lsn, "sequence": sequence, "snapshot": snapshot}
-    return {"offset": offset, "run_id": run, "source": source, "read_ms": read_ms}
-
-
-def mysql(number: int, pos: int, *, offset: int, row: int | None = 0, snapshot: str = "false") -> Change:
-    source = {"file": f"mysql-bin.{number:06}", "pos": pos, "row": row, "snapshot": snapshot}
-    return {"offset": offset, "source": source}
-
-
-def test_postgres_goes_by_commit_then_lsn_and_streamed_changes_stand_behind_their_snapshot(
-    spark: SparkSession, contracts: Contracts
-) -> None:
-    history = [
-        postgres(900, commit=890, offset=40, run="a run without a snapshot"),
-        postgres(950, commit=None, offset=5),  # before its run's snapshot: no S
-        postgres(1000, commit=None, offset=10, snapshot="first"),
-        postgres(1000, commit=None, offset=11, snapshot="last"),
-        postgres(930, commit=None, offset=41, run="the run after"),  # open then, told after the connector's restart
-        postgres(940, commit=None, offset=12),  # open while the slot was created
-        postgres(960, commit=950, offset=13),
-        postgres(1000, commit=None, offset=14),  # at the snapshot's position
-        postgres(1010, commit=None, offset=15),
-        postgres(1100, commit=1100, offset=16),
-        postgres(1150, commit=1100, offset=17),
-        postgres(1150, commit=1100, offset=27),  # the same again
-        postgres(1120, commit=1200, offset=18),  # an older LSN, committed later
-        postgres(1180, commit=1200, offset=19),
-        postgres(1999, commit=1200, offset=20),
-        postgres(9_223_372_036_854_775_807, commit=1200, offset=21),
-    ]
-    elsewhere = {"snapshots": [{"run_id": "run", "from_offset": 0, "lsn": 5000}]}
-    places: list[Change] = [
-        {
-            "snapshots": [
-                {"run_id": "run", "epoch": 0, "from_offset": 10, "lsn": 1000},
-                {"run_id": "run", "epoch": 0, "from_offset": 50, "lsn": 9},
-            ],
-            "runs": [
-                {"run_id": "run", "epoch": 0, "from_offset": 5},
-                {"run_id": "a run without a snapshot", "epoch": 0, "from_offset": 40},
-                {"run_id": "the run after", "epoch": 0, "from_offset": 41},
-            ],
-        },
-        {"partition": 1, **elsewhere},
-        {"topic": "u", **elsewhere},
-        {"topic_id": "of the topic before", **elsewhere},
-    ]
-    changes = positioned(spark, contracts, "postgres_orders", history, places=places)
-    assert order(changes) == [str(number) for number in range(len(history))]
-
-
-def test_an_epoch_comes_before_all_coordinates_and_a_later_snapshot_concerns_only_what_follows_it(
-    spark: SparkSession, contracts: Contracts
-) -> None:
-    history = [
-        postgres(500, commit=500, offset=1),
-        postgres(900, commit=900, offset=3),
-        postgres(900, commit=900, offset=20, read_ms=10),  # sent again when the log had begun again
-        postgres(2000, commit=None, offset=4, snapshot="last"),
-        postgres(950, commit=940, offset=5),
-        postgres(1, commit=1, offset=6, run="new"),  # the log has begun again
-        postgres(2, commit=2, offset=7, run="new"),
-        postgres(2, commit=None, offset=21, run="new"),  # sent again behind the next run's snapshot
-        postgres(1, commit=1, offset=9, run="newest"),  # and again
-    ]
-    places = [
-        {
-            "epochs": [{"from_offset": 6, "epoch": 70}, {"from_offset": 9, "epoch": 80}],
-            "snapshots": [
-                {"run_id": "run", "epoch": 0, "from_offset": 4, "lsn": 2000, "read_from_ms": 50},
-                {"run_id": "newest", "epoch": 80, "from_offset": 9, "lsn": 0},
-                {"run_id": "another", "epoch": 70, "from_offset": 12, "lsn": 3000},
-            ],
-            "runs": [
-                {"run_id": "run", "epoch": 0, "from_offset": 1},
-                {"run_id": "new", "epoch": 70, "from_offset": 6},
-                {"run_id": "newest", "epoch": 80, "from_offset": 9},
-            ],
-        }
-    ]
-    changes = positioned(spark, contracts, "postgres_orders", history, places=places)
-    assert order(changes) == [str(number) for number in range(len(history))]
-
-
-def test_a_change_that_is_sent_again_behind_a_snapshot_in_the_middle_of_its_run_stays_before_it(
-    spark: SparkSession, contracts: Contracts
-) -> None:
-    history = [
-        postgres(300, commit=300, offset=5, read_ms=50),
-        postgres(300, commit=300, offset=60, read_ms=50),
-        postgres(400, commit=400, offset=8, read_ms=60),
-        postgres(1000, commit=None, offset=20, snapshot="true", read_ms=100),
-        postgres(900, commit=900, offset=21, read_ms=120),  # open while the snapshot was taken
-    ]
-    snapshot = {"run_id": "run", "epoch": 0, "from_offset": 20, "lsn": 1000, "read_from_ms": 100}
-    places = [{"snapshots": [snapshot], "runs": [{"run_id": "run", "epoch": 0, "from_offset": 5}]}]
-    changes = positioned(spark, contracts, "postgres_orders", history, places=places)
-    assert order(changes) == [str(number) for number in range(len(history))]
-
-
-def test_an_incremental_snapshot_row_loses_at_an_equal_position(spark: SparkSession, contracts: Contracts) -> None:
-    history = [postgres(1000, commit=1000, offset=2, snapshot="incremental"), postgres(1000, commit=1000, offset=1)]
-    assert order(positioned(spark, contracts, "postgres_orders", history)) == ["0", "1"]
-
-
-@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
-def test_mysql_and_mariadb_go_by_file_number_then_pos_then_row(
-    spark: SparkSession, contracts: Contracts, kind: SourceKind
-) -> None:
-    history = [
-        mysql(2, 4_294_967_295, offset=90),
-        mysql(999_999, 900, offset=80),
-        mysql(1_000_000, 4, offset=70, snapshot="true"),
-        mysql(1_000_000, 4, offset=60, row=None),  # no row is row 0
-        mysql(1_000_000, 4, offset=61),
-        mysql(1_000_000, 4, offset=50, row=1),
-        mysql(1_000_000, 4, offset=49, row=10),
-        mysql(1_000_000, 157, offset=40),
-        mysql(1_000_000, 157, offset=41),
-        mysql(1_000_000, 1570, offset=1),
-        mysql(1_000_001, 4, offset=0),
-    ]
-    changes = positioned(spark, contracts, "mysql_orders", history, kind=kind)
-    assert order(changes) == [str(number) for number in range(len(history))]
-
-
-def test_outbox_events_go_by_time_across_partitions_and_by_offset_within_one(
-    spark: SparkSession, contracts: Contracts
-) -> None:
-    history = [
-        {"partition": 0, "offset": 5, "timestamp_ms": 1000},
-        {"partition": 1, "offset": 0, "timestamp_ms": 2000},
-        {"partition": 0, "offset": 6, "timestamp_ms": 3000},
-        {"partition": 0, "offset": 7, "timestamp_ms": 500},  # the clock went back
-        {"partition": 2, "offset": 9, "timestamp_ms": 1500},  # behind what was read of the partition before: 3500
-        {"partition": 1, "offset": 1, "timestamp_ms": 4000},
-    ]
-    places = [{"partition": 2, "highest_timestamp_ms": 3500}]
-    changes = positioned(spark, contracts, "postgres_outbox_orders", history, places=places)
-    assert order(changes) == [str(number) for number in range(len(history))]
+def located_rows(spark: SparkSession, feed: Feed, sources: Sequence[Mapping[str, Any] | None]) -> DataFrame:
+    """Records of one topic-partition with these source blocks, by offset."""
+    blocks = [source and {**source, "sequence": sequence_of(source.get("sequence"))} for source in sources]
+    record = {"topic": "t", "topic_id": "", "partition": 0, "run_id": "run", "read_ms": None}
+    of_log = located(blocks, feed.kind).to_dicts()
+    rows = [{**record, "offset": offset, **one} for offset, one in enumerate(of_log)]
+    ddl = ", ".join([RECORDS, *(f"{name} {kind}" for name, kind in log_columns(feed.kind).items())])
+    return inline_rows(spark, rows, ddl).withColumn("timestamp", F.timestamp_millis(F.lit(0)))
 
 
 @pytest.mark.parametrize("feed", ["postgres_orders", "mysql_orders", "postgres_outbox_orders"])
 def test_a_position_is_of_the_type_that_the_table_keeps(spark: SparkSession, contracts: Contracts, feed: str) -> None:
     declared = contracts.feeds[feed]
-    kept = small_table(spark, [], f"position {position_type(declared)}")
-    assert positioned(spark, contracts, feed, []).select("position").dtypes == kept.dtypes
+    kept = inline_rows(spark, [], f"position {position_type(declared)}")
+    positioned = with_position(located_rows(spark, declared, []), declared, position_contexts=[])
+    assert positioned.select("position").dtypes == kept.dtypes
 
 
 def test_what_has_no_position_is_told(spark: SparkSession, contracts: Contracts) -> None:
-    sources = {
+    sources: Mapping[str, Sequence[tuple[Mapping[str, Any] | None, bool]]] = {
         "postgres_orders": [
             ({"lsn": 1, "sequence": '[null,"1"]'}, True),
             ({"lsn": 1, "sequence": None}, True),
@@ -270,7 +67,9 @@ def test_what_has_no_position_is_told(spark: SparkSession, contracts: Contracts)
     }
     for feed, cases in sources.items():
         declared = contracts.feeds[feed]
-        known = has_position(declared)
-        changes = positioned(spark, contracts, feed, [{"source": source} for source, _known in cases])
-        found = {row["label"]: row["known"] for row in changes.select("label", F.expr(known).alias("known")).collect()}
-        assert found == {str(number): expected for number, (_source, expected) in enumerate(cases)}, feed
+        changes = located_rows(spark, declared, [source for source, _is_known in cases])
+        positioned = with_position(changes, declared, position_contexts=[])
+        found = positioned.select("offset", F.expr(has_position(declared)).alias("is_known"), "position").collect()
+        expected = [is_known for _source, is_known in cases]
+        assert [row["is_known"] for row in sorted(found, key=lambda row: int(row["offset"]))] == expected, feed
+        assert [row["position"] is not None for row in sorted(found, key=lambda row: int(row["offset"]))] == expected

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bronze.events import events_table
-from bronze.offsets import Step, write_down
+from bronze.source_state import OffsetMove, write_down
 from cli.tables.accounts import skipped_topics
 from lakehouse.batches import BATCHES
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.tables import MaxRejectRatio
-from silver.audit import begin_generations, read_state
+from silver.accounts.audit import begin_generations, read_state
 from silver.purge import Plan, carry_out, plan
 from tests.support.events import Record, change, mysql_image, mysql_source, order, record
 from tests.support.silver import Told
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 
@@ -152,7 +152,9 @@ def test_topics_with_skipped_offsets_are_those_that_nothing_has_read_since(told:
         warehouse.ensure(table)
     told.tell(*deleted_and_others())  # what the second skip says was passed over: it was read after all
     skips = [("postgres", other, 0, 5), ("mysql", TOPIC, 0, 5), ("mysql", "a topic not read", 3, 9)]
-    write_down(warehouse, [Step(source, 1, topic, "first", 0, at, to, "a test") for source, topic, at, to in skips])
+    write_down(
+        warehouse, [OffsetMove(source, 1, topic, "first", 0, at, to, "a test") for source, topic, at, to in skips]
+    )
     assert skipped_topics(warehouse, ["postgres", "mysql"]) == {other, "a topic not read"}
     assert skipped_topics(warehouse, ["mysql"]) == {"a topic not read"}
 

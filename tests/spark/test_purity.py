@@ -13,27 +13,27 @@ from pyspark.sql import functions as F
 from bronze import conservation as bronze_accounts
 from bronze.batches import planned_of
 from bronze.events import COLUMNS, events, not_yet_stored
-from bronze.offsets import steps_in
-from gold.changes import net_changes
-from gold.formats import RecordShape, records
+from bronze.source_state import steps_in
+from gold.change_feed.changes import net_changes
+from gold.topics.formats import RecordShape, records
 from gold.unify import highest_feed_that_knows, order_columns, orders_of_feed, with_fulfillment, with_source
 from lakehouse.batches import BATCHES
 from lakehouse.contracts.models import Contracts, PublicationFormat
 from lakehouse.contracts.published import Field, unified_columns
+from lakehouse.delta.tables import inline_rows
 from lakehouse.kafka.ranges import overlaid
-from lakehouse.spark.tables import small_table
-from silver import conservation as silver_accounts
-from silver.audit import OUTBOX_EVENTS, pending_ranges
-from silver.batch.append_feed import list_of_changes, with_event_ids, with_outcome
+from silver.accounts import conservation as silver_accounts
+from silver.accounts.audit import OUTBOX_EVENTS, pending_ranges
+from silver.batch.append_feed import changelog_rows, with_event_ids, with_outcome
 from silver.batch.changelog import judged, keys_across_partitions, with_known_events
-from silver.batch.earlier_records import fallen_behind, in_ranges, not_sent_before
 from silver.batch.events import events as events_of
 from silver.batch.events import offset_gaps, offset_ranges
 from silver.batch.merge import silver_table
 from silver.batch.position import has_position, with_position
-from silver.batch.rederive import keys_of
 from silver.batch.transport import event_rows
-from silver.quarantine import quarantine_rows
+from silver.lookback.earlier_records import in_ranges, regressed_runs, unseen_changes
+from silver.lookback.rederive import keys_of
+from silver.rejects.quarantine import quarantine_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,8 +44,8 @@ Build = Callable[["SparkSession", Contracts], object]
 
 
 def of_bronze(spark: SparkSession, _contracts: Contracts) -> DataFrame:
-    kafka = small_table(spark, [{"offset": 1}], COLUMNS).withColumnRenamed("timestamp_type", "timestampType")
-    stored = small_table(spark, [], COLUMNS)
+    kafka = inline_rows(spark, [{"offset": 1}], COLUMNS).withColumnRenamed("timestamp_type", "timestampType")
+    stored = inline_rows(spark, [], COLUMNS)
     rows = events(kafka, batch_id=1, topic_ids={"topic": "id"})
     return not_yet_stored(rows, stored, read_again={("topic", 0): (0, 5)})
 
@@ -55,25 +55,25 @@ def of_silver(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
     written = []
     for name in ("postgres_orders", "mysql_outbox_orders"):
         feed = contracts.feeds[name]
-        batch = small_table(spark, [{"topic": feed.topics[0], "partition": 0, "offset": 1}], COLUMNS)
+        batch = inline_rows(spark, [{"topic": feed.topics[0], "partition": 0, "offset": 1}], COLUMNS)
         rules = contracts.silver_gate.rules(name)
         told = events_of(batch, feed).withColumn("decision", F.lit(None).cast("string"))
         read = judged(told, rules, keys=feed.keys, has_position=has_position(feed))
-        placed = with_position(read, feed, places=())
-        table = small_table(spark, [], silver_table(feed).columns)
-        known = small_table(spark, [], OUTBOX_EVENTS.columns)
-        events = with_known_events(placed, feed, known=known)
-        with_ids = with_event_ids(placed, feed, earlier=placed)
-        list_table = small_table(spark, [], silver_table(feed.model_copy(update={"append_only": True})).columns)
+        positioned = with_position(read, feed, position_contexts=())
+        table = inline_rows(spark, [], silver_table(feed).columns)
+        known = inline_rows(spark, [], OUTBOX_EVENTS.columns)
+        events = with_known_events(positioned, feed, known=known)
+        with_ids = with_event_ids(positioned, feed, earlier=positioned)
+        list_table = inline_rows(spark, [], silver_table(feed.model_copy(update={"append_only": True})).columns)
         written += [
             quarantine_rows(read, batch, feed, contract="of a test", generation=""),
             offset_gaps(read),
             offset_ranges(read, read),
             keys_across_partitions(events, table, feed),
             event_rows(events, feed),
-            list_of_changes(with_ids, feed),
+            changelog_rows(with_ids, feed),
             with_outcome(with_ids, list_table),
-            not_sent_before(events_of(batch, feed), fallen_behind(spark, []), feed),
+            unseen_changes(events_of(batch, feed), regressed_runs(spark, []), feed),
             in_ranges(batch, {("topic", "", 0): (0, 1)}),
             keys_of(batch, feed),
         ]
@@ -84,7 +84,7 @@ def of_gold(spark: SparkSession, contracts: Contracts) -> DataFrame:
     source = contracts.gold.sources["postgres"]
     feeds = [
         orders_of_feed(
-            small_table(spark, [{"order_id": 1}], "order_id BIGINT, _is_deleted BOOLEAN"),
+            inline_rows(spark, [{"order_id": 1}], "order_id BIGINT, _is_deleted BOOLEAN"),
             columns=order_columns(contracts.gold),
         )
         for _feed in source.feeds
@@ -98,7 +98,7 @@ def of_gold(spark: SparkSession, contracts: Contracts) -> DataFrame:
 def of_the_topic(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
     columns = unified_columns(contracts.gold)
     types = {**columns, "_change_type": "STRING", "_commit_version": "BIGINT"}
-    feed = small_table(spark, [{"order_id": 1}], ", ".join(f"{name} {type_name}" for name, type_name in types.items()))
+    feed = inline_rows(spark, [{"order_id": 1}], ", ".join(f"{name} {type_name}" for name, type_name in types.items()))
     states = net_changes(feed, keys=["composite_key"], columns=columns)
     fields = tuple(Field(name, name, kind) for name, kind in columns.items())
     shapes = [RecordShape(name, fields[:1], fields) for name in get_args(PublicationFormat)]
@@ -106,11 +106,11 @@ def of_the_topic(spark: SparkSession, contracts: Contracts) -> list[DataFrame]:
 
 
 def of_verify(spark: SparkSession, _contracts: Contracts) -> list[DataFrame]:
-    rows = small_table(spark, [], BATCHES.columns)
+    rows = inline_rows(spark, [], BATCHES.columns)
     audit = silver_accounts.of_this_generation(rows, source="shop")
     planned = planned_of(rows)
     kinds = {
-        "stored": bronze_accounts.stored_ranges(small_table(spark, [], COLUMNS)),
+        "stored": bronze_accounts.stored_ranges(inline_rows(spark, [], COLUMNS)),
         "asked": bronze_accounts.asked_ranges(planned),
         "skipped": bronze_accounts.skipped_ranges(steps_in(rows)),
         "counted": silver_accounts.counted_ranges(audit),

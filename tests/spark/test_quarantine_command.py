@@ -17,7 +17,7 @@ from tests.spark.test_decisions import FEED, TOPIC, event
 from tests.support.silver import Told
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = pytest.mark.spark
 

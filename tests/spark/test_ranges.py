@@ -14,13 +14,14 @@ from bronze.events import events_table
 from lakehouse.batches import batches
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import LakehouseError, TableError
-from lakehouse.spark.tables import Warehouse
-from silver import apply, quarantine, source_batch
-from silver.audit import Memory, append, read_state
+from silver import apply, source_batch
+from silver.accounts.audit import StateCache, append, read_state
 from silver.batch import apply_feed
 from silver.order import ranges
 from silver.order.state import OUTCOMES
+from silver.rejects import quarantine
 from tests.spark.test_decisions import AMOUNT, FEED, TOPIC, event, outbox_event
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
@@ -131,7 +132,7 @@ def test_a_batch_that_was_written_down_is_not_taken_for_one_that_broke_off(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store has the commit, and the answer was lost; a lasting process goes on with the same memory."""
-    memories: dict[str, Memory] = {}
+    state_caches: dict[str, StateCache] = {}
     shop.ingest(*FIRST)
 
     def unanswered(*given: Any, **more: Any) -> None:
@@ -140,9 +141,9 @@ def test_a_batch_that_was_written_down_is_not_taken_for_one_that_broke_off(
 
     with monkeypatch.context() as patch, pytest.raises(LakehouseError, match="BrokenOffError"):
         patch.setattr(source_batch, "append", unanswered)
-        shop.run(memories=memories)
+        shop.run(state_caches=state_caches)
     shop.ingest(*SECOND)
-    assert shop.run(memories=memories)["read"] == 3
+    assert shop.run(state_caches=state_caches)["read"] == 3
     assert shop.counted()["read"] == 7
 
 
@@ -168,7 +169,7 @@ def test_a_record_that_bronze_has_lost_stops_its_source_with_both_numbers(shop: 
         f"silver: mysql: bronze has 3 records of topic {TOPIC} partition 0, offsets 0 to 3, and ops.batches says 4. "
         "Nothing of them was applied."
     )
-    assert f"lakehouse offsets set mysql --topic {TOPIC} --partition 0 --to 0" in stopped.value.remedy
+    assert f"lakehouse offsets set mysql --topic {TOPIC} --partition 0 --to 0" in stopped.value.hint
     assert (shop.rows(), shop.counted()) == ([], {})
     assert shop.run(accepted_missing=["mysql"])["read"] == 3
     assert shop.run()["read"] == 0

@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaProtocolError
 
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from tests.support.gold import Shop
 from tests.support.guide import ROOT
 

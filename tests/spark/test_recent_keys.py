@@ -14,11 +14,12 @@ from pyspark.sql import functions as F
 
 from benchmarks.load import TOPICS, Event, Table
 from benchmarks.records import bronze_rows
-from gold.changes import ChangedKeys, Keys, rows_of
-from lakehouse.consumed import current
+from gold.change_feed.changes import ChangedKeys
+from gold.change_feed.keys import Keys, rows_of
 from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.delta.tables import UPSERTED, TableSpec, Warehouse, inline_rows
+from lakehouse.delta.versions import current
 from lakehouse.quality.masking import has_sensitive_key
-from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse, small_table
 from silver.apply import ensure_tables
 from silver.batch.outcome import FeedBatch
 from silver.job import SilverJob
@@ -40,10 +41,10 @@ def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
 
 def take_away(rows: DataFrame) -> int:
     """Remove the files that these rows are in; how many."""
-    places = [row["path"] for row in rows.select(F.col("_metadata.file_path").alias("path")).distinct().collect()]
-    for place in places:
-        Path(unquote(urlparse(place).path)).unlink()
-    return len(places)
+    paths = [row["path"] for row in rows.select(F.col("_metadata.file_path").alias("path")).distinct().collect()]
+    for path in paths:
+        Path(unquote(urlparse(path).path)).unlink()
+    return len(paths)
 
 
 def test_a_batch_of_recent_keys_reads_no_file_of_older_ones(warehouse: Warehouse, contracts_of_load: Contracts) -> None:
@@ -111,7 +112,7 @@ def test_changed_keys_that_are_numbers_are_looked_for_between_their_ends(warehou
     warehouse.ensure(SPEC)
     for first in (0, 100):
         rows = [{"order_id": first + n, "said": "before"} for n in range(10)]
-        warehouse.append(SPEC.name, small_table(warehouse.spark, rows, SPEC.columns))
+        warehouse.append(SPEC.name, inline_rows(warehouse.spark, rows, SPEC.columns))
     before = current(warehouse, SPEC.name)
     warehouse.delta(SPEC.name).update("order_id IN (103, 105)", {"said": "'after'"})
     now = current(warehouse, SPEC.name)
@@ -119,7 +120,7 @@ def test_changed_keys_that_are_numbers_are_looked_for_between_their_ends(warehou
         changed = ChangedKeys(warehouse, key="order_id", stack=stack)
         keys = changed.since(before, now)
         assert keys is not None
-        assert (keys.count, keys.between) == (2, (103, 105))
+        assert (keys.count, keys.key_range) == (2, (103, 105))
         assert take_away(warehouse.read(SPEC.name).where("order_id < 50")) == 1
         assert {(row["order_id"], row["said"]) for row in changed.rows(now, keys).collect()} == {
             (103, "after"),
@@ -132,17 +133,17 @@ def test_a_key_without_a_value_is_one_too(spark: SparkSession, warehouse: Wareho
     warehouse.ensure(SPEC)
     before = current(warehouse, SPEC.name)
     rows: list[dict[str, object]] = [{"order_id": 1, "said": "one"}, {"order_id": None, "said": "none"}]
-    warehouse.append(SPEC.name, small_table(spark, rows, SPEC.columns))
+    warehouse.append(SPEC.name, inline_rows(spark, rows, SPEC.columns))
     with ExitStack() as stack:
         changed = ChangedKeys(warehouse, key="order_id", stack=stack)
         now = current(warehouse, SPEC.name)
         keys = changed.since(before, now)
         assert keys is not None
-        assert (keys.count, keys.between) == (2, None)
+        assert (keys.count, keys.key_range) == (2, None)
         assert {row["said"] for row in changed.rows(now, keys).collect()} == {"one", "none"}
 
 
 def test_keys_of_text_have_no_ends(spark: SparkSession) -> None:
-    rows = small_table(spark, [{"id": "a"}, {"id": "b"}, {"id": "c"}], "id STRING")
-    keys = Keys(small_table(spark, [{"id": "b"}], "id STRING"), 1)
+    rows = inline_rows(spark, [{"id": "a"}, {"id": "b"}, {"id": "c"}], "id STRING")
+    keys = Keys(inline_rows(spark, [{"id": "b"}], "id STRING"), 1)
     assert [row["id"] for row in rows_of(rows, keys).collect()] == ["b"]

@@ -15,7 +15,7 @@ from tests.support.silver import Told, derive_anew, with_gate
 
 if TYPE_CHECKING:
     from lakehouse.contracts.models import Contracts
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

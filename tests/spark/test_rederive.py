@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from silver.batch import rederive
+from silver.lookback import rederive
 from tests.support.events import change, compact, order, postgres_image, postgres_source, record, run_headers
 from tests.support.silver import Told, derive_anew, with_gate
 
 if TYPE_CHECKING:
     from lakehouse.contracts.models import Contracts
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
     from tests.support.events import Record
 
 pytestmark = pytest.mark.spark
@@ -52,7 +52,7 @@ def test_a_row_whose_previous_keys_are_too_many_keeps_its_value(
     source.tell(*changed_keys(4))
     columns = ("note", "_unresolved_columns")
     assert source.rows(FEED, *columns) == {5: ("a large note", None)}
-    monkeypatch.setattr(rederive, "MOST_KEY_CHANGES", 2)
+    monkeypatch.setattr(rederive, "MAX_KEY_CHANGES", 2)
     keys = source.warehouse.read("bronze.postgres_events").where("CAST(key AS STRING) LIKE '%5%'")
     derive_anew(source.warehouse, source.contracts, "postgres", of=keys)
     assert source.rows(FEED, *columns) == {5: ("a large note", None)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from tests.spark.test_by_rule import Job, by_rule
 from tests.support.database import Database, Row
 

@@ -27,11 +27,11 @@ from lakehouse.registered import RegisteredSchema
 from monitoring.readings.tables import DeltaFiles, SparkTables
 from monitoring.readings.warehouse import kept_schemas
 from silver import apply
-from silver.audit import Memory
-from silver.decisions import Request, ask, carry_out, judged_again
+from silver.accounts.audit import StateCache
 from silver.job import SilverJob
-from silver.quarantine import QUARANTINE
-from silver.schemas import SCHEMAS, schemas
+from silver.rejects.decisions import Request, ask, carry_out, judged_again
+from silver.rejects.quarantine import QUARANTINE
+from silver.schema.schemas import SCHEMAS, schemas
 from tests.spark.test_decisions import AMOUNT, FEED, TOPIC, event
 from tests.support.avro import confluent
 from tests.support.bronze import bronze_rows
@@ -43,7 +43,7 @@ from tests.support.silver import apply_rows, job_of, with_gate
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -99,10 +99,10 @@ def in_avro(one: Record, number_of: Callable[[str], int], schema: Mapping[str, A
             value["after"] = {**value["after"], "total_amount": amount, "channel": None}
     messages = {"key": (KEY, json.loads(one["key"])), "value": (schema, value)}
     found = dict(one)
-    for place, (of, message) in messages.items():
+    for topic_partition, (of, message) in messages.items():
         if message is not None:
             written = confluent(number_of(json.dumps(of)), of, message)
-            found[place] = IN_AVRO + base64.b64encode(written).decode()
+            found[topic_partition] = IN_AVRO + base64.b64encode(written).decode()
     return found
 
 
@@ -130,9 +130,11 @@ class Told:
         """The records as bronze has them, and from now on bronze has them."""
         file = write(self.folder / f"{uuid4().hex}.jsonl.gz", list(records))
         rows = bronze_rows(self.warehouse.spark, file, topics={TOPIC: TOPIC})
-        for place in ("key", "value"):
-            is_avro = F.expr(f"startswith(CAST({place} AS STRING), '{IN_AVRO}')")
-            rows = rows.withColumn(place, F.when(is_avro, F.expr(BYTES % place)).otherwise(F.col(place)))
+        for topic_partition in ("key", "value"):
+            is_avro = F.expr(f"startswith(CAST({topic_partition} AS STRING), '{IN_AVRO}')")
+            rows = rows.withColumn(
+                topic_partition, F.when(is_avro, F.expr(BYTES % topic_partition)).otherwise(F.col(topic_partition))
+            )
         table = events_table(SOURCE)
         self.warehouse.ensure(table)
         store(self.warehouse, SOURCE, rows)
@@ -362,10 +364,10 @@ def test_a_run_says_that_it_waits_and_a_rebuild_needs_no_registry(
     assert [row for row in rows_of(warehouse) if row[0] != 7] == rows
     assert len(rows_of(warehouse)) == 5
     # A process that goes on reads them once.
-    memories: dict[str, Memory] = {}
-    apply.run(warehouse.spark, chosen, gated, run_id="third", memories=memories)
+    state_caches: dict[str, StateCache] = {}
+    apply.run(warehouse.spark, chosen, gated, run_id="third", state_caches=state_caches)
     monkeypatch.setattr(apply, "schemas", lambda *_given: pytest.fail("the schemas were read again"))
-    apply.run(warehouse.spark, chosen, gated, run_id="fourth", memories=memories)
+    apply.run(warehouse.spark, chosen, gated, run_id="fourth", state_caches=state_caches)
 
 
 def test_a_run_ends_with_the_error_of_a_registry_that_stays_gone(

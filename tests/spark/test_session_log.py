@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.failures import place_in_code
 from lakehouse.spark.session import spark_session
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 
 value, place = sys.argv[1:]
 
@@ -149,4 +149,4 @@ def test_no_value_of_a_row_is_in_sparks_log(tmp_path: Path) -> None:
     assert VALUE not in done.stdout + done.stderr
     assert "ERROR MicroBatchExecution: Query " in done.stderr
     assert "ERROR Executor: Exception in task " in done.stderr
-    assert failed["a task of a stream's batch"][1].startswith("lakehouse/spark/tables.py, line ")
+    assert failed["a task of a stream's batch"][1].startswith("lakehouse/delta/tables.py, line ")

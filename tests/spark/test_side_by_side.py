@@ -24,7 +24,7 @@ def test_a_source_has_the_settings_of_the_session_and_changes_its_own(spark: Spa
         known = own.conf.get(SETTING)
         own.conf.set(SETTING, "7")
         if source == "gone":
-            raise TableError("gone", remedy="look")
+            raise TableError("gone", hint="look")
         described = own.sparkContext.getLocalProperty("spark.job.description")
         found[source] = known, described, own.range(3).count()
 

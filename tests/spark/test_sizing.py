@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakehouse.spark.sizing import FEW_ROWS, MANY, many_rows, prepared_for
+from lakehouse.spark.sizing import FEW_ROWS, LARGE_ROWS, many_rows, tuned_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,9 +20,9 @@ def settings(spark: SparkSession) -> dict[str, str | None]:
 
 def test_a_session_begins_prepared_for_few_rows_and_goes_back_to_it(spark: SparkSession) -> None:
     assert settings(spark) == FEW_ROWS
-    with prepared_for(spark, MANY - 1):
+    with tuned_for(spark, LARGE_ROWS - 1):
         assert settings(spark) == FEW_ROWS
-    with pytest.raises(ZeroDivisionError), prepared_for(spark, MANY):
+    with pytest.raises(ZeroDivisionError), tuned_for(spark, LARGE_ROWS):
         assert settings(spark) == many_rows()
         raise ZeroDivisionError
     assert settings(spark) == FEW_ROWS
@@ -32,7 +32,7 @@ def test_a_setting_that_somebody_has_made_stays(spark: SparkSession) -> None:
     key = "spark.sql.shuffle.partitions"
     spark.conf.set(key, "7")
     try:
-        with prepared_for(spark, MANY):
+        with tuned_for(spark, LARGE_ROWS):
             assert settings(spark) == {**many_rows(), key: "7"}
         assert spark.conf.get(key) == "7"
     finally:
@@ -41,5 +41,5 @@ def test_a_setting_that_somebody_has_made_stays(spark: SparkSession) -> None:
 
 def test_on_databricks_spark_is_left_as_it_is(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
-    with prepared_for(spark, MANY):
+    with tuned_for(spark, LARGE_ROWS):
         assert settings(spark) == FEW_ROWS

@@ -13,9 +13,10 @@ from lakehouse import batches
 from lakehouse.batches import BATCHES as AUDIT
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import UPSERTED, TableSpec, Warehouse, small_table
+from lakehouse.delta.delta_log import written_bytes
+from lakehouse.delta.tables import UPSERTED, TableSpec, Warehouse, inline_rows
 from silver import apply
-from silver.audit import append, begin_generations, read_state
+from silver.accounts.audit import append, begin_generations, read_state
 from silver.order.state import State, read_row, segment_rows, writer_of
 from tests.support.facts import counted
 
@@ -38,7 +39,7 @@ def test_a_process_that_goes_on_joins_its_small_files(spark: SparkSession, tmp_p
     warehouse = Warehouse(spark, str(tmp_path), str(tmp_path / "_checkpoints"))
     warehouse.ensure(SPEC)
     for number in range(BATCHES):
-        row = small_table(spark, [{"id": number}], SPEC.columns)
+        row = inline_rows(spark, [{"id": number}], SPEC.columns)
         warehouse.append_once(SPEC.name, row, writer="batches", number=number)
     assert files(warehouse) == BATCHES - JOINED_AT + 1
     assert sorted(row["id"] for row in warehouse.read(SPEC.name).collect()) == [*range(BATCHES)]
@@ -51,8 +52,10 @@ def test_a_process_that_goes_on_joins_its_small_files(spark: SparkSession, tmp_p
     ]
     commits = warehouse.delta(SPEC.name).history().where("operation = 'OPTIMIZE'").select("version").collect()
     assert [row["version"] for row in commits] == [JOINED_AT + 1]
-    joined, written = (warehouse.written_bytes(SPEC.name, after=JOINED_AT + at, to=JOINED_AT + at + 1) for at in (0, 1))
-    both = warehouse.written_bytes(SPEC.name, after=JOINED_AT, to=JOINED_AT + 2)
+    joined, written = (
+        written_bytes(warehouse, SPEC.name, after=JOINED_AT + at, to=JOINED_AT + at + 1) for at in (0, 1)
+    )
+    both = written_bytes(warehouse, SPEC.name, after=JOINED_AT, to=JOINED_AT + 2)
     assert both == joined + written > joined > 0
 
 
@@ -60,7 +63,7 @@ def test_runs_of_one_batch_each_leave_few_files_of_what_the_next_one_reads(
     empty_silver: Callable[[], Warehouse], contracts: Contracts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse, segments = empty_silver(), 6
-    monkeypatch.setattr(batches, "MOST_FILES", segments - 1)
+    monkeypatch.setattr(batches, "MAX_FILES", segments - 1)
     for source in contracts.topics.sources:
         warehouse.ensure(events_table(source))
     state = begin_generations(warehouse, {"postgres": State()})["postgres"]

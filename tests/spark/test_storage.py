@@ -18,9 +18,9 @@ from bronze.events import events_table
 from demo.__main__ import DATA, RECORDINGS
 from lakehouse.batches import batches
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import TableError
 from lakehouse.failures import storage_errors
-from lakehouse.spark.tables import Warehouse
 from silver.job import SilverJob
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import read, write
@@ -38,10 +38,10 @@ ROOM = 60_000  # bytes: enough to begin the batch, not to end it
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 16 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
+    topic_partition = tmp_path / "disk"
+    topic_partition.mkdir()
     mounted = subprocess.run(
-        [shutil.which("mount") or "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)],
+        [shutil.which("mount") or "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(topic_partition)],
         capture_output=True,
         text=True,
         check=False,
@@ -49,10 +49,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
     try:
-        yield place
+        yield topic_partition
     finally:
         # Lazily: Spark may still have a file open.
-        subprocess.run([shutil.which("umount") or "umount", "-l", str(place)], check=True)
+        subprocess.run([shutil.which("umount") or "umount", "-l", str(topic_partition)], check=True)
 
 
 def records(warehouse: Warehouse, folder: Path) -> DataFrame:
@@ -64,7 +64,7 @@ def records(warehouse: Warehouse, folder: Path) -> DataFrame:
 def silver(warehouse: Warehouse, contracts: Contracts) -> None:
     """Silver of one source."""
     job = SilverJob("postgres", contracts, warehouse.address, "run")
-    with storage_errors(job="silver: postgres", places=(warehouse.location, warehouse.checkpoints)):
+    with storage_errors(job="silver: postgres", storage_paths=(warehouse.location, warehouse.checkpoints)):
         apply_stored(warehouse, job=job)
 
 
@@ -109,11 +109,11 @@ WRITES = """
 import sys
 from lakehouse.failures import storage_error
 from lakehouse.spark.session import spark_session
-from lakehouse.spark.tables import TableSpec, Warehouse, small_table
+from lakehouse.delta.tables import TableSpec, Warehouse, inline_rows
 
 spark = spark_session()
 warehouse = Warehouse(spark, sys.argv[1], sys.argv[1] + "/_checkpoints")
-rows = small_table(spark, [{"name": "row"}], "name STRING")
+rows = inline_rows(spark, [{"name": "row"}], "name STRING")
 stream = lambda: (
     spark.readStream.format("delta").load(warehouse.path("ops.names"))
     .writeStream.foreachBatch(lambda batch, number: None)
@@ -140,10 +140,10 @@ def test_a_folder_that_may_not_be_written_is_one_sentence(warehouse: Warehouse) 
         if setpriv is None:
             pytest.skip("root may write anywhere, and without setpriv it cannot be kept from it")
         command = [setpriv, "--bounding-set=-dac_override,-dac_read_search", *command]
-    from lakehouse.spark.tables import TableSpec, small_table
+    from lakehouse.delta.tables import TableSpec, inline_rows
 
     warehouse.ensure(TableSpec("ops.names", "name STRING"))
-    warehouse.append("ops.names", small_table(warehouse.spark, [{"name": "row"}], "name STRING"))
+    warehouse.append("ops.names", inline_rows(warehouse.spark, [{"name": "row"}], "name STRING"))
     folders = [Path(warehouse.location), *(path for path in Path(warehouse.location).rglob("*") if path.is_dir())]
     try:
         for folder in folders:
@@ -154,6 +154,8 @@ def test_a_folder_that_may_not_be_written_is_one_sentence(warehouse: Warehouse) 
             folder.chmod(0o755)
     lines = done.stdout.splitlines()
     assert len(lines) == 4, done.stdout + done.stderr
-    for line, place in zip(lines, ("/ops/others/_delta_log", "/ops/names", "/ops/names", "/_checkpoints"), strict=True):
+    for line, topic_partition in zip(
+        lines, ("/ops/others/_delta_log", "/ops/names", "/ops/names", "/_checkpoints"), strict=True
+    ):
         assert line.startswith("job: the store refuses user "), lines
-        assert f" at {warehouse.location}{place}" in line, lines
+        assert f" at {warehouse.location}{topic_partition}" in line, lines

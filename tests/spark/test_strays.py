@@ -16,7 +16,7 @@ from tests.support.events import Record, compact, order, record
 from tests.support.silver import apply
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -13,17 +13,19 @@ import pytest
 from benchmarks.records import store
 from bronze.events import events_table
 from cli.tables.accounts import account_of
-from cli.tables.verify import HARMLESS
+from cli.tables.verify_messages import HARMLESS
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts, Expectation
 from lakehouse.contracts.tables import MaxRejectRatio
 from lakehouse.errors import ContractError, FeedSuspendedError
 from lakehouse.quality.results import RESULTS
 from lakehouse.spark.materialized import materialized
-from silver import apply, judged, suspended
-from silver.audit import read_state
+from silver import apply
+from silver import validated as judged
+from silver.accounts.audit import read_state
 from silver.batch import records as batch_records
 from silver.gate import require_rules
+from silver.rejects import suspended
 from tests.spark.test_decisions import AMOUNT, FEED, OUTBOX, RUN, TOPIC, amounts, event, outbox_event
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record, change, mysql_image, mysql_source, order, record
@@ -33,7 +35,7 @@ from tests.support.silver import Told, with_gate
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
     from tests.support.events import Record
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,8 +21,8 @@ from demo.__main__ import DATA, RECORDINGS
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.tables import Column
-from lakehouse.errors import TableError
-from lakehouse.spark.tables import TableSpec, Warehouse
+from lakehouse.delta.tables import TableSpec, Warehouse
+from lakehouse.errors import TableError, UnfinishedTableError
 from silver import apply
 from silver.batch.merge import silver_table
 from silver.order.runs import SEGMENT_KEY
@@ -47,6 +49,39 @@ def test_a_table_as_the_contract_says_passes(warehouse: Warehouse) -> None:
     warehouse.ensure(SPEC)
     warehouse.ensure(TableSpec(name=SPEC.name, columns=SPEC.columns.replace("order_id", "ORDER_ID")))
     assert warehouse.version(SPEC.name) == version
+
+
+def begun(warehouse: Warehouse, *names: str, seconds_ago: float) -> Path:
+    """The folder of a table whose first commit was begun so long ago, with these files."""
+    folder = Path(warehouse.path(SPEC.name))
+    (folder / "_delta_log").mkdir(parents=True)
+    files = [folder / name for name in names]
+    for file in files:
+        file.write_bytes(b"")
+    for path in (*files, folder / "_delta_log", folder):
+        os.utime(path, (time.time() - seconds_ago,) * 2)
+    return folder
+
+
+def test_what_a_killed_run_has_begun_is_created_by_the_next(warehouse: Warehouse) -> None:
+    begun(warehouse, "_delta_log/.00000000000000000000.json.1c2d.tmp", seconds_ago=61)
+    warehouse.ensure(SPEC)
+    assert warehouse.version(SPEC.name) == 0
+    warehouse.append(SPEC.name, warehouse.read(SPEC.name))
+
+
+@pytest.mark.parametrize(
+    ("names", "seconds_ago", "is_locked"),
+    [((), 5, True), (("part-0.snappy.parquet",), 61, True), ((), 61, False)],
+    ids=["another run may be creating it", "it has data", "without the lock"],
+)
+def test_else_it_is_named_and_stays(
+    warehouse: Warehouse, names: tuple[str, ...], seconds_ago: float, is_locked: bool
+) -> None:
+    folder = begun(warehouse, *names, seconds_ago=seconds_ago)
+    with pytest.raises(UnfinishedTableError, match=f"silver.orders has a folder {folder}, and no commit in it"):
+        warehouse.ensure(SPEC, is_locked=is_locked)
+    assert sorted(path.name for path in folder.iterdir()) == ["_delta_log", *names]
 
 
 def test_tables_are_made_together_and_one_that_is_refused_keeps_none_from_being_made(warehouse: Warehouse) -> None:
@@ -86,7 +121,7 @@ def test_every_column_that_is_missing_or_too_many_or_has_another_type_is_named(w
         "_position should be struct<lsn:bigint,pos:bigint> and is struct<lsn:bigint,offset:bigint>; "
         "order_id (bigint) should not be there."
     )
-    assert refused.value.remedy.endswith("and run silver: it rebuilds them from bronze.")
+    assert refused.value.hint.endswith("and run silver: it rebuilds them from bronze.")
 
 
 def test_a_table_whose_rows_were_made_by_another_key_is_refused(warehouse: Warehouse, contracts: Contracts) -> None:
@@ -98,7 +133,7 @@ def test_a_table_whose_rows_were_made_by_another_key_is_refused(warehouse: Wareh
 
 
 @pytest.fixture(scope="module")
-def passed_over(spark: SparkSession, contracts: Contracts, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+def unchanged_toast(spark: SparkSession, contracts: Contracts, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Bronze in several commits with a pass of silver after each: table feed, outbox, records that may not pass."""
     folder = tmp_path_factory.mktemp("passes")
     warehouse = Warehouse(spark, str(folder / "w"), str(folder / "w" / "_checkpoints"))
@@ -136,29 +171,29 @@ def rows_of(warehouse: Warehouse, table: str, *dropped: str) -> Counter[str]:
 
 
 @pytest.mark.slow
-def test_silver_is_made_anew_from_bronze(passed_over: Warehouse, contracts: Contracts, tmp_path: Path) -> None:
+def test_silver_is_made_anew_from_bronze(unchanged_toast: Warehouse, contracts: Contracts, tmp_path: Path) -> None:
     """A person deletes every silver table of a source, nothing else, and runs silver."""
     feeds = sorted(contracts.of_source("postgres"))
-    shutil.copytree(passed_over.location, tmp_path / "w")
+    shutil.copytree(unchanged_toast.location, tmp_path / "w")
     for feed in feeds:
         shutil.rmtree(tmp_path / "w" / "silver" / feed)
-    anew = Warehouse(passed_over.spark, str(tmp_path / "w"), str(tmp_path / "w" / "_checkpoints"))
+    anew = Warehouse(unchanged_toast.spark, str(tmp_path / "w"), str(tmp_path / "w" / "_checkpoints"))
     silver(anew, contracts, run_id="anew")
     for feed in feeds:
-        before = rows_of(passed_over, f"silver.{feed}", "_applied_at")
+        before = rows_of(unchanged_toast, f"silver.{feed}", "_applied_at")
         assert before.total() > 20
         assert rows_of(anew, f"silver.{feed}", "_applied_at") == before
     own = ("last_seen", "generation")
-    before = rows_of(passed_over, "quality.quarantine", *own)
+    before = rows_of(unchanged_toast, "quality.quarantine", *own)
     assert before.total() > 5
     assert rows_of(anew, "quality.quarantine", *own) == before
-    before = rows_of(passed_over, "ops.outbox_events")
+    before = rows_of(unchanged_toast, "ops.outbox_events")
     assert before.total() > 20
     assert rows_of(anew, "ops.outbox_events") == before
-    runs = [stretches_of(warehouse) for warehouse in (passed_over, anew)]
+    runs = [stretches_of(warehouse) for warehouse in (unchanged_toast, anew)]
     assert runs[0] == runs[1]
-    assert sums(anew, "anew") == sums(passed_over, "0", "1"), "the batch audit has the records of both passes"
-    assert sums(anew, "0", "1") == sums(passed_over, "0", "1")
+    assert sums(anew, "anew") == sums(unchanged_toast, "0", "1"), "the batch audit has the records of both passes"
+    assert sums(anew, "0", "1") == sums(unchanged_toast, "0", "1")
 
 
 def stretches_of(warehouse: Warehouse) -> list[str]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from gold.changes import net_changes
-from gold.formats import RecordShape, records, shown_key
+from gold.change_feed.changes import net_changes
+from gold.topics.formats import RecordShape, records, shown_key
 from lakehouse.contracts.models import PublicationFormat
 from lakehouse.contracts.published import Field
-from lakehouse.spark.tables import small_table
+from lakehouse.delta.tables import inline_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def sent(
         {**ROW, "_is_deleted": False, **row, "_change_type": kind, "_commit_version": version}
         for kind, version, row in changes
     ]
-    feed = small_table(spark, rows, FEED).withColumns({name: F.col(name).cast(kind) for name, kind in COLUMNS.items()})
+    feed = inline_rows(spark, rows, FEED).withColumns({name: F.col(name).cast(kind) for name, kind in COLUMNS.items()})
     chosen = shape(record_format, optional=optional)
     states = net_changes(feed, keys=KEYS, columns=chosen.columns, is_deleted=F.col("_is_deleted"))
     made = records(states, shape=chosen, generation=1).withColumn("shown", shown_key(F.col("key")))

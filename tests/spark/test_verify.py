@@ -6,28 +6,30 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
 
-from bronze.batches import Planned, write_down_batch
+from bronze.batches import Planned, planned_of, write_down_batch
 from bronze.events import events_table
-from bronze.offsets import Step, write_down
+from bronze.source_state import OffsetMove, write_down
 from cli.main import main
-from cli.tables import verify
+from cli.tables import verify, verify_messages
 from cli.tables.accounts import account_of, audit_now
 from demo.__main__ import DATA
 from gold import build
 from lakehouse.batches import BATCHES, batches
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse, inline_rows
 from lakehouse.errors import TableError
 from lakehouse.kafka.ranges import contiguous, overlaid
-from lakehouse.spark.tables import Warehouse, small_table
-from silver.audit import begin_generations, read_state
+from silver.accounts.audit import begin_generations, finished, read_state
+from silver.apply import compact_state
+from silver.order.state import batch_name, writer_of
 from tests.support.bronze import bronze_rows
 from tests.support.gold import ungated
 from tests.support.silver import apply
@@ -93,6 +95,11 @@ def recorded(spark: SparkSession, planned: list[Planned]) -> DataFrame:
         is_in = (F.col("offset") >= one.from_offset) & (F.col("offset") < one.until_offset) & (F.col("offset") != GAP)
         is_planned = is_planned | ((F.col("topic") == one.topic) & is_in)
     return rows.where(is_planned)
+
+
+def condense(warehouse: Warehouse) -> None:
+    """As a run long after all batches does."""
+    compact_state(warehouse, now=datetime.now(UTC) + timedelta(days=365))
 
 
 def by_hand(warehouse: Warehouse, table: str, statement: str) -> None:
@@ -175,11 +182,44 @@ def test_each_damage_is_named_alone(copied: Warehouse, contracts: Contracts, dam
     account = account_of(copied, "postgres")
     kind, sentence = DAMAGES[damage]
     assert set(account.findings) - {"pending"} == {kind}
-    said = verify.sentences(account)
+    said = verify_messages.sentences(account)
     assert said[0] == sentence
     assert said[1 if account.findings[kind].number == 1 else 2].startswith("  Next: ")
     # Of what is damaged in a batch with a gap, the two sides of the gap.
     assert account.findings[kind].number == (2 if "40 to 49" in sentence else 1)
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_each_damage_is_found_where_old_batches_are_one_row(
+    copied: Warehouse, contracts: Contracts, damage: Damage
+) -> None:
+    damage(copied, contracts)
+    before = account_of(copied, "postgres")
+    condense(copied)
+    account = account_of(copied, "postgres")
+    assert {kind: found.records for kind, found in account.findings.items()} == {
+        kind: found.records for kind, found in before.findings.items()
+    }
+    assert account.topic_partitions == before.topic_partitions
+
+
+def test_silver_goes_on_behind_batches_that_are_one_row(copied: Warehouse, contracts: Contracts) -> None:
+    """It knows what it knew, and what was condensed once is condensed again with what came since."""
+    known, rows = read_state(copied, "postgres"), batches(copied, "silver").count()
+    name = batch_name(writer_of("postgres", known.generation), 1)
+    condense(copied)
+    assert read_state(copied, "postgres") == known
+    assert finished(copied, {name}) == {name}
+    few = batches(copied, "silver").count()
+    assert few < rows
+    read(copied, contracts, 3, [Planned(HEARTBEATS, "first", 0, 5, 18)])
+    account = account_of(copied, "postgres")
+    assert account.findings == {}
+    condense(copied)
+    assert batches(copied, "silver").count() == few
+    assert account_of(copied, "postgres").topic_partitions == account.topic_partitions
+    (plan,) = planned_of(batches(copied, "bronze")).where(F.col("topic") == HEARTBEATS).collect()
+    assert (plan["from_offset"], plan["until_offset"]) == (0, 18)
 
 
 def test_several_damages_are_each_named(
@@ -200,8 +240,13 @@ def test_a_sound_warehouse_has_nothing_to_say(
 ) -> None:
     code, answer = verified(sound, capsys, monkeypatch)
     assert (code, answer["ok"], answer["sources"]["postgres"]["findings"]) == (0, True, {})
-    partitions = {place["topic"]: place for place in answer["sources"]["postgres"]["partitions"]}
-    assert {topic: place["read"] for topic, place in partitions.items()} == {ORDERS: 120, HEARTBEATS: 5}
+    partitions = {
+        topic_partition["topic"]: topic_partition for topic_partition in answer["sources"]["postgres"]["partitions"]
+    }
+    assert {topic: topic_partition["read"] for topic, topic_partition in partitions.items()} == {
+        ORDERS: 120,
+        HEARTBEATS: 5,
+    }
     assert partitions[HEARTBEATS]["ignored"] == 5
     code, text = verified(sound, capsys, monkeypatch, as_json=False)
     assert code == 0
@@ -211,7 +256,7 @@ def test_a_sound_warehouse_has_nothing_to_say(
 def test_what_waits_and_what_was_skipped_by_command_is_told(
     copied: Warehouse, contracts: Contracts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_down(copied, [Step("postgres", 1, HEARTBEATS, "first", 0, 5, 8, "of no use")])
+    write_down(copied, [OffsetMove("postgres", 1, HEARTBEATS, "first", 0, 5, 8, "of no use")])
     read(copied, contracts, 3, [Planned(HEARTBEATS, "first", 0, 8, 15)], silver=False)
     code, answer = verified(copied, capsys, monkeypatch)
     assert code == 0
@@ -238,7 +283,7 @@ def test_a_long_list_is_cut_and_counted(copied: Warehouse) -> None:
     account = account_of(copied, "postgres")
     missing = account.findings["missing"]
     assert (missing.number, missing.records, len(missing.shown)) == (60, 60, 20)
-    assert "… and 40 more: 60 records in all." in verify.sentences(account)
+    assert "… and 40 more: 60 records in all." in verify_messages.sentences(account)
 
 
 def test_a_gap_of_kafka_is_no_hole_where_a_batch_was_never_ended(copied: Warehouse) -> None:
@@ -253,10 +298,10 @@ def test_a_source_that_was_never_read_has_no_table(copied: Warehouse) -> None:
 
 
 def test_rows_become_ranges_whatever_is_there_twice(spark: SparkSession) -> None:
-    place = {"topic": "t", "topic_id": "", "partition": 0}
+    topic_partition = {"topic": "t", "topic_id": "", "partition": 0}
     offsets = [0, 1, 1, 2, 5, 999_999, 1_000_000]
     columns = "topic STRING, topic_id STRING, partition INT, offset BIGINT, ingested_at TIMESTAMP"
-    rows = small_table(spark, [{**place, "offset": offset} for offset in offsets], columns)
+    rows = inline_rows(spark, [{**topic_partition, "offset": offset} for offset in offsets], columns)
     over = overlaid({"stored": contiguous(rows)}).where("stored > 0").orderBy("first").collect()
     found = [(row["first"], row["last"], row["stored"]) for row in over]
     assert found == [(0, 0, 1), (1, 1, 2), (2, 2, 1), (5, 5, 1), (999_999, 999_999, 1), (1_000_000, 1_000_000, 1)]

@@ -21,7 +21,7 @@ from typing import Any
 from fastavro import parse_schema, schemaless_writer
 
 from lakehouse.registered import AVRO, RegisteredSchema
-from silver.decode.message import Record
+from silver.decode.reference.message import Record
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 # What the converter calls a struct, or a map's entry, that has no name.

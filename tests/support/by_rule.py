@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakehouse.contracts.by_rule import MadeTable
+from lakehouse.contracts.by_rule import DiscoveredTable
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.topics import SourceKind, TableRule
 from lakehouse.registered import RegisteredSchema
 from silver.by_rule.definitions import Definition, definitions
+from silver.by_rule.discovered import Rule, Sample, discovered_table
 from silver.by_rule.events import Event, events_of
-from silver.by_rule.made import Rule, Sample, made_table
-from silver.decode.message import Record
+from silver.decode.reference.message import Record
 
 TOPIC, DDL_TOPIC = "order_dw.order_dw.user", "order_dw"
 Json = Mapping[str, Any]
@@ -90,9 +90,9 @@ def made(
     taken: Sequence[str] = (),
     registered: Mapping[int, RegisteredSchema] | None = None,
     by: Sequence[Record] | None = None,
-) -> MadeTable:
+) -> DiscoveredTable:
     """The table of these records; `by`: what the topic of schema changes says."""
-    return made_table(
+    return discovered_table(
         of or rule(),
         records[0].topic if records else TOPIC,
         records,
@@ -102,27 +102,31 @@ def made(
     )
 
 
-def sample(table: MadeTable, *records: Record, of: Rule | None = None, definition: Definition | None = None) -> Sample:
+def sample(
+    table: DiscoveredTable, *records: Record, of: Rule | None = None, definition: Definition | None = None
+) -> Sample:
     """The events among these records, for a table that is made."""
     events = [one for one in events_of(records) if isinstance(one, Event)]
     return Sample((of or rule()).declared, events, table.known_by, definition)
 
 
-def feed_of(table: MadeTable, of: Rule | None = None, schemas: Mapping[int, RegisteredSchema] | None = None) -> Feed:
+def feed_of(
+    table: DiscoveredTable, of: Rule | None = None, schemas: Mapping[int, RegisteredSchema] | None = None
+) -> Feed:
     """The feed of a table that a rule has made."""
     chosen = of or rule()
     return Feed(
         name=table.name,
         source=table.source,
         kind=chosen.kind,
-        made=table,
+        discovered=table,
         schemas=None if schemas is None else dict(schemas),
         **vars(table.feed(chosen.declared)),
         **vars(table.silver_table(chosen.declared)),
     )
 
 
-def types(table: MadeTable) -> dict[str, str]:
+def types(table: DiscoveredTable) -> dict[str, str]:
     """The type of each column, and what it is in its database where that is said."""
     return {name: _type(column.declared) for name, column in table.columns.items()}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,10 +142,10 @@ def with_tables(packaged: Contracts, sources: Mapping[str, Source], tables: Mapp
     )
 
 
-def contracts_of_captures(packaged: Contracts) -> Contracts:
+def contracts_of_captures(packaged: Contracts, *, only: Collection[str] | None = None) -> Contracts:
     """Contracts for all recordings: a feed for each table, and another for the same table in the modes TEXTS.
 
-    No rule rejects anything.
+    `only`: the tables that have a feed. No rule rejects anything.
     """
     feeds: dict[str, dict[str, FeedTopics]] = {source: {} for source in KINDS}
     tables: dict[str, SilverTable] = {}
@@ -155,6 +155,8 @@ def contracts_of_captures(packaged: Contracts) -> Contracts:
             modes = [("", {}), (AS_TEXT, TEXTS)] if source == "postgres" else [("", {})]
             for suffix, given in modes:
                 name = _feed(source, f"{table}{suffix}")
+                if only is not None and f"{table}{suffix}" not in only:
+                    continue
                 feeds[source][name] = _topics(f"{table}{suffix}", envelope="table", **given)
                 tables[name] = _table(table, columns[table])
         for table in OUTBOX_TABLES:

@@ -59,7 +59,7 @@ def _connect(spark: SparkSession) -> Any:
     gateway, jvm = spark.sparkContext._gateway, spark._jvm
     assert gateway is not None
     assert jvm is not None
-    jars = [path for manifest in MANIFESTS for path in jar_paths(load_manifest(manifest), remedy="Run `make setup`.")]
+    jars = [path for manifest in MANIFESTS for path in jar_paths(load_manifest(manifest), hint="Run `make setup`.")]
     urls = gateway.new_array(jvm.java.net.URL, len(jars))
     for number, path in enumerate(jars):
         urls[number] = jvm.java.net.URL(path.as_uri())

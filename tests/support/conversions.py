@@ -14,9 +14,9 @@ from typing import Any
 
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.tables import Column
-from silver.decode.explain import conversion_error
-from silver.decode.message import FieldSchema, parsed
-from silver.decode.values import CONVERSION_ERROR, reader
+from silver.decode.reference.decoder import conversion_error
+from silver.decode.reference.message import FieldSchema, parsed
+from silver.decode.reference.values import CONVERSION_ERROR, reader
 
 
 @contextmanager

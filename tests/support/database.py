@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.records import store
 from bronze.events import events_table
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from tests.support.bronze import bronze_rows
 from tests.support.recordings import write
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.contracts.column_types import ArrayType, Type
 from lakehouse.contracts.models import Feed
+from lakehouse.contracts.parts.column_types import ArrayType, Type
 from lakehouse.contracts.tables import Column
 from silver.decode.arrow import decode_batches
 from silver.decode.arrow import row_of as column_of
-from silver.decode.explain import Event, Explaining
-from silver.decode.message import Json, Record, Source, parsed
-from silver.decode.values import Value
+from silver.decode.reference.decoder import Event, ReferenceDecoder
+from silver.decode.reference.message import Json, Record, Source, parsed
+from silver.decode.reference.values import Value
 from tests.support.events import EPOCH
 
 _SCHEMA = pa.schema(
@@ -99,7 +100,7 @@ def events_of(
     feed: Feed, *records: tuple[bytes | None, bytes | None], headers: Sequence[tuple[str, bytes | None]] = ()
 ) -> list[Event]:
     """What records (key and value) of a feed's topic state, in their order."""
-    explaining = Explaining(feed)
+    explaining = ReferenceDecoder(feed)
     return [explaining.event(Record(feed.topics[0], key, value, headers)) for key, value in records]
 
 
@@ -112,3 +113,17 @@ def row_of(event: Event, feed: Feed) -> dict[str, Value]:
 def said(event: Event) -> tuple[str, list[str]]:
     """What an event is, and what is wrong with it."""
     return event.kind, list(event.problems)
+
+
+def plain(event: Event) -> dict[str, Any]:
+    """An event as it is compared: lists as lists, decimals by their value."""
+    return {**event._asdict(), "row": _comparable(event.row), **{name: list(getattr(event, name)) for name in _LISTS}}
+
+
+_LISTS = ("absent", "unchanged_toast", "unsent_columns", "problems", "drift")
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_comparable(one) for one in value]
+    return value.normalize() if isinstance(value, Decimal) else value

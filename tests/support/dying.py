@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 from pytest import MonkeyPatch
 
-from gold import build, publish, sending
+from gold import build
+from gold.state_store import StateStore
+from gold.topics import publish, sending
 from lakehouse.config import settings
-from lakehouse.consumed import Consumed
 from lakehouse.contracts.files import load_contracts
 from lakehouse.kafka.producer import TransactionalProducer
 from lakehouse.spark.session import spark_session
@@ -33,7 +34,7 @@ def die() -> NoReturn:
 
 def before_gold_is_recorded() -> None:
     """Gold has its commit, and does not know yet that it was made."""
-    PATCH.setattr(Consumed, "record", _dying)
+    PATCH.setattr(StateStore, "write", _dying)
 
 
 def in_the_middle() -> None:

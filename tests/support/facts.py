@@ -12,6 +12,6 @@ def counted(first: int, last: int, *, run: str = "run-1", feed: str | None = "or
         **{"first_offset": first, "last_offset": last, "read": last - first + 1, "ignored": 0, "quarantined": 0},
         **{"lowest": [first], "highest": [last], "has_end": False, "first_ms": first, "read_from_ms": first},
         **{"read_to_ms": last, "source_names": [], "highest_timestamp_ms": last, "last_key": last},
-        **{"last_is_delete": last % 2 == 0, "leaving_out": 1, "judged": 1, "absent_columns": {"note": 1}},
+        **{"last_is_delete": last % 2 == 0, "with_unchanged_toast": 1, "judged": 1, "absent_columns": {"note": 1}},
         **{"failed_rules": {"amount": 1}, **more},
     }

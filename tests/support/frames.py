@@ -14,15 +14,15 @@ from silver.fold.fold import Folded, fold
 from silver.fold.operands import event_frame
 from silver.order.runs import Cutoff
 from tests.support import oracle
-from tests.support.oracle import PlacedEvent
+from tests.support.oracle import PositionedEvent
 
 
-def frame_of(events: Sequence[PlacedEvent], feed: Feed) -> pl.DataFrame:
+def frame_of(events: Sequence[PositionedEvent], feed: Feed) -> pl.DataFrame:
     """The events as `silver.fold.fold` takes them."""
     # The hash of an image is of any size.
     images = [None if one.image is None else one.image % 2**62 for one in events]
     rows = zip(events, images, strict=True)
-    return event_frame([{**one._asdict(), "image": image, "missing": one.passed_over} for one, image in rows], feed)
+    return event_frame([{**one._asdict(), "image": image, "missing": one.unchanged_toast} for one, image in rows], feed)
 
 
 def rows_of(folded: Folded, feed: Feed) -> dict[tuple[Any, ...], Mapping[str, Any]]:
@@ -53,7 +53,7 @@ def rows_of(folded: Folded, feed: Feed) -> dict[tuple[Any, ...], Mapping[str, An
     return found
 
 
-def checked_fold(events: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Cutoff]) -> oracle.Folded:
+def checked_fold(events: Sequence[PositionedEvent], feed: Feed, cutoffs: Mapping[str, Cutoff]) -> oracle.Folded:
     """What the oracle makes of all events of their keys, when silver's fold has made the same of them."""
     expected = oracle.fold(events, feed, cutoffs)
     folded = fold(frame_of(events, feed), feed, cutoffs)
@@ -80,7 +80,7 @@ def _rows(expected: oracle.Folded, *, first: int = 0) -> dict[tuple[Any, ...], M
 
 
 # The events of one history, and its cutoff, by shard.
-History = tuple[Sequence[PlacedEvent], Mapping[str, Cutoff]]
+History = tuple[Sequence[PositionedEvent], Mapping[str, Cutoff]]
 
 
 def differing_histories(histories: Sequence[History], sharded: Feed) -> list[int]:
@@ -88,17 +88,17 @@ def differing_histories(histories: Sequence[History], sharded: Feed) -> list[int
 
     `sharded`: a feed that has the topic in its key (tests.support.sharded): each history is a shard.
     """
-    events: list[PlacedEvent] = []
+    events: list[PositionedEvent] = []
     limits: dict[str, Cutoff] = {}
     expected: list[tuple[int, int, oracle.Folded]] = []
     for number, (own, cutoffs) in enumerate(histories):
         topic = f"case {number}"
-        placed = [
+        positioned = [
             one._replace(topic=topic, row_key=None if one.row_key is None else (topic, *one.row_key)) for one in own
         ]
         limit = dict.fromkeys([topic], *cutoffs.values()) if cutoffs else {}
-        expected.append((len(events), len(events) + len(placed), oracle.fold(placed, sharded, limit)))
-        events += placed
+        expected.append((len(events), len(events) + len(positioned), oracle.fold(positioned, sharded, limit)))
+        events += positioned
         limits |= limit
     folded = fold(frame_of(events, sharded), sharded, limits)
     starts = [first for first, _last, _one in expected]

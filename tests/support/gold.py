@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from gold import build
+from gold.state_store import StateStore
+from gold.unify import UNIFIED
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse, inline_rows
 from lakehouse.spark.sizing import rewrite_small_table
-from lakehouse.spark.tables import Warehouse, small_table
 from silver.apply import ensure_tables
 
 if TYPE_CHECKING:
@@ -25,16 +27,35 @@ SILVER = """
 Gold = Mapping[str, Mapping[str, Any]]
 
 
+def restate(warehouse: Warehouse, **parts: Any) -> None:
+    """Write gold's state down anew, with these parts of it."""
+    store = StateStore()
+    store.write(warehouse, store.read(warehouse).model_copy(update=parts))
+
+
+def put_mart_back(warehouse: Warehouse, name: str) -> None:
+    """Write down that a mart has the commit of gold before the one that it has."""
+    marts = StateStore().read(warehouse).marts
+    version = marts[name].versions[UNIFIED]
+    before = marts[name].with_later(marts[name].definition, [replace(version, number=version.number - 1)])
+    restate(warehouse, marts={**marts, name: before})
+
+
 def ungated(contracts: Contracts) -> Contracts:
     """The contracts without rules at gate 2: asking them takes longer than all else; they have tests of their own."""
     gate = contracts.gold_gate.model_copy(update={"expectations": (), "publication": ()})
     return contracts.model_copy(update={"gold_gate": gate})
 
 
+def without_marts(contracts: Contracts) -> Contracts:
+    """The contracts without tables of gold that follow the unified orders: they have tests of their own too."""
+    return contracts.model_copy(update={"gold": contracts.gold.model_copy(update={"marts": {}})})
+
+
 def silver(spark: SparkSession, *rows: Mapping[str, Any]) -> DataFrame:
     """Rows of a silver table: those columns that matter here."""
     defaults = {"customer_id": 1, "status": "pending", "total_amount": "10.00", "_is_deleted": False}
-    table = small_table(spark, [{**defaults, **row} for row in rows], SILVER)
+    table = inline_rows(spark, [{**defaults, **row} for row in rows], SILVER)
     return table.withColumns(
         {
             "total_amount": F.col("total_amount").cast("decimal(10,2)"),

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pyspark.sql import functions as F
 
-from gold import joins
-from gold.joined import full_join, join_table
+from gold.derived import joins
+from gold.derived.joined import full_join, join_table
+from gold.state_store import StateStore
 from lakehouse.batches import BATCHES
-from lakehouse.consumed import Consumed
 from lakehouse.contracts.files import MODELS, load_contracts
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse, inline_rows
 from lakehouse.spark.sizing import rewrite_small_table
-from lakehouse.spark.tables import Warehouse, small_table
 from silver.batch.merge import silver_table
 
 if TYPE_CHECKING:
@@ -37,6 +37,12 @@ USER_ORDERS: dict[str, Any] = {
     "columns": {"order_id": "id", "product": "product"},
     "left_join": [{"table": USER, "by": {"id": "user_id"}, "columns": {"user_name": "name"}}],
 }
+# The files that declare the tables and the joins, without any.
+NOTHING: Mapping[str, Any] = {
+    "bronze/topics.yaml": {"sources": {}},
+    "silver/tables.yaml": {"tables": {}},
+    "gold/tables.yaml": {},
+}
 Row = Mapping[str, Any]
 
 
@@ -52,27 +58,33 @@ def write_contracts(
     columns: Mapping[str, Mapping[str, Any]] = COLUMNS,
     gold: Mapping[str, Any] | None = None,
     keys: Mapping[str, list[str]] | None = None,
+    is_alone: bool = False,
 ) -> Path:
-    """The packaged contracts with the source `order_dw` and these joins. `gold`: what else its tables.yaml has."""
+    """The packaged contracts with the source `order_dw` and these joins. `gold`: what else its tables.yaml has.
+
+    `is_alone`: the folder has nothing else.
+    """
     for name in MODELS:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(SOURCES / name, target)
-    topics = yaml.safe_load((folder / "bronze/topics.yaml").read_text())
+        if not is_alone:
+            shutil.copy(SOURCES / name, target)
+    declared = copy.deepcopy(dict(NOTHING))
+    if not is_alone:
+        declared = {name: yaml.safe_load((folder / name).read_text()) for name in NOTHING}
+    topics, silver, tables = declared.values()
     feeds = {
         name: {"topics": [name.replace("order_dw_", "order_dw.")], "envelope": "table", "binary_handling_mode": "bytes"}
         for name in columns
     }
     topics["sources"]["order_dw"] = {"kind": "mysql", "feeds": feeds}
-    silver = yaml.safe_load((folder / "silver/tables.yaml").read_text())
     for name, of_table in columns.items():
         own = (keys or {}).get(name, ["id"])
         identity: dict[str, Any] = {"keys": own} if own else {"append_only": True}
         silver["tables"][name] = {**identity, "sequence_by": "source_position", "columns": dict(of_table)}
-    tables = yaml.safe_load((folder / "gold/tables.yaml").read_text())
     tables |= {"joins": dict(joins), **(gold or {})}
-    for file, content in (("bronze/topics", topics), ("silver/tables", silver), ("gold/tables", tables)):
-        (folder / f"{file}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    for name, content in declared.items():
+        (folder / name).write_text(yaml.safe_dump(content, sort_keys=False))
     return folder
 
 
@@ -87,7 +99,7 @@ class OrderDw:
 
     warehouse: Warehouse
     contracts: Contracts
-    consumed: Consumed = field(default_factory=Consumed)
+    store: StateStore = field(default_factory=StateStore)
 
     def create(self, feeds: Iterable[str] = COLUMNS) -> None:
         self.warehouse.ensure(BATCHES)
@@ -102,7 +114,7 @@ class OrderDw:
         """Upsert rows, in one commit. `_is_deleted` of a row: it stays, as silver keeps what is deleted."""
         table, columns = self.warehouse.delta(f"silver.{feed}"), self.contracts.feeds[feed].columns
         ddl = ", ".join(f"{name} {declared.type.ddl}" for name, declared in columns.items())
-        new = small_table(
+        new = inline_rows(
             self.warehouse.spark, [{"_is_deleted": False, **row} for row in rows], f"{ddl}, _is_deleted BOOLEAN"
         )
         full = new.withColumns(
@@ -115,17 +127,16 @@ class OrderDw:
 
     def pending(self, *, whole: bool = False) -> dict[str, int | None]:
         """How many rows of each join the next run would compute again."""
-        known = self.consumed.now(self.warehouse)
-        return joins.pending(self.warehouse, self.contracts, known=known, whole=whole)
+        consumed = self.store.read(self.warehouse).joins
+        return joins.pending(self.warehouse, self.contracts, consumed=consumed, whole=whole)
 
     def refresh(self, *, record: bool = True, **how: Any) -> joins.JoinsOutcome:
         """Bring the joins up. Without `record` the run dies before it has written down what it has taken."""
-        taken: dict[str, Any] = {}
-        forgotten: list[str] = []
-        known = self.consumed.now(self.warehouse)
-        outcome = joins.refresh(self.warehouse, self.contracts, known=known, taken=taken, forgotten=forgotten, **how)
+        state = self.store.read(self.warehouse)
+        consumed = dict(state.joins)
+        outcome = joins.refresh(self.warehouse, self.contracts, consumed=consumed, **how)
         if record:
-            self.consumed.record(self.warehouse, taken, forgotten=forgotten)
+            self.store.write(self.warehouse, state.model_copy(update={"joins": consumed}))
         return outcome
 
     def rows(self, name: str = "user_orders") -> list[tuple[Any, ...]]:

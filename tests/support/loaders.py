@@ -9,7 +9,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -127,7 +127,4 @@ def _cell(schema: Mapping[str, Any], cell: Any) -> Any:
             return Decimal((int(unscaled < 0), digits, -int(schema["parameters"]["scale"])))
         case "org.apache.kafka.connect.data.Date":
             return (date(1970, 1, 1) + timedelta(days=cell)).isoformat()
-        case "io.debezium.time.MicroTimestamp":
-            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=cell)
-            return moment.strftime("%Y-%m-%dT%H:%M:%S.%f")
     return cell

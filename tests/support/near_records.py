@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
 
-from lakehouse.contracts.column_types import ArrayType, DecimalType
 from lakehouse.contracts.models import Feed
+from lakehouse.contracts.parts.column_types import ArrayType, DecimalType
 from lakehouse.contracts.tables import Column
-from silver.decode.explain import placeholders
-from silver.decode.message import Record
-from silver.decode.values import carries_precise_decimals, epoch_unit
+from silver.decode.reference.decoder import placeholders
+from silver.decode.reference.message import Record
+from silver.decode.reference.values import carries_precise_decimals, epoch_unit
 from tests.support.feeds import feed
 
 _TYPES = {

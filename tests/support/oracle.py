@@ -31,10 +31,10 @@ _STATED = ("change", "quarantined")
 _BINLOG_ROW = 3
 
 
-class PlacedEvent(NamedTuple):
+class PositionedEvent(NamedTuple):
     """What a record states, with its position, as the fold takes it.
 
-    `key_text`: the Kafka key as the headers of changed keys have it. `passed_over`: the columns that the event does
+    `key_text`: the Kafka key as the headers of changed keys have it. `unchanged_toast`: the columns that the event does
     not state, and that may be so (`versioned_columns`). `row_key`: the key columns of its row, or None where unknown.
     `image`: a hash of its row, where equal log coordinates do not mean that two records are the same. `run_from`: the
     first offset of the record's run in its topic-partition. `timestamp_ms`: of Kafka.
@@ -56,7 +56,7 @@ class PlacedEvent(NamedTuple):
     row_key: RowKey | None
     event_id: str | None = None
     old_key: str | None = None
-    passed_over: Collection[str] = ()
+    unchanged_toast: Collection[str] = ()
     image: int | None = None
     run_from: int | None = None
     timestamp_ms: int | None = None
@@ -72,7 +72,7 @@ class Change:
     """A change as it counts: a record, or the cutoff above it. `number`: of the record; `at`: its coordinates."""
 
     number: int
-    event: PlacedEvent
+    event: PositionedEvent
     position: Position
     op: str | None
     is_delete: bool
@@ -101,7 +101,7 @@ class Folded:
     damaged: set[int] = field(default_factory=set)
 
 
-def fold(records: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Cutoff]) -> Folded:
+def fold(records: Sequence[PositionedEvent], feed: Feed, cutoffs: Mapping[str, Cutoff]) -> Folded:
     """The rows of all keys that these records name. `cutoffs`: of each shard. A record may be there twice."""
     records = with_rows_counted_on(records, feed)
     folded = Folded(damaged=damaged(records, feed))
@@ -122,7 +122,7 @@ def fold(records: Sequence[PlacedEvent], feed: Feed, cutoffs: Mapping[str, Cutof
     return folded
 
 
-def _of_truncate(one: PlacedEvent, feed: Feed, cutoffs: Mapping[str, Cutoff]) -> str:
+def _of_truncate(one: PositionedEvent, feed: Feed, cutoffs: Mapping[str, Cutoff]) -> str:
     if one.is_replay:
         return "duplicate"
     below = cutoffs.get(one.topic if feed.is_sharded else "")
@@ -130,7 +130,7 @@ def _of_truncate(one: PlacedEvent, feed: Feed, cutoffs: Mapping[str, Cutoff]) ->
     return "superseded" if is_below else "applied"
 
 
-def with_rows_counted_on(records: Sequence[PlacedEvent], feed: Feed) -> Sequence[PlacedEvent]:
+def with_rows_counted_on(records: Sequence[PositionedEvent], feed: Feed) -> Sequence[PositionedEvent]:
     """The records; of MySQL and MariaDB with the number of their row as it would be if the log never began anew.
 
     Where the binlog is compressed, all changes of a transaction have one position, and `row` begins at 0 with each
@@ -157,7 +157,7 @@ def with_rows_counted_on(records: Sequence[PlacedEvent], feed: Feed) -> Sequence
     return counted
 
 
-def damaged(records: Sequence[PlacedEvent], feed: Feed) -> set[int]:
+def damaged(records: Sequence[PositionedEvent], feed: Feed) -> set[int]:
     """The records whose position is ahead of a later one of their key and run.
 
     In one run a partition has a key's changes in the order of the log, so the later one is right. What only repeats
@@ -186,7 +186,7 @@ def damaged(records: Sequence[PlacedEvent], feed: Feed) -> set[int]:
 
 
 def _changes(
-    sound: Sequence[tuple[int, PlacedEvent]], feed: Feed, cutoffs: Mapping[str, tuple[Position, Cutoff]]
+    sound: Sequence[tuple[int, PositionedEvent]], feed: Feed, cutoffs: Mapping[str, tuple[Position, Cutoff]]
 ) -> Iterable[Change]:
     """The changes, and the tombstones that delete; those below their cutoff as a delete by it."""
     deletes = _deleting_tombstones(sound, feed)
@@ -213,11 +213,11 @@ class _OfRun:
     """
 
     begins: int | None
-    highest: PlacedEvent | None = None
+    highest: PositionedEvent | None = None
     latest_ms: int = 0
     without_position: int = -1
 
-    def add(self, one: PlacedEvent) -> None:
+    def add(self, one: PositionedEvent) -> None:
         self.latest_ms = max(self.latest_ms, one.timestamp_ms or 0)
         if one.position is None:
             self.without_position = one.offset
@@ -230,7 +230,7 @@ class _OfRun:
         return self.highest is not None and self.highest.is_delete and self.highest.offset > self.without_position
 
 
-def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -> dict[int, Position]:
+def _deleting_tombstones(sound: Sequence[tuple[int, PositionedEvent]], feed: Feed) -> dict[int, Position]:
     """The tombstones that no delete of their run precedes, and their position.
 
     Compaction leaves of a deleted key its tombstone alone, and flattened topics may have no other deletes. The record
@@ -239,7 +239,7 @@ def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -
     found = {}
     for of_key in _with_tombstones(sound):
         runs: dict[str, _OfRun] = {}
-        last: PlacedEvent | None = None
+        last: PositionedEvent | None = None
         sent_at: dict[tuple[str, int | None], int] = {}
         for number, one in of_key:
             if one.kind in _STATED:
@@ -263,9 +263,9 @@ def _deleting_tombstones(sound: Sequence[tuple[int, PlacedEvent]], feed: Feed) -
     return found
 
 
-def _with_tombstones(sound: Sequence[tuple[int, PlacedEvent]]) -> Iterable[list[tuple[int, PlacedEvent]]]:
+def _with_tombstones(sound: Sequence[tuple[int, PositionedEvent]]) -> Iterable[list[tuple[int, PositionedEvent]]]:
     """By topic-partition and key, where there are tombstones: the records in the order of their offsets."""
-    by_key: dict[tuple[Any, ...], list[tuple[int, PlacedEvent]]] = defaultdict(list)
+    by_key: dict[tuple[Any, ...], list[tuple[int, PositionedEvent]]] = defaultdict(list)
     for number, one in sound:
         by_key[one.place, one.key].append((number, one))
     for of_key in by_key.values():
@@ -273,7 +273,7 @@ def _with_tombstones(sound: Sequence[tuple[int, PlacedEvent]]) -> Iterable[list[
             yield sorted(of_key, key=lambda item: item[1].offset)
 
 
-def _position_of_tombstone(tombstone: PlacedEvent, runs: Mapping[str, _OfRun]) -> Position | None:
+def _position_of_tombstone(tombstone: PositionedEvent, runs: Mapping[str, _OfRun]) -> Position | None:
     """Right behind what its run and earlier ones have stated of the key, never behind a later run's.
 
     None where it deletes nothing: its run has a delete last, or a record of the key that is younger than the tombstone.
@@ -295,17 +295,17 @@ def _position_of_tombstone(tombstone: PlacedEvent, runs: Mapping[str, _OfRun]) -
     return position
 
 
-def _behind(tombstone: PlacedEvent, runs: Iterable[_OfRun]) -> Position | None:
+def _behind(tombstone: PositionedEvent, runs: Iterable[_OfRun]) -> Position | None:
     positions = [one.highest.position for one in runs if one.highest is not None and one.highest.position is not None]
     return at_offset(max(positions), tombstone.offset) if positions else None
 
 
-def _begins(one: PlacedEvent) -> int:
+def _begins(one: PositionedEvent) -> int:
     return one.run_from or 0
 
 
 def _sent_again(
-    sound: Sequence[tuple[int, PlacedEvent]], deletes: Mapping[int, Position], feed: Feed
+    sound: Sequence[tuple[int, PositionedEvent]], deletes: Mapping[int, Position], feed: Feed
 ) -> dict[int, Position]:
     """The changes that are sent again behind a tombstone that has deleted them: they stand just before it.
 
@@ -315,7 +315,7 @@ def _sent_again(
     if feed.sequence_by == "kafka_offset" or not deletes:
         return found
     for of_key in _with_tombstones(sound):
-        by_coordinates: dict[Position, list[PlacedEvent]] = defaultdict(list)
+        by_coordinates: dict[Position, list[PositionedEvent]] = defaultdict(list)
         for number, one in of_key:
             if number in deletes:
                 by_coordinates[deletes[number][:-1]].append(one)
@@ -358,7 +358,9 @@ def _row(of_key: Sequence[Change], changes: Sequence[Change], feed: Feed) -> Row
         ends += [at_offset(one.position, BEFORE_ALL_OFFSETS) for one in changed]
     deleted_at = max(ends, default=None)
     since = [one for one in of_key if not one.is_delete and (deleted_at is None or one.position > deleted_at)]
-    stated = {column: _last_word([one for one in since if column not in one.event.passed_over]) for column in versioned}
+    stated = {
+        column: _last_word([one for one in since if column not in one.event.unchanged_toast]) for column in versioned
+    }
     unresolved = [] if is_partial or last.is_delete else [column for column in versioned if stated[column] is None]
     for column in unresolved:
         stated[column] = _of_previous_key(since, changes, column, feed)
@@ -394,12 +396,12 @@ def _of_previous_key(
             and not one.is_delete
             and (not feed.is_sharded or one.event.topic == create.event.topic)
             and one.position < at_offset(before, BEFORE_ALL_OFFSETS)
-            and (column not in one.event.passed_over or one.event.old_key is not None)
+            and (column not in one.event.unchanged_toast or one.event.old_key is not None)
         ]
         if not earlier:
             return None
         last = max(earlier, key=lambda one: one.position)
-        if column not in last.event.passed_over:
+        if column not in last.event.unchanged_toast:
             return last.number, create.position
         asked, before = last.event, last.position
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lakehouse.contracts.topics import SourceKind
-from silver.decode.message import NUMBERS_OF_SOURCE, Source
+from silver.decode.reference.message import NUMBERS_OF_SOURCE, Source
 from silver.order.narrow_events import read_log_columns
 from silver.order.position import Position
 from silver.order.runs import Coordinates
@@ -49,7 +49,7 @@ class KnownRuns:
 
 
 def known_of(row: Mapping[str, Any]) -> KnownRuns:
-    """A row of `History.places`."""
+    """A row of `History.position_contexts`."""
     return KnownRuns(
         epochs=[(one["from_offset"], one["epoch"]) for one in row["epochs"]],
         snapshots=[Snapshot(**one) for one in row["snapshots"]],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from demo.check import topic_differences
-from gold import publish, upsert
+from gold.topics import publish, upsert
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts, UpsertTopic
 from lakehouse.kafka.broker import partitions
@@ -18,7 +18,7 @@ from tests.support.gold import Shop, ungated
 from tests.support.shop import delete
 
 if TYPE_CHECKING:
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 
 class PublishedShop(Shop):

@@ -12,28 +12,28 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from lakehouse.contracts.models import Feed
-from silver.decode.explain import Event, Explaining
-from silver.decode.message import Record as Message
+from silver.decode.reference.decoder import Event, ReferenceDecoder
+from silver.decode.reference.message import Record as Message
 from silver.fold.column_versions import versioned_columns
 from silver.order.history import History, epoch_rows, history, with_new_epochs
 from silver.order.position import END_OF_SNAPSHOT, FULL_SNAPSHOT
 from silver.order.runs import Coordinates, Cutoff, Regression, TopicPartition
 from silver.order.state import State, feed_row, segment_rows, writer_of
 from tests.support.events import Record, micros
-from tests.support.oracle import Folded, PlacedEvent, fold
+from tests.support.oracle import Folded, PositionedEvent, fold
 from tests.support.positions import KnownRuns, coordinates, is_streamed, known_of, repeats, source_position
 
 Rows = Mapping[tuple[Any, ...], Mapping[str, Any] | None]
 
 
 class Read(NamedTuple):
-    """A record, and what it states. `place`: topic, topic id and partition."""
+    """A record, and what it states. `topic_partition`: topic, topic id and partition."""
 
     record: Record
     event: Event
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return self.record["topic"], "id", self.record["partition"]
 
     @property
@@ -43,7 +43,10 @@ class Read(NamedTuple):
 
 @dataclass
 class PureSilver:
-    """One feed's silver: it is told batches, and has rows. What goes to quarantine is what has a negative amount."""
+    """One feed's silver: it is told batches, and has rows.
+
+    What goes to quarantine is what has a negative amount, where it `rejects_negative` ones.
+    """
 
     feed: Feed
     state: State = field(default_factory=State)
@@ -51,13 +54,16 @@ class PureSilver:
     past: History | None = None
     waiting: Collection[tuple[int, int]] = ()
     is_suspended: bool = False
+    rejects_negative: bool = True
+    known_positions: Sequence[PositionedEvent] | None = field(default=None, init=False)
 
     @cached_property
-    def _explaining(self) -> Explaining:
-        return Explaining(self.feed)
+    def _explaining(self) -> ReferenceDecoder:
+        return ReferenceDecoder(self.feed)
 
     def tell(self, records: Iterable[Record]) -> None:
         """One batch."""
+        self.known_positions = None
         batch = [Read(record, self._event(record)) for record in records]
         if not batch:
             return
@@ -68,9 +74,15 @@ class PureSilver:
             return
         known_before = [*self.read]
         self.read += batch
-        past, begun = with_new_epochs(before, lambda found: self._telling_news(found, known_before, batch))
+        past, begun = with_new_epochs(
+            before, lambda found: self._regressions_with_new_changes(found, known_before, batch)
+        )
         again = past.read_again(begun)
-        of_epoch = [one for one in known_before if one.place in again and _within(one.offset, again[one.place])]
+        of_epoch = [
+            one
+            for one in known_before
+            if one.topic_partition in again and _within(one.offset, again[one.topic_partition])
+        ]
         new = [*past.snapshot_cutoffs(), *self._truncates(past, [*batch, *of_epoch])]
         self.past = past.with_cutoffs(new)
         rows = [*segment_rows(self.state, facts), feed_row(self.feed.name, epochs=epoch_rows(past, begun), cutoffs=new)]
@@ -80,7 +92,7 @@ class PureSilver:
 
     def retry(self) -> None:
         """What waits for a person may pass: nothing of the history changes, as it was read."""
-        self.waiting = ()
+        self.waiting, self.known_positions = (), None
         self.read = [Read(one.record, self._event(one.record)) for one in self.read]
 
     def key_of(self, one: Read) -> tuple[Any, ...]:
@@ -93,16 +105,18 @@ class PureSilver:
         assert self.past is not None
         return self.past.cutoff_by_shard()
 
-    def placed(self) -> tuple[Sequence[Read], Sequence[PlacedEvent]]:
+    def positioned(self) -> tuple[Sequence[Read], Sequence[PositionedEvent]]:
         """All records, and what they state with its position."""
-        assert self.past is not None
-        places = {_place_of(row): known_of(row) for row in self.past.places()}
-        return self.read, [self._placed(one, places) for one in self.read]
+        if self.known_positions is None:
+            assert self.past is not None
+            position_contexts = {_place_of(row): known_of(row) for row in self.past.position_contexts()}
+            self.known_positions = [self._placed(one, position_contexts) for one in self.read]
+        return self.read, self.known_positions
 
     def folded(self) -> tuple[Sequence[Read], Folded]:
         """All records, and what they lead to."""
-        read, placed = self.placed()
-        return read, fold(placed, self.feed, self.cutoff_by_shard)
+        read, positioned = self.positioned()
+        return read, fold(positioned, self.feed, self.cutoff_by_shard)
 
     def rows(self) -> Rows:
         """The rows that all records lead to; None: deleted."""
@@ -128,7 +142,9 @@ class PureSilver:
         event = self._explaining.event(
             Message(record["topic"], _bytes(record["key"]), _bytes(record["value"]), headers)
         )
-        is_bad = bool(event.problems) or (event.kind == "change" and not event.is_delete and self._is_negative(event))
+        is_bad = bool(event.problems) or (
+            self.rejects_negative and event.kind == "change" and not event.is_delete and self._is_negative(event)
+        )
         may_wait = event.kind == "change" and not event.is_delete  # no rule is asked about the others
         is_waiting = may_wait and (record["partition"], record["offset"]) in self.waiting
         return event._replace(kind="quarantined") if is_bad or is_waiting else event
@@ -137,16 +153,16 @@ class PureSilver:
         amount = self._value(event, "total_amount")
         return isinstance(amount, Decimal) and amount < 0
 
-    def _placed(self, one: Read, places: Mapping[TopicPartition, KnownRuns]) -> PlacedEvent:
-        record, event, of_place = one.record, one.event, places[one.place]
+    def _placed(self, one: Read, position_contexts: Mapping[TopicPartition, KnownRuns]) -> PositionedEvent:
+        record, event, of_place = one.record, one.event, position_contexts[one.topic_partition]
         keys = self.key_of(one) if event.row is not None else (None,)
-        return PlacedEvent(
+        return PositionedEvent(
             topic=record["topic"],
             topic_id="id",
             partition=record["partition"],
             offset=record["offset"],
             key=_bytes(record["key"]),
-            key_text=record["key"],
+            key_text=_key_text(record["key"]),
             run_id=event.run_id,
             kind=event.kind,
             op=event.op,
@@ -164,20 +180,24 @@ class PureSilver:
             row_key=None if None in keys else keys,
             event_id=event.event_id,
             old_key=event.old_key,
-            passed_over=event.left_out,
+            unchanged_toast=event.unchanged_toast,
             image=hash(repr(event.row)),
             run_from=of_place.runs[event.run_id].from_offset,
             timestamp_ms=record["timestamp"],
         )
 
     def _truncates(self, past: History, records: Sequence[Read]) -> list[Cutoff]:
-        places = {_place_of(row): known_of(row) for row in past.places()}
+        position_contexts = {_place_of(row): known_of(row) for row in past.position_contexts()}
         found = []
         for one in records:
             if one.event.kind == "truncate":
-                position = self._placed(one, places).position
+                position = self._placed(one, position_contexts).position
                 assert position is not None
-                found.append(Cutoff("truncate", _json(position), None, one.place[0], one.place[2], one.offset))
+                found.append(
+                    Cutoff(
+                        "truncate", _json(position), None, one.topic_partition[0], one.topic_partition[2], one.offset
+                    )
+                )
         return found
 
     def _falls_without_run(self, past: History, batch: Sequence[Read]) -> bool:
@@ -186,34 +206,37 @@ class PureSilver:
         if not known:
             return False
         said = {
-            (one.place, _said(one)): one.offset for one in sorted([*self.read, *batch], key=lambda one: -one.offset)
+            (one.topic_partition, _said(one)): one.offset
+            for one in sorted([*self.read, *batch], key=lambda one: -one.offset)
         }
-        streamed = {place: row["highest_streamed"] for place, row in known.items()}
-        highest = {place: row["highest"] for place, row in known.items()}
+        streamed = {topic_partition: row["highest_streamed"] for topic_partition, row in known.items()}
+        highest = {topic_partition: row["highest"] for topic_partition, row in known.items()}
         for one in sorted(batch, key=lambda one: one.offset):
-            at, place = coordinates(one.event.source, self.feed.kind), one.place
+            at, topic_partition = coordinates(one.event.source, self.feed.kind), one.topic_partition
             is_of_log = one.event.kind in ("change", "truncate", "quarantined") and at is not None
             is_full = one.event.source is not None and one.event.source.snapshot in FULL_SNAPSHOT
             if one.event.run_id or not is_of_log or not (is_full or is_streamed(one.event.source)):
                 continue
-            below = streamed[place] if is_streamed(one.event.source) else highest[place]
+            below = streamed[topic_partition] if is_streamed(one.event.source) else highest[topic_partition]
             if below is None and self.feed.kind != "postgresql":
-                below = highest[place]
-            is_new = one.offset > known[place]["read_to"]
-            if is_new and below is not None and at < below and said[place, _said(one)] >= one.offset:
+                below = highest[topic_partition]
+            is_new = one.offset > known[topic_partition]["read_to"]
+            if is_new and below is not None and at < below and said[topic_partition, _said(one)] >= one.offset:
                 return True
-            highest[place] = at if highest[place] is None else max(at, highest[place])
+            highest[topic_partition] = at if highest[topic_partition] is None else max(at, highest[topic_partition])
             if is_streamed(one.event.source):
-                streamed[place] = at if streamed[place] is None else max(at, streamed[place])
+                streamed[topic_partition] = (
+                    at if streamed[topic_partition] is None else max(at, streamed[topic_partition])
+                )
         return False
 
-    def _telling_news(
+    def _regressions_with_new_changes(
         self, found: Sequence[Regression], before: Sequence[Read], batch: Sequence[Read]
     ) -> Collection[Regression]:
         """The runs that have stated something behind `below` that no earlier record of their place has."""
         news = []
         for regression in found:
-            of_place = [one for one in (*before, *batch) if one.place == regression.place]
+            of_place = [one for one in (*before, *batch) if one.topic_partition == regression.topic_partition]
             said = {_said(one): one.offset for one in sorted(of_place, key=lambda one: -one.offset)}
             firsts = [one for one in of_place if said[_said(one)] == one.offset < regression.from_offset]
             below = min(regression.below, self._highest(firsts, besides=regression.run_id) or regression.below)
@@ -257,7 +280,7 @@ def facts_of(batch: Sequence[Read], feed: Feed) -> Iterable[Mapping[str, Any]]:
     for one in batch:
         source, at = one.event.source, coordinates(one.event.source, feed.kind)
         is_full = source is not None and source.snapshot in FULL_SNAPSHOT and at is not None
-        by[(*one.place, one.event.run_id, at if is_full else None)].append((one, at))
+        by[(*one.topic_partition, one.event.run_id, at if is_full else None)].append((one, at))
     for (topic, topic_id, partition, run_id, snapshot_at), parts in by.items():
         told = ("change", "truncate", "quarantined")
         streamed = [
@@ -286,7 +309,7 @@ def facts_of(batch: Sequence[Read], feed: Feed) -> Iterable[Mapping[str, Any]]:
             "highest_timestamp_ms": max(times),
             "last_key": zlib.crc32(_bytes(last.record["key"]) or b""),
             "last_is_delete": last.event.kind == "change" and last.event.is_delete,
-            "leaving_out": sum(bool(one.event.left_out) for one, _at in parts),
+            "with_unchanged_toast": sum(bool(one.event.unchanged_toast) for one, _at in parts),
             "judged": 0,
             "absent_columns": {},
         }
@@ -313,6 +336,13 @@ def _json(position: Sequence[Any]) -> str:
 
 def _place_of(row: Mapping[str, Any]) -> TopicPartition:
     return row["topic"], row["topic_id"], row["partition"]
+
+
+def _key_text(key: str | None) -> str | None:
+    """Without the schema that the message has."""
+    if key is None or not key.startswith('{"schema":'):
+        return key
+    return json.dumps(json.loads(key)["payload"], separators=(",", ":"))
 
 
 def _within(offset: int, span: tuple[int, int]) -> bool:

@@ -11,13 +11,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bronze import ingest
 from bronze.move import Move, carry_out, planned
-from bronze.offsets import steps_in
+from bronze.source_state import steps_in
 from lakehouse.batches import batches
 from lakehouse.config import Settings
 from lakehouse.contracts.topics import Source, Topics
+from lakehouse.delta.tables import Warehouse
 from lakehouse.kafka.broker import client_config, partitions
 from lakehouse.kafka.connection import KafkaConnection
-from lakehouse.spark.tables import Warehouse
 
 TOPIC, OTHER = "offsets.orders", "offsets.customers"
 NOON_MS = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp() * 1000)

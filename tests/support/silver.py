@@ -16,20 +16,20 @@ from pyspark.sql import functions as F
 from bronze.events import events_table
 from lakehouse.batches import batches
 from lakehouse.contracts.models import Contracts, Expectation
+from lakehouse.delta.tables import Warehouse, inline_rows
 from lakehouse.spark.materialized import materialized
-from lakehouse.spark.tables import Warehouse, small_table
-from silver import quarantine
-from silver.audit import read_state
+from silver.accounts.audit import read_state
+from silver.accounts.completeness import record_ranges_in
+from silver.accounts.ingested import unread_ranges
 from silver.batch.outcome import FeedBatch
-from silver.batch.rederive import keys_of, rederive
-from silver.completeness import reaches_of_records
-from silver.decisions import Request, ask, carry_out
-from silver.ingested import unread_ranges
 from silver.job import SilverJob
+from silver.lookback.rederive import keys_of, rederive
 from silver.order.history import history
 from silver.order.ranges import batches_of
 from silver.order.state import OUTCOMES
-from silver.quarantine import QUARANTINE
+from silver.rejects import quarantine
+from silver.rejects.decisions import Request, ask, carry_out
+from silver.rejects.quarantine import QUARANTINE
 from silver.source_batch import apply_batch, apply_ranges, resume
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
@@ -52,7 +52,7 @@ def apply(warehouse: Warehouse, contracts: Contracts, source: str, records: Data
 
 def apply_rows(warehouse: Warehouse, records: DataFrame, *, job: SilverJob) -> None:
     """Apply bronze rows as one batch."""
-    apply_batch(warehouse, records, reaches_of_records(records, job), job=job)
+    apply_batch(warehouse, records, record_ranges_in(records, job), job=job)
 
 
 def apply_stored(warehouse: Warehouse, *, job: SilverJob) -> None:
@@ -81,7 +81,7 @@ class Anew:
 
 
 def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: DataFrame | None = None) -> Anew:
-    """Derive the rows of a source's tables anew from bronze (silver.batch.rederive): all, or `of` these alone."""
+    """Derive the rows of a source's tables anew from bronze (silver.lookback.rederive): all, or `of` these alone."""
     job, anew = job_of(warehouse, contracts, source), Anew()
     state = read_state(warehouse, source)
     bronze = warehouse.read(f"bronze.{source}_events") if of is None else of
@@ -100,7 +100,7 @@ def derive_anew(warehouse: Warehouse, contracts: Contracts, source: str, *, of: 
             quarantine_state=quarantine.quarantine_state(warehouse, source),
         )
         keys = keys_of(bronze.where(F.col("topic").isin(*topics)), feed)
-        none = small_table(warehouse.spark, [], "topic STRING, topic_id STRING, partition INT, offset BIGINT")
+        none = inline_rows(warehouse.spark, [], "topic STRING, topic_id STRING, partition INT, offset BIGINT")
         with ExitStack() as stack, materialized(keys) as all_keys:
             found = rederive(batch, all_keys, history(feed, [], state), none, stack)
             anew.moved += sum(found.moved.values())

@@ -51,7 +51,7 @@ class Environment:
     """The workflows of one target; and the jobs that are none of them, by key, with the reason."""
 
     workflows: list[Yaml]
-    left_out: Mapping[str, str]
+    unchanged_toast: Mapping[str, str]
 
 
 def deployment(environ: Mapping[str, str], root: Path = ROOT) -> str:
@@ -61,7 +61,7 @@ def deployment(environ: Mapping[str, str], root: Path = ROOT) -> str:
     targets = chosen(bundle.targets)
     for target in targets:
         made = environment(bundle, target, environ)
-        for key, reason in made.left_out.items():
+        for key, reason in made.unchanged_toast.items():
             print(f"{target}: the job {key} is left out: it {reason}", file=sys.stderr)
         environments[target] = {"workflows": made.workflows}
     built = build(Values(bundle, targets[0], environ)) if targets else {}
@@ -96,13 +96,13 @@ def environment(bundle: Bundle, target: str, environ: Mapping[str, str]) -> Envi
     bundle = bundle.of_target(target)
     values = Values(bundle, target, environ)
     workflows: list[Yaml] = []
-    left_out: dict[str, str] = {}
+    unchanged_toast: dict[str, str] = {}
     for key, job in bundle.resources.get("jobs", {}).items():
         try:
             workflows.append(workflow(values, key, job))
         except (NotExpressibleError, UnknownIdError) as error:
-            left_out[key] = str(error)
-    return Environment(workflows, left_out)
+            unchanged_toast[key] = str(error)
+    return Environment(workflows, unchanged_toast)
 
 
 def workflow(values: Values, key: str, job: Yaml) -> Yaml:

@@ -8,57 +8,49 @@ from typing import Annotated
 import typer
 
 from cli.connect.shared import (
-    BUNDLE,
-    BundleFile,
+    ClusterOptions,
     ConnectorName,
-    ConnectUrl,
-    Given,
     Names,
-    Target,
+    RunningOptions,
     Timeout,
     checked,
+    connector_files,
     connectors_of,
     end_with_findings,
     no_such,
-    of_target,
-    table,
-    variables,
-    worker,
 )
-from cli.options import AsJson, DryRun
+from cli.options import AsJson, DryRun, with_option_groups
 from cli.output import Yes, answer, ask, say
+from connectors.checking.findings import Finding
 from connectors.cluster import (
     Change,
     FieldError,
     State,
     change_of,
     field_errors,
-    left_behind,
+    orphaned_resources,
     running_connectors,
     settled,
     states,
 )
 from connectors.connectors import Connector
-from connectors.findings import Finding
 from connectors.rest import Worker
 from connectors.variables import own_server_ids
 from lakehouse.errors import ConnectError
-from lakehouse.steps import Steps, wide_console
+from lakehouse.process.steps import Steps, wide_console
+from lakehouse.process.terminal import new_table
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     for command in (deploy, status, restart, resume, delete):
-        app.command()(command)
+        app.command()(with_option_groups(command))
 
 
 def deploy(
     names: Names = None,
     *,
-    target: Target = None,
-    bundle: BundleFile = BUNDLE,
-    var: Given = None,
-    connect_url: ConnectUrl = None,
+    cluster: ClusterOptions,
     timeout: Timeout = 60,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -70,14 +62,14 @@ def deploy(
 
     Example: lakehouse connect deploy --target dev --dry-run
     """
-    of = variables(bundle, target, var)
-    files = of_target(of, bundle, names)
-    at = worker(connect_url, bundle=bundle, target=target, given=var)
+    of = cluster.variables()
+    files = connector_files(of, cluster.bundle, names)
+    at = cluster.worker()
     progress = Steps(wide_console(stderr=True))
     with progress.step("check", "looking for what breaks deployments") as note:
-        beside = running_connectors(at)
-        findings = checked(files, own=own_server_ids(of), beside=beside)
-        note(f"{len(files)} connectors, {len(findings)} findings; {len(beside)} run at {at.url}")
+        running_beside = running_connectors(at)
+        findings = checked(files, own=own_server_ids(of), running_beside=running_beside)
+        note(f"{len(files)} connectors, {len(findings)} findings; {len(running_beside)} run at {at.url}")
     if findings:
         end_with_findings("connect deploy", findings, as_json=as_json, consequence=" Nothing was deployed.")
     connectors = connectors_of(files)
@@ -85,17 +77,17 @@ def deploy(
         refused = [error for one in connectors for error in field_errors(one, at.validate(_named(one)))]
     if refused:
         _end_with_refusals(refused, at, as_json=as_json)
-    configs = {one.name: one.config for one in beside}
+    configs = {one.name: one.config for one in running_beside}
     changes = [change_of(one, configs.get(one.name)) for one in connectors]
     _show_changes(changes, dry_run=dry_run, to_stderr=as_json)
     after = [] if dry_run else _put(at, connectors, changes, progress, seconds=timeout)
-    told = {
+    report = {
         "target": of.target,
         "dry_run": dry_run,
         "changes": [one.model_dump() for one in changes],
         "states": [one.model_dump() for one in after],
     }
-    _end_with_states("connect deploy", at, after, told, as_json=as_json, waited=timeout)
+    _end_with_states("connect deploy", at, after, report, as_json=as_json, waited=timeout)
 
 
 def status(
@@ -104,16 +96,14 @@ def status(
         typer.Argument(metavar="[NAME]...", help="Connectors. Default: all of the cluster.", show_default=False),
     ] = None,
     *,
-    connect_url: ConnectUrl = None,
-    target: Target = None,
-    bundle: BundleFile = BUNDLE,
+    cluster: RunningOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show every connector with its tasks, and what went wrong. Exits with 4 when one has failed.
 
     Example: lakehouse connect status --connect-url http://127.0.0.1:8083
     """
-    at = worker(connect_url, bundle=bundle, target=target)
+    at = cluster.worker()
     found = states(at)
     missing = sorted(set(names or ()) - {one.connector for one in found})
     if missing:
@@ -128,9 +118,7 @@ def restart(
     name: ConnectorName,
     *,
     all_tasks: Annotated[bool, typer.Option("--all", help="Its running tasks, too, not only the failed ones.")] = False,
-    connect_url: ConnectUrl = None,
-    target: Target = None,
-    bundle: BundleFile = BUNDLE,
+    cluster: RunningOptions,
     timeout: Timeout = 60,
     as_json: AsJson = False,
 ) -> None:
@@ -138,20 +126,18 @@ def restart(
 
     Example: lakehouse connect restart postgres-outbox-connector --connect-url http://127.0.0.1:8083
     """
-    at = worker(connect_url, bundle=bundle, target=target)
+    at = cluster.worker()
     at.status(name)
     with Steps(wide_console(stderr=True)).step("restart", f"restarting {name}"):
         at.restart(name, only_failed=not all_tasks)
-        state = settled(at, name, seconds=timeout, pause=at.pause)
+        state = settled(at, name, seconds=timeout)
     _end_with_state("connect restart", at, state, as_json=as_json, waited=timeout)
 
 
 def resume(
     name: ConnectorName,
     *,
-    connect_url: ConnectUrl = None,
-    target: Target = None,
-    bundle: BundleFile = BUNDLE,
+    cluster: RunningOptions,
     timeout: Timeout = 60,
     as_json: AsJson = False,
 ) -> None:
@@ -159,24 +145,22 @@ def resume(
 
     Example: lakehouse connect resume postgres-outbox-connector --connect-url http://127.0.0.1:8083
     """
-    at = worker(connect_url, bundle=bundle, target=target)
+    at = cluster.worker()
     at.status(name)
-    with Steps(wide_console(stderr=True)).step("resume", f"letting {name} go on"):
+    with Steps(wide_console(stderr=True)).step("resume", f"resuming {name}"):
         at.resume(name)
 
         def goes_on(state: State) -> bool:
-            return state.is_settled and state.state not in {"PAUSED", "STOPPED"}
+            return state.is_unchanged and state.state not in {"PAUSED", "STOPPED"}
 
-        state = settled(at, name, seconds=timeout, is_there=goes_on, pause=at.pause)
+        state = settled(at, name, seconds=timeout, is_there=goes_on)
     _end_with_state("connect resume", at, state, as_json=as_json, waited=timeout)
 
 
 def delete(
     name: ConnectorName,
     *,
-    connect_url: ConnectUrl = None,
-    target: Target = None,
-    bundle: BundleFile = BUNDLE,
+    cluster: RunningOptions,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -185,11 +169,11 @@ def delete(
 
     Example: lakehouse connect delete postgres-outbox-connector --connect-url http://127.0.0.1:8083
     """
-    at = worker(connect_url, bundle=bundle, target=target)
+    at = cluster.worker()
     config = at.config(name)
     if config is None:
         raise no_such(at, name)
-    stays = left_behind(Connector(name=name, config=config, file=at.url))
+    stays = orphaned_resources(Connector(name=name, config=config, file=at.url))
     console = wide_console(stderr=as_json)
     console.print(f"Delete {name} from {at.url}. What stays:", soft_wrap=True)
     for sentence in stays:
@@ -219,7 +203,7 @@ def _put(
     after = []
     for connector in connectors:
         with progress.step("wait", f"{connector.name}: until its tasks run") as note:
-            state = settled(at, connector.name, seconds=seconds, config=connector.config, pause=at.pause)
+            state = settled(at, connector.name, seconds=seconds, config=connector.config)
             note(f"{connector.name}: {_short(state)}")
         after.append(state)
     return after
@@ -231,7 +215,7 @@ def _short(state: State) -> str:
 
 
 def _show_changes(changes: Sequence[Change], *, dry_run: bool, to_stderr: bool) -> None:
-    shown = table("Connectors", "connector", "would be" if dry_run else "is", "options (values are not shown)")
+    shown = new_table("Connectors", "connector", "would be" if dry_run else "is", "options (values are not shown)")
     for change in changes:
         shown.add_row(change.connector, change.outcome, str(change))
     console = wide_console(stderr=to_stderr)
@@ -242,16 +226,16 @@ def _show_changes(changes: Sequence[Change], *, dry_run: bool, to_stderr: bool) 
 
 def _end_with_refusals(refused: Sequence[FieldError], at: Worker, *, as_json: bool) -> None:
     findings = [
-        Finding(check="validate", file=at.url, connector=one.connector, key=one.key, what=one.what, remedy="")
+        Finding(check="validate", file=at.url, connector=one.connector, key=one.key, what=one.what, hint="")
         for one in refused
     ]
-    shown = table("Refused", "connector", "key", "what the connector says")
+    shown = new_table("Refused", "connector", "key", "what the connector says")
     for one in refused:
         shown.add_row(one.connector, one.key, one.what)
     wide_console(stderr=True).print(shown)
     error = ConnectError(
         f"{len(refused)} options are refused by their connectors. Nothing was deployed.",
-        remedy="Fix them. An error of database.hostname means that Kafka Connect cannot reach the database.",
+        hint="Fix them. An error of database.hostname means that Kafka Connect cannot reach the database.",
     )
     if not as_json:
         raise error
@@ -264,23 +248,23 @@ def _end_with_state(command: str, at: Worker, state: State, *, as_json: bool, wa
 
 
 def _end_with_states(
-    command: str, at: Worker, found: Sequence[State], told: dict[str, object], *, as_json: bool, waited: int | None
+    command: str, at: Worker, found: Sequence[State], report: dict[str, object], *, as_json: bool, waited: int | None
 ) -> None:
     """Show states, and end with the exit code of Kafka Connect when one has failed or is not there in time."""
     failed = [one.connector for one in found if one.has_failed]
-    late = [one.connector for one in found if waited is not None and not one.is_settled]
+    late = [one.connector for one in found if waited is not None and not one.is_unchanged]
     error = None
     if failed:
         error = ConnectError(
             f"{len(failed)} of {len(found)} connectors have failed: {', '.join(failed)}.",
-            remedy=f"Fix what the trace names, then: lakehouse connect restart {failed[0]}",
+            hint=f"Fix what the trace names, then: lakehouse connect restart {failed[0]}",
         )
     elif late:
         error = ConnectError(
-            f"After {waited} s not all tasks run: {', '.join(late)}.", remedy="Look again: lakehouse connect status"
+            f"After {waited} s not all tasks run: {', '.join(late)}.", hint="Look again: lakehouse connect status"
         )
     if as_json:
-        answer(command, told, [error] if error else [])
+        answer(command, report, [error] if error else [])
     elif found:
         _show_states(at, found)
     elif command == "connect status":
@@ -298,7 +282,7 @@ def _next_step(found: Sequence[State]) -> str:
 
 
 def _show_states(at: Worker, found: Sequence[State]) -> None:
-    shown = table(f"Kafka Connect at {at.url}", "connector", "state", "tasks", "worker", "what went wrong")
+    shown = new_table(f"Kafka Connect at {at.url}", "connector", "state", "tasks", "worker", "what went wrong")
     for one in found:
         tasks = ", ".join(f"{task.number} {task.state}" for task in one.tasks) or "none"
         shown.add_row(one.connector, one.state, tasks, one.worker, one.first_line)
@@ -309,5 +293,5 @@ def _show_states(at: Worker, found: Sequence[State]) -> None:
             console.print(f"{one.connector}:")
             for line in trace.splitlines():
                 console.print(f"  {line}", soft_wrap=True)
-    if all(one.is_settled and not one.has_failed for one in found):
+    if all(one.is_unchanged and not one.has_failed for one in found):
         console.print(f"Next: {_next_step(found)}", soft_wrap=True)

@@ -9,49 +9,43 @@ from typing import Annotated
 
 import typer
 
-from cli.connect import cluster, offsets
+from cli.connect import cluster
 from cli.connect.shared import (
-    BUNDLE,
-    BundleFile,
-    Given,
+    BundleOptions,
+    ClusterOptions,
     Names,
-    Target,
     checked,
+    connector_files,
     connectors_of,
     end_with_findings,
-    of_target,
-    variables,
-    worker,
 )
-from cli.options import AsJson, ContractsFolder
+from cli.options import AsJson, ContractsFolder, with_option_groups
 from cli.output import answer
+from connectors.checking.placement import placement_findings
+from connectors.checking.together import kept_topics, topic_findings
 from connectors.cluster import running_connectors
 from connectors.files import read_file
-from connectors.placement import placement_findings
-from connectors.together import kept_topics, topic_findings
 from connectors.variables import own_server_ids
 from lakehouse.config import connection
 from lakehouse.contracts.files import load_contracts
 from lakehouse.errors import SettingsError
-from lakehouse.steps import wide_console
-from lakehouse.terminal import PASSED, json_text, styled
+from lakehouse.process.steps import wide_console
+from lakehouse.process.terminal import PASSED, json_text, styled
 
 app = typer.Typer(
     name="connect",
-    help="Debezium's connectors on Kafka Connect: filled in, checked, deployed, watched, moved.",
+    help="Debezium's connectors on Kafka Connect: filled in, checked, deployed, watched.",
     no_args_is_help=True,
 )
 cluster.add_to(app)
-app.add_typer(offsets.app)
 
 
 @app.command()
+@with_option_groups
 def render(
     names: Names = None,
     *,
-    target: Target = None,
-    bundle: BundleFile = BUNDLE,
-    var: Given = None,
+    chosen: BundleOptions,
     output: Annotated[
         Path | None, typer.Option(help="A folder to write one file a connector to.", show_default=False)
     ] = None,
@@ -64,7 +58,7 @@ def render(
 
     Example: lakehouse connect render --target dev postgres-outbox-connector
     """
-    files = of_target(variables(bundle, target, var), bundle, names)
+    files = connector_files(chosen.variables(), chosen.bundle, names)
     broken = [finding for file in files for finding in file.findings]
     if broken:
         end_with_findings("connect render", broken, as_json=as_json)
@@ -82,6 +76,7 @@ def render(
 
 
 @app.command()
+@with_option_groups
 def check(
     files: Annotated[
         list[Path] | None,
@@ -93,9 +88,7 @@ def check(
         ),
     ] = None,
     *,
-    target: Target = None,
-    bundle: BundleFile = BUNDLE,
-    var: Given = None,
+    chosen: BundleOptions,
     own_server_id: Annotated[
         list[str] | None,
         typer.Option(
@@ -133,11 +126,11 @@ def check(
     if files:
         read = [read_file(path) for path in files]
     else:
-        of = variables(bundle, target, var)
-        read, own = of_target(of, bundle, None), own or own_server_ids(of)
-    beside = running_connectors(worker(connect_url)) if connect_url else ()
+        of = chosen.variables()
+        read, own = connector_files(of, chosen.bundle, None), own or own_server_ids(of)
+    running_beside = running_connectors(ClusterOptions(connect_url=connect_url).worker()) if connect_url else ()
     connectors = connectors_of(read)
-    findings = list(checked(read, own=own, beside=beside))
+    findings = list(checked(read, own=own, running_beside=running_beside))
     findings += placement_findings(connectors, load_contracts(contracts).feeds.values())
     if bootstrap_servers or kafka_config:
         kafka = connection(bootstrap_servers=bootstrap_servers, kafka_config=kafka_config)
@@ -160,5 +153,5 @@ def _written(folder: Path, connectors: Sequence[dict[str, object]]) -> list[str]
         for path, one in zip(paths, connectors, strict=True):
             path.write_text(json.dumps(one, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
-        raise SettingsError(f"{folder} cannot be written: {error.strerror}.", remedy="Give another folder.") from None
+        raise SettingsError(f"{folder} cannot be written: {error.strerror}.", hint="Give another folder.") from None
     return [str(path) for path in paths]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Chosen, with_job_options
+from cli.options import CommandContext, with_job_options
 from cli.output import Yes
 
 # Where the password of --probe-user is.
@@ -49,7 +49,7 @@ def add_to(app: typer.Typer) -> None:
         app.command()(with_job_options(command))
 
 
-def status(chosen: Chosen, connect_url: ConnectUrl = None, watch: _Every = None) -> None:
+def status(chosen: CommandContext, connect_url: ConnectUrl = None, watch: _Every = None) -> None:
     """Show how every stage is, how late it is, and what to do. Exits with 1 on a warning, with 2 when it is critical.
 
     One line a source and stage: database, Kafka Connect, topics, bronze, silver, gold and the unified topic. The broker
@@ -64,7 +64,7 @@ def status(chosen: Chosen, connect_url: ConnectUrl = None, watch: _Every = None)
 
 
 def doctor(
-    chosen: Chosen,
+    chosen: CommandContext,
     *,
     connect_url: ConnectUrl = None,
     probe: _Probe = False,
@@ -84,7 +84,7 @@ def doctor(
     run(chosen, connect_url, probing=Probing(probe_user, probe_seconds, yes) if probe else None)
 
 
-def explain(chosen: Chosen, composite_key: _Key, *, all_events: _All = False) -> None:
+def explain(chosen: CommandContext, composite_key: _Key, *, all_events: _All = False) -> None:
     """Show every event of an order, what was decided of it and why, and the rows and records it led to.
 
     Shows values of the row, sensitive columns masked. Where a broker is given, the records of the unified topic too.
@@ -98,7 +98,7 @@ def explain(chosen: Chosen, composite_key: _Key, *, all_events: _All = False) ->
     run(chosen, composite_key, whole=all_events)
 
 
-def report(chosen: Chosen, connect_url: ConnectUrl = None, output: _Output = Path("report.html")) -> None:
+def report(chosen: CommandContext, connect_url: ConnectUrl = None, output: _Output = Path("report.html")) -> None:
     """Write the status, the last passes and the quality as one HTML page, which needs no other file.
 
     Example: lakehouse report --warehouse ./warehouse --output report.html

@@ -9,29 +9,29 @@ from datetime import UTC, datetime
 from functools import partial
 
 import typer
-from rich.table import Table
 
 from cli.monitoring.commands import PROBE_PASSWORD
 from cli.monitoring.shared import view_of
-from cli.options import Chosen
+from cli.options import CommandContext
 from cli.output import answer, ask
+from connectors.checking.findings import Finding
+from connectors.checking.together import kept_topics, topic_findings
 from connectors.connectors import Connector
-from connectors.findings import Finding
-from connectors.together import kept_topics, topic_findings
 from lakehouse.contracts.models import NO_UNIFIED
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.registry import changed_schemas
-from lakehouse.steps import Steps, wide_console
-from lakehouse.terminal import FAILED, PASSED, styled
-from monitoring.doctor import Result, Scene, results_of
-from monitoring.probe import Probe, arrived, ends_of_unified, written
+from lakehouse.process.steps import Steps, wide_console
+from lakehouse.process.terminal import FAILED, PASSED, new_table, styled
+from monitoring.doctor import Diagnostics, Result, results_of
+from monitoring.known_issues import TROUBLES
+from monitoring.probe import Probe, ends_of_unified, insert_probe, wait_for
 from monitoring.readings import warehouse
 from monitoring.readings.databases import UnaskedError
 from monitoring.readings.running import Running, running_of
-from monitoring.readings.topics import SourceTopics, sources_on, topics_of
-from monitoring.status import View, answered
-from monitoring.troubles import TROUBLES
+from monitoring.readings.topics import SourceTopics, topics_of
+from monitoring.readings.unified_topic import sources_on
+from monitoring.status import View, try_query
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Probing:
     yes: bool
 
 
-def run(chosen: Chosen, connect_url: str | None, *, probing: Probing | None) -> None:
+def run(chosen: CommandContext, connect_url: str | None, *, probing: Probing | None) -> None:
     """Show what every check saw. Ends with 1 when something is wrong."""
     if probing is not None and not chosen.contracts.gold.has_unified:
-        raise SettingsError(NO_UNIFIED, remedy="Leave out --probe: it waits for an order in the unified topic.")
+        raise SettingsError(NO_UNIFIED, hint="Leave out --probe: it waits for an order in the unified topic.")
     view = view_of(chosen, connect_url)
     steps = chosen.steps()
     with steps.step("doctor", "looking at databases, connectors, topics and tables") as note:
@@ -57,19 +57,19 @@ def run(chosen: Chosen, connect_url: str | None, *, probing: Probing | None) -> 
         results += _probed(view, scene, steps, probing)
     wrong = [one for one in results if not one.ok]
     if chosen.as_json:
-        said = [{**asdict(one), **_of_trouble(one)} for one in results]
+        checks = [{**asdict(one), **_expected_and_hint(one)} for one in results]
         unasked = scene.unasked_databases
-        answer("doctor", {"checks": said, "unasked": unasked, "ok": not wrong, "exit_code": int(bool(wrong))})
+        answer("doctor", {"checks": checks, "unasked": unasked, "ok": not wrong, "exit_code": int(bool(wrong))})
     else:
         _show(results, view, scene.unasked_databases)
     if wrong:
         raise typer.Exit(1)
 
 
-def scene_of(view: View) -> Scene:
+def scene_of(view: View) -> Diagnostics:
     """Everything that the checks look at. What does not answer is in `troubles`, and stops nothing else."""
     troubles: dict[str, LakehouseError] = {}
-    tried = partial(answered, troubles)
+    tried = partial(try_query, troubles)
     now, kafka, worker, contracts = datetime.now(UTC), view.kafka, view.worker, view.contracts
     nobody: list[Running] | None = None
     sources = contracts.topics.sources.values()
@@ -93,7 +93,7 @@ def scene_of(view: View) -> Scene:
     undecodable: dict[str, int] = {}
     if tables is not None and tables.exists(warehouse.QUARANTINE):
         undecodable = {**dict.fromkeys(contracts.topics.sources, 0), **warehouse.undecodable(tables)}
-    return Scene(
+    return Diagnostics(
         contracts=contracts,
         now_ms=int(now.timestamp() * 1000),
         running=running,
@@ -112,13 +112,13 @@ def _on_topics(kafka: KafkaConnection, running: Sequence[Running]) -> tuple[Find
     return topic_findings(connectors, kept_topics(kafka, connectors), broker=kafka.bootstrap_servers)
 
 
-def _probed(view: View, scene: Scene, steps: Steps, probing: Probing) -> list[Result]:
+def _probed(view: View, scene: Diagnostics, steps: Steps, probing: Probing) -> list[Result]:
     kafka = view.kafka
     outboxes = [one for one in scene.connectors if one.routes_outbox]
     if kafka is None or not outboxes:
         raise SettingsError(
             "There is no outbox to probe, or no broker to wait at.",
-            remedy="Pass --connect-url with a connector of an outbox, and --bootstrap-servers.",
+            hint="Pass --connect-url with a connector of an outbox, and --bootstrap-servers.",
         )
     names = ", ".join(one.name for one in outboxes)
     wide_console(stderr=True).print(
@@ -131,8 +131,8 @@ def _probed(view: View, scene: Scene, steps: Steps, probing: Probing) -> list[Re
     login = None if probing.user is None else (probing.user, os.environ.get(PROBE_PASSWORD, ""))
     with steps.step("probe", f"waiting up to {seconds} s; a run must be at work") as note:
         since = ends_of_unified(kafka, view.contracts)
-        probes = [_written(one, view, login) for one in outboxes]
-        came = arrived(kafka, [one for one in probes if not isinstance(one, Result)], since=since, seconds=seconds)
+        probes = [_inserted(one, view, login) for one in outboxes]
+        came = wait_for(kafka, [one for one in probes if not isinstance(one, Result)], since=since, seconds=seconds)
         note(f"{len(came)} of {len(outboxes)} came")
     return [
         one
@@ -149,31 +149,29 @@ def _probed(view: View, scene: Scene, steps: Steps, probing: Probing) -> list[Re
     ]
 
 
-def _written(connector: Connector, view: View, login: tuple[str, str] | None) -> Result | Probe:
+def _inserted(connector: Connector, view: View, login: tuple[str, str] | None) -> Result | Probe:
     try:
-        return written(connector, view.contracts.topics.sources.values(), login=login, aggregate="orders")
+        return insert_probe(connector, view.contracts.topics.sources.values(), login=login, aggregate="orders")
     except UnaskedError as why:
         return Result("probe", connector.name, False, str(why))
     except Exception as error:  # each driver has errors of its own, whose texts may quote what was sent
         return Result("probe", connector.name, False, f"its outbox refused the order ({type(error).__name__})")
 
 
-def _of_trouble(one: Result) -> dict[str, str]:
+def _expected_and_hint(one: Result) -> dict[str, str]:
     trouble = TROUBLES[one.check]
-    return {"expected": trouble.expected, "remedy": "" if one.ok else trouble.remedy}
+    return {"expected": trouble.expected, "hint": "" if one.ok else trouble.hint}
 
 
 def _show(results: list[Result], view: View, unasked: Mapping[str, str]) -> None:
     console = wide_console()
-    table = Table(box=None)
-    for name in ("", "check", "where", "seen"):
-        table.add_column(name, overflow="fold")
+    table = new_table("", "", "check", "where", "seen", lines=False)
     for one in results:
         table.add_row(styled(PASSED if one.ok else FAILED), one.check, one.where, one.seen)
     console.print(table)
     for name in dict.fromkeys(one.check for one in results if not one.ok):
         trouble = TROUBLES[name]
-        text = styled(FAILED, " ", (name, "bold"), f": {trouble.expected} {trouble.remedy}")
+        text = styled(FAILED, " ", (name, "bold"), f": {trouble.expected} {trouble.hint}")
         console.print(text, soft_wrap=True)
     for name, why in unasked.items():
         console.print(f"{name}: its database was not looked at. {why}", soft_wrap=True)

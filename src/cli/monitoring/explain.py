@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from cli.monitoring.shared import view_of
-from cli.options import Chosen
+from cli.options import CommandContext
 from cli.output import answer
-from lakehouse.steps import wide_console
+from lakehouse.process.steps import wide_console
+from lakehouse.process.terminal import new_table
 from monitoring.explain import Explanation, as_json, explain
-from monitoring.readings.topics import MOST_RECORDS, PublishedRecords, published_of
+from monitoring.readings.unified_topic import MAX_RECORDS, PublishedRecords, published_of
 
 
-def run(chosen: Chosen, composite_key: str, *, whole: bool) -> None:
+def run(chosen: CommandContext, composite_key: str, *, whole: bool) -> None:
     """Show what is known of the order; `whole`: by all events of bronze."""
     view = view_of(chosen, None)
     assert view.tables is not None  # noqa: S101 every command has a warehouse
@@ -42,7 +42,8 @@ def _show_events(found: Explanation, console: Console) -> None:
     if not found.events:
         console.print(f"Bronze has no event of {found.composite_key}. Next: lakehouse status")
         return
-    table = _table(f"Events of {found.composite_key}", ("topic", "part.", "offset", "op", "position", "outcome", "why"))
+    columns = ("topic", "part.", "offset", "op", "position", "outcome", "why")
+    table = new_table(f"Events of {found.composite_key}", *columns, lines=False)
     for one in found.events:
         position = "" if one.position is None else "/".join(map(str, one.position))
         at = (one.topic, str(one.partition), str(one.offset), one.op or one.kind)
@@ -57,8 +58,8 @@ def _show_since(found: Explanation, console: Console) -> None:
 
 
 def _show_row(name: str, row: Mapping[str, str | None] | None, console: Console) -> None:
-    said = "no row" if row is None else ", ".join(f"{column}={value}" for column, value in row.items())
-    console.print(f"{name}: {said}", soft_wrap=True)
+    line = "no row" if row is None else ", ".join(f"{column}={value}" for column, value in row.items())
+    console.print(f"{name}: {line}", soft_wrap=True)
 
 
 def _show_versions(feed: str, versions: Sequence[Mapping[str, str | None]], console: Console) -> None:
@@ -76,15 +77,8 @@ def _show_published(sent: PublishedRecords | None, found: Explanation, console: 
         what = "deleted" if one.value is None else one.value
         at = f"{one.topic}/{one.partition}/{one.offset} {one.change_sequence or ''}"
         console.print(f"published {at}: {what}", soft_wrap=True)
-    among = "" if sent.is_whole else f" among its last {MOST_RECORDS:,} records"
+    among = "" if sent.is_whole else f" among its last {MAX_RECORDS:,} records"
     if not sent.is_whole and found.changed_at is not None:
         among = f" since its row was changed, at {found.changed_at:%Y-%m-%d %H:%M:%S} UTC"
     if not sent.records:
         console.print(f"The unified topic has no record of it{among}. Next: lakehouse publish")
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table

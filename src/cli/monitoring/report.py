@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from cli.monitoring.shared import view_of
-from cli.options import Chosen
+from cli.options import CommandContext
 from cli.output import answer
 from lakehouse.errors import SettingsError
-from lakehouse.steps import wide_console
+from lakehouse.process.steps import wide_console
 from monitoring.page import page
 from monitoring.status import status_of
 
 
-def run(chosen: Chosen, connect_url: str | None, output: Path) -> None:
+def run(chosen: CommandContext, connect_url: str | None, output: Path) -> None:
     """Write the page. Raises SettingsError where the file cannot be written."""
     seen = status_of(view_of(chosen, connect_url))
     write(page(seen), output)
@@ -29,4 +29,4 @@ def write(text: str, output: Path) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise SettingsError(f"{output} cannot be written: {error.strerror}.", remedy="Give another --output.") from None
+        raise SettingsError(f"{output} cannot be written: {error.strerror}.", hint="Give another --output.") from None

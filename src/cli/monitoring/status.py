@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.table import Table
 
 from cli.monitoring.shared import view_of
-from cli.options import Chosen
+from cli.options import CommandContext
 from cli.output import answer
-from lakehouse.steps import wide_console
-from lakehouse.terminal import PASSED, styled
+from lakehouse.process.steps import wide_console
+from lakehouse.process.terminal import PASSED, new_table, styled
 from monitoring.model import EXIT_CODES, Status
 from monitoring.status import status_of
 from monitoring.units import duration, number, rate, size
@@ -22,7 +22,7 @@ from monitoring.units import duration, number, rate, size
 COLORS = {"ok": "green", "warning": "yellow", "critical": "red", "unknown": "dim"}
 
 
-def run(chosen: Chosen, connect_url: str | None, *, watch: float | None) -> None:
+def run(chosen: CommandContext, connect_url: str | None, *, watch: float | None) -> None:
     """Show the status, once or again and again. Ends with its exit code."""
     if watch is None:
         seen = status_of(view_of(chosen, connect_url))
@@ -54,24 +54,18 @@ def rendered(seen: Status) -> RenderableType:
     parts: list[RenderableType] = [_stages(seen)]
     parts += _lines(seen)
     for finding in seen.findings:
-        said = f" {finding.where}: {finding.what.removesuffix('.')}"
-        following = f". Next: {finding.remedy}" if finding.remedy else ""
-        parts.append(styled((finding.level, COLORS[finding.level]), said, following))
+        lines = f" {finding.where}: {finding.what.removesuffix('.')}"
+        following = f". Next: {finding.hint}" if finding.hint else ""
+        parts.append(styled((finding.level, COLORS[finding.level]), lines, following))
     if not seen.findings:
         parts.append(styled(PASSED, " Everything that was looked at is as it should be."))
     return Group(*parts)
 
 
 def _stages(seen: Status) -> Table:
-    table = Table(
-        title=f"Status at {seen.at:%Y-%m-%d %H:%M:%S} UTC", title_justify="left", title_style="bold", box=None
-    )
-    table.add_column("source", overflow="fold")
-    table.add_column("stage")
-    table.add_column("level")
-    for name in ("lag", "late", "per second"):
-        table.add_column(name, justify="right")
-    table.add_column("seen", overflow="fold")
+    numbers = ("lag", "late", "per second")
+    title = f"Status at {seen.at:%Y-%m-%d %H:%M:%S} UTC"
+    table = new_table(title, "source", "stage", "level", *numbers, "seen", numbers=numbers, lines=False)
     for stage in seen.stages:
         lag = size(stage.lag_bytes) if stage.lag_bytes is not None else number(stage.lag_records)
         table.add_row(
@@ -87,17 +81,17 @@ def _stages(seen: Status) -> Table:
 
 
 def _lines(seen: Status) -> list[str]:
-    said = [
+    lines = [
         f"{one.source}: commit to gold {duration(one.p50)} (median), {duration(one.p99)} (99 %), {one.rows:,} rows"
         for one in seen.freshness
     ]
     for room in seen.headroom:
         caught_up = "never" if room.catch_up_seconds is None else duration(room.catch_up_seconds)
         lost = f"; {room.lost_by} loses unread records in {duration(room.lost_in_seconds)}" if room.lost_by else ""
-        said.append(
+        lines.append(
             f"{room.source}: {rate(room.arrival)} come, {rate(room.drain)} are taken; caught up in {caught_up}{lost}"
         )
-    said += [
+    lines += [
         f"{one.source}: {one.open:,} open quarantine entries, the oldest of {duration(one.oldest_seconds)} ago"
         for one in seen.quarantine
         if one.open
@@ -105,7 +99,7 @@ def _lines(seen: Status) -> list[str]:
     if seen.passes:
         last = seen.passes[-1]
         parts = ", ".join(f"{layer} {seconds:.1f} s" for layer, seconds in last.seconds.items())
-        said.append(f"last pass: {last.records:,} records, {parts}, ended {last.ended_at:%H:%M:%S}")
+        lines.append(f"last pass: {last.records:,} records, {parts}, ended {last.ended_at:%H:%M:%S}")
     if seen.lock:
-        said.append(f"at work: {seen.lock}")
-    return said
+        lines.append(f"at work: {seen.lock}")
+    return lines

@@ -14,8 +14,8 @@ from cli.proposal.selected import may_be_of, select
 from lakehouse.kafka.broker import TopicPartitions, partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.registry import registry
+from lakehouse.process.steps import ProgressStep
 from lakehouse.registered import RegisteredSchema
-from lakehouse.steps import Step
 from silver.by_rule.events import schema_ids
 
 RECORDS, SECONDS = 20, 60.0
@@ -23,7 +23,7 @@ SCHEMA_CHANGES, SCHEMA_SECONDS = 5_000, 20.0
 
 
 def proposed_database(
-    database: str, kafka: KafkaConnection, note: Step, *, records: int = RECORDS, seconds: float = SECONDS
+    database: str, kafka: KafkaConnection, note: ProgressStep, *, records: int = RECORDS, seconds: float = SECONDS
 ) -> DatabaseProposal:
     """The contracts for a database, from at most so many `records` of each topic, read in about `seconds`.
 

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from cli.proposal.includes import Include, Named, includes, literal
 from cli.proposal.looked import Looked
 from cli.proposal.options import Option, options
-from cli.proposal.published import gold_text
 from cli.proposal.selected import Selected, select
-from cli.proposal.text import comment, line, scalar, schema_line
-from lakehouse.contracts.by_rule import MadeTable
-from lakehouse.contracts.mistakes import GOLD, TOPICS
-from lakehouse.contracts.names import as_name
+from cli.proposal.texts.published import gold_text
+from cli.proposal.texts.text import comment, line, scalar, schema_line
+from lakehouse.contracts.by_rule import DiscoveredTable
+from lakehouse.contracts.checks.mistakes import GOLD, TOPICS
+from lakehouse.contracts.parts.names import as_name
 from lakehouse.contracts.topics import TableRule
 from lakehouse.registered import RegisteredSchema
 from silver.by_rule.definitions import Definition, definitions
-from silver.by_rule.made import Rule, made_table, table_of
-from silver.decode.message import Record
+from silver.by_rule.discovered import Rule, discovered_table, table_of
+from silver.decode.reference.message import Record
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Found:
     rule: TableRule
     includes: Sequence[Include]
     options: Sequence[Option]
-    made: Mapping[str, MadeTable]
+    discovered: Mapping[str, DiscoveredTable]
     """By topic."""
     remarks: Mapping[str, str]
 
@@ -99,7 +99,7 @@ def propose_database(
     selected = select(database, looked)
     stated = _Stated(registered, definitions(schema_changes.records, registered), schema_changes.is_whole)
     found = _found(selected, looked, stated)
-    texts = {TOPICS: _topics(found), GOLD: gold_text(found.rule, list(found.made.values()))}
+    texts = {TOPICS: _topics(found), GOLD: gold_text(found.rule, list(found.discovered.values()))}
     return DatabaseProposal(
         texts={file: "\n".join([schema_line(file), *lines, ""]) for file, lines in texts.items()}, rows=_rows(found)
     )
@@ -125,18 +125,18 @@ def _found(selected: Selected, looked: Sequence[Looked], stated: _Stated) -> _Fo
     )
     source = as_name(selected.prefixes[0] if len(selected.prefixes) == 1 else selected.database) or "source"
     rule_name = as_name(selected.database) or "database"
-    made, remarks = dict[str, MadeTable](), dict(selected.remarks)
+    discovered, remarks = dict[str, DiscoveredTable](), dict(selected.remarks)
     for one in selected.topics:
         wanted = Rule(source, selected.kind, rule_name, rule)
-        table, remark = _made(wanted, one, {made[topic].name for topic in made}, stated)
-        made[one.topic] = table
+        table, remark = _discovered(wanted, one, {discovered[topic].name for topic in discovered}, stated)
+        discovered[one.topic] = table
         remarks[one.topic] = "; ".join(part for part in (remark, selected.remarks.get(one.topic, "")) if part)
-    return _Found(selected, looked, source, rule_name, rule, patterns, chosen, made, remarks)
+    return _Found(selected, looked, source, rule_name, rule, patterns, chosen, discovered, remarks)
 
 
 def _named(one: Looked, selected: Selected) -> Named:
-    (place, *_), (table,) = one.places, one.tables
-    outer = place.schema if selected.kind == "postgresql" else place.database
+    (origin, *_), (table,) = one.origins, one.tables
+    outer = origin.schema if selected.kind == "postgresql" else origin.database
     return Named(one.topic, table, outer or "", min(one.prefixes, default=""))
 
 
@@ -154,7 +154,7 @@ def _route(selected: Selected) -> str:
     if selected.by == "schema":
         return "{schema}_{table}"
     tables = Counter(table for one in selected.topics for table in one.tables)
-    schemas = {place.schema for one in selected.topics for place in one.places}
+    schemas = {origin.schema for one in selected.topics for origin in one.origins}
     is_in_several = len(schemas) > 1 and max(tables.values()) > 1
     return "{database}_{schema}_{table}" if is_in_several else "{database}_{table}"
 
@@ -165,23 +165,23 @@ def _used(selected: Selected, tables: Collection[str], stated: _Stated) -> str |
     return selected.schema_changes if is_of_use else None
 
 
-def _made(rule: Rule, one: Looked, taken: Collection[str], stated: _Stated) -> tuple[MadeTable, str]:
+def _discovered(rule: Rule, one: Looked, taken: Collection[str], stated: _Stated) -> tuple[DiscoveredTable, str]:
     """What silver will make of a topic, and a remark. It has more of the topic of schema changes than a sample."""
-    by_values = made_table(rule, one.topic, one.sample, taken=taken, registered=stated.registered)
+    by_values = discovered_table(rule, one.topic, one.sample, taken=taken, registered=stated.registered)
     of_values = by_values.why or _without_key(by_values)
     changes = rule.declared.schema_changes
     if changes is None:
         return by_values, of_values
     if stated.is_whole or by_values.table in stated.defined or by_values.known_by == "schema of the messages":
-        made = made_table(
+        discovered = discovered_table(
             rule, one.topic, one.sample, taken=taken, registered=stated.registered, defined=stated.defined
         )
-        return made, made.why or _without_key(made)
+        return discovered, discovered.why or _without_key(discovered)
     return by_values, "; ".join(part for part in (of_values, f"not in what was read of {changes}") if part)
 
 
-def _without_key(made: MadeTable) -> str:
-    return "" if made.keys else "no key: silver has the list of its changes"
+def _without_key(discovered: DiscoveredTable) -> str:
+    return "" if discovered.keys else "no key: silver has the list of its changes"
 
 
 # The table
@@ -195,15 +195,15 @@ def _rows(found: _Found) -> tuple[TopicRow, ...]:
 
 
 def _taken_row(found: _Found, one: Looked) -> TopicRow:
-    made = found.made[one.topic]
+    discovered = found.discovered[one.topic]
     return TopicRow(
         topic=one.topic,
         taken=True,
         table=_table(one, found.selected),
-        silver_table=f"silver.{made.name}",
-        keys=made.keys,
-        columns=len(made.columns) if made.is_made else None,
-        types_by=made.known_by,
+        silver_table=f"silver.{discovered.name}",
+        keys=discovered.keys,
+        columns=len(discovered.columns) if discovered.is_made else None,
+        types_by=discovered.known_by,
         records=one.records,
         remark=found.remarks[one.topic],
     )
@@ -223,9 +223,13 @@ def _other(found: _Found, one: Looked) -> str:
     if one.what in ("schema changes", "heartbeats") and one.prefixes:
         return _of_connector(found, one)
     if one.what == "events":
-        names = sorted({place.database for place in one.places})
+        names = sorted({origin.database for origin in one.origins})
         return f"of database {', '.join(names)}" if names else "events that do not name their database"
-    return f"{one.said}; the rule includes it" if one.what == "empty" and found.rule.has_topic(one.topic) else one.said
+    return (
+        f"{one.summary}; the rule includes it"
+        if one.what == "empty" and found.rule.has_topic(one.topic)
+        else one.summary
+    )
 
 
 def _of_connector(found: _Found, one: Looked) -> str:
@@ -273,7 +277,7 @@ def _topics(found: _Found) -> list[str]:
 
 
 def _made_names(found: _Found) -> list[str]:
-    return [made.name for made in found.made.values()]
+    return [discovered.name for discovered in found.discovered.values()]
 
 
 def _include(found: _Found) -> list[str]:
@@ -293,8 +297,8 @@ def _include(found: _Found) -> list[str]:
 
 
 def _some(topics: Sequence[str]) -> str:
-    more = len(topics) - _MOST_NAMED
-    return ", ".join(topics[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(topics) - _MAX_NAMED
+    return ", ".join(topics[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _quoted(pattern: str) -> str:
@@ -311,7 +315,9 @@ def _exclude(found: _Found) -> list[str]:
 
 def _schema_changes(found: _Found) -> list[str]:
     topic = found.rule.schema_changes
-    bare = sorted({made.name for made in found.made.values() if made.known_by != "schema of the messages"})
+    bare = sorted(
+        {discovered.name for discovered in found.discovered.values() if discovered.known_by != "schema of the messages"}
+    )
     if topic is not None:
         used = f"for {_some(bare)}" if bare else "not needed, all messages here have one"
         why = f"states the types of columns where messages have no schema: {used}"

@@ -48,12 +48,15 @@ def includes(found: Sequence[Named], others: Collection[str]) -> Sequence[Includ
         is_clear = _fixed(before + behind) >= _LEAST_FIXED and not any(re.fullmatch(pattern, name) for name in others)
         if is_default or (len(members) > 1 and is_clear):
             patterns.append(pattern)
-    made = list[Include]()
+    includes = list[Include]()
     for pattern in sorted(patterns):
         names = tuple(name for name in left if re.fullmatch(pattern, name))
-        made.append(Include(pattern, names, is_open=True))
+        includes.append(Include(pattern, names, is_open=True))
         left = [name for name in left if name not in names]
-    return [*(one for one in made if one.topics), *(Include(literal(name), (name,), is_open=False) for name in left)]
+    return [
+        *(one for one in includes if one.topics),
+        *(Include(literal(name), (name,), is_open=False) for name in left),
+    ]
 
 
 def literal(topic: str) -> str:

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 
 from lakehouse.registered import RegisteredSchema
 from silver.by_rule.events import Event, NoEvent, events_of, schema_ids, seen
-from silver.decode.message import Json, Key, MalformedError, Object, Record, decoded_text, text_of
-from silver.decode.table import is_heartbeat, is_schema_change
-from silver.decode.wrapper import Unwrapping, read_key
+from silver.decode.reference.message import Json, Key, MalformedError, Object, Record, decoded_text, text_of
+from silver.decode.reference.table import is_heartbeat, is_schema_change
+from silver.decode.reference.wrapper import Unwrapping, read_key
 
 What = Literal["events", "heartbeats", "schema changes", "schema history", "internal", "empty", "unread", "other"]
 
@@ -37,7 +37,7 @@ _HINTS: Mapping[NoEvent, str] = {
 }
 
 
-class Place(NamedTuple):
+class TableOrigin(NamedTuple):
     """Where change events are from, by their source block."""
 
     connector: str
@@ -47,17 +47,17 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Looked:
-    """A topic that was looked at, or not: then `said` is why."""
+    """A topic that was looked at, or not: then `summary` is why."""
 
     topic: str
     what: What
-    said: str
+    summary: str
     records: int | None = None
     """How many were looked at."""
     sample: Sequence[Record] = ()
     events: Sequence[Event] = ()
     """The change events of tables."""
-    places: frozenset[Place] = frozenset()
+    origins: frozenset[TableOrigin] = frozenset()
     databases: frozenset[str] = frozenset()
     """Of schema changes: the databases that they are of."""
     prefixes: frozenset[str] = frozenset()
@@ -92,38 +92,38 @@ def looked_at(topic: str, records: Sequence[Record], registered: Mapping[int, Re
         return Looked(topic, "empty", EMPTY, 0)
     readings = events_of(records, registered)
     events = [one for one in readings if isinstance(one, Event) and one.envelope == "table"]
-    said = seen(readings)
+    summary = seen(readings)
     if events:
         return Looked(
             topic,
             "events",
-            said,
+            summary,
             len(records),
             sample=records,
             events=events,
-            places=frozenset(place for event in events if (place := _place(event)) is not None),
+            origins=frozenset(origin for event in events if (origin := _origin(event)) is not None),
             prefixes=frozenset(event.logical_name for event in events if event.logical_name),
         )
     unwrapped = Unwrapping(registered)
     if NoEvent.SCHEMA_CHANGE in readings:
-        return _of_schema_changes(topic, records, said, unwrapped)
+        return _of_schema_changes(topic, records, summary, unwrapped)
     if NoEvent.HEARTBEAT in readings:
         keys = (key for key, body in _messages(records, unwrapped) if is_heartbeat(body, key))
         servers = frozenset(server for key in keys if (server := text_of((key.fields or {}).get("serverName"))))
-        return Looked(topic, "heartbeats", said, len(records), prefixes=servers)
+        return Looked(topic, "heartbeats", summary, len(records), prefixes=servers)
     if all(_is_of_connect(record.key) for record in records):
         return Looked(topic, "internal", INTERNAL, len(records))
-    return Looked(topic, "other", _other(records, readings, said, registered), len(records))
+    return Looked(topic, "other", _other(records, readings, summary, registered), len(records))
 
 
-def _place(event: Event) -> Place | None:
+def _origin(event: Event) -> TableOrigin | None:
     source = event.source
     if source is None or not source.db:
         return None
-    return Place(event.connector or "", source.db, source.schema)
+    return TableOrigin(event.connector or "", source.db, source.schema)
 
 
-def _of_schema_changes(topic: str, records: Sequence[Record], said: str, unwrapped: Unwrapping) -> Looked:
+def _of_schema_changes(topic: str, records: Sequence[Record], summary: str, unwrapped: Unwrapping) -> Looked:
     """Changes of schemas, or the history of them that a connector keeps for itself: that one has a `position`."""
     bodies = [body for _key, body in _messages(records, unwrapped) if is_schema_change(body)]
     if all("position" in body for body in bodies):
@@ -132,7 +132,7 @@ def _of_schema_changes(topic: str, records: Sequence[Record], said: str, unwrapp
     return Looked(
         topic,
         "schema changes",
-        said,
+        summary,
         len(records),
         databases=frozenset(name for body in bodies if (name := text_of(body["databaseName"]))),
         prefixes=frozenset(name for source in sources if (name := text_of(source.get("name")))),
@@ -166,14 +166,14 @@ def _is_of_connect(key: bytes | None) -> bool:
 def _other(
     records: Sequence[Record],
     readings: Sequence[Event | NoEvent],
-    said: str,
+    summary: str,
     registered: Mapping[int, RegisteredSchema] | None,
 ) -> str:
     if any(isinstance(one, Event) for one in readings):
         if all(record.header("id") is None for record in records):
             return f"no change events: {len(records)} record{'' if len(records) == 1 else 's'} without an envelope"
-        return f"{said}; an outbox is proposed with --from-topic"
+        return f"{summary}; an outbox is proposed with --from-topic"
     (most, _count), *_rest = Counter(one for one in readings if isinstance(one, NoEvent)).most_common(1)
     is_unknown_avro = most is not NoEvent.BINARY or (bool(schema_ids(records)) and registered is None)
     hint = _HINTS.get(most) if is_unknown_avro else None
-    return f"{said}; {hint}" if hint else said
+    return f"{summary}; {hint}" if hint else summary

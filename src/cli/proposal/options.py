@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakehouse.contracts.names import column_name
+from lakehouse.contracts.parts.names import column_name
 from silver.by_rule.definitions import DefinedColumn, Definition
 from silver.by_rule.events import Event
 from silver.by_rule.types import DecimalMode, from_values
-from silver.decode.message import Json, Number, whole_number
+from silver.decode.reference.message import Json, Number, whole_number
 
 _DECIMALS = ("DECIMAL", "NUMERIC", "DEC", "FIXED")
 # Of times since the year 2001: so many digits have milliseconds, microseconds and nanoseconds.

@@ -8,22 +8,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
-from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
+from lakehouse.contracts.checks.mistakes import did_you_mean
+from lakehouse.errors import BrokerUnavailableError, KafkaError, TopicMissingError
 from lakehouse.kafka.broker import TopicPartitions, client_config, partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Ends, Partition, ends
-from silver.decode.message import Record
+from silver.decode.reference.message import Record
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
     from confluent_kafka import KafkaError as ClientError
 
 
-MOST_RECORDS, SECONDS = 500, 10.0
+MAX_RECORDS, SECONDS = 500, 10.0
 # Of many topics: so many are read at a time, and of each record batch no more than this.
 TOGETHER, FETCHED_BYTES = 10, 262_144
 
@@ -45,14 +45,14 @@ NO_OFFSETS = Unread("not looked at: the broker does not say what it has")
 class _Range:
     """A part of a partition: from an offset to before another, and the most records to take of it."""
 
-    place: Partition
+    topic_partition: Partition
     first: int
     end: int
     most: int
 
 
 def sample(
-    connection: KafkaConnection, topic: str, *, most: int = MOST_RECORDS, seconds: float = SECONDS
+    connection: KafkaConnection, topic: str, *, most: int = MAX_RECORDS, seconds: float = SECONDS
 ) -> Sequence[Record]:
     """Committed records from the beginning and the end of every partition, in the order of partitions and offsets.
 
@@ -65,18 +65,16 @@ def sample(
     if topic not in known:
         raise _missing(connection, topic, known)
     found = ends(connection, [Partition(topic, number) for number in known[topic]])
-    filled = {place.number: at for place, at in found.items() if at.earliest < at.latest}
+    filled = {topic_partition.number: at for topic_partition, at in found.items() if at.earliest < at.latest}
     if not filled:
         return ()
     return _read(connection, topic, filled, most=most, seconds=seconds)
 
 
 def _missing(connection: KafkaConnection, topic: str, known: Mapping[str, object]) -> TopicMissingError:
-    close = get_close_matches(topic, list(known), n=3)
-    hint = f"; did you mean {' or '.join(close)}?" if close else "."
     return TopicMissingError(
-        f"Topic {topic} is not on {connection.bootstrap_servers}{hint}",
-        remedy=f"Name one of the {len(known)} topics that it has, or start the connector that publishes there.",
+        f"Topic {topic} is not on {connection.bootstrap_servers}{did_you_mean(topic, known, most=3)}",
+        hint=f"Name one of the {len(known)} topics that it has, or start the connector that publishes there.",
     )
 
 
@@ -109,14 +107,14 @@ def _read(
     except KafkaException as error:
         raise KafkaError(
             f"The broker at {connection.bootstrap_servers} does not let topic {topic} be read: {error.args[0].str()}.",
-            remedy="Check that it is up, and that this client may read the topic.",
+            hint="Check that it is up, and that this client may read the topic.",
         ) from None
     finally:
         consumer.close()
     if not messages and time.monotonic() >= deadline:
         raise KafkaError(
             f"No record of topic {topic} came from {connection.bootstrap_servers} in {seconds:.0f} s; it has some.",
-            remedy="Check the connection to every broker of the cluster, and try again.",
+            hint="Check the connection to every broker of the cluster, and try again.",
         )
     return _records(messages)
 
@@ -126,7 +124,7 @@ def samples(
 ) -> Iterator[Mapping[str, Sequence[Record] | Unread]]:
     """The same of many topics, some of them at a time, in their order: of each at most `most`, or why there are none.
 
-    All together in about `seconds`. Raises BrokerGoneError when the broker does not answer.
+    All together in about `seconds`. Raises BrokerUnavailableError when the broker does not answer.
     """
     from confluent_kafka import Consumer
 
@@ -168,16 +166,16 @@ def _filled(connection: KafkaConnection, topics: TopicPartitions) -> Mapping[str
     """Of every topic the ends of the partitions that have records. One that is refused leaves the others."""
     try:
         found = ends(connection, [Partition(topic, number) for topic, numbers in topics.items() for number in numbers])
-    except BrokerGoneError:
+    except BrokerUnavailableError:
         raise
     except KafkaError:
         if len(topics) == 1:
             return dict.fromkeys(topics, NO_OFFSETS)
         return {topic: _filled(connection, {topic: numbers})[topic] for topic, numbers in topics.items()}
     filled: dict[str, dict[int, Ends]] = {topic: {} for topic in topics}
-    for place, at in found.items():
+    for topic_partition, at in found.items():
         if at.earliest < at.latest:
-            filled[place.topic][place.number] = at
+            filled[topic_partition.topic][topic_partition.number] = at
     return filled
 
 
@@ -188,16 +186,16 @@ def _both_ends(
     consumer: Consumer, topics: Mapping[str, Mapping[int, Ends]], most: int, deadline: float, refuse: Refuse
 ) -> list[Message]:
     """The first and the last records of every partition: of each topic at most `most`, in the order of the offsets."""
-    heads, rests = list[_Range](), list[_Range]()
+    firsts, rests = list[_Range](), list[_Range]()
     for topic, partition_ends in topics.items():
         for number, share in _shares(partition_ends, most).items():
-            at, place = partition_ends[number], Partition(topic, number)
+            at, topic_partition = partition_ends[number], Partition(topic, number)
             # A partition that is taken whole has no second half.
             tail = share // 2 if share < _size(at) else 0
-            heads.append(_Range(place, at.earliest, at.latest - tail, share - tail))
+            firsts.append(_Range(topic_partition, at.earliest, at.latest - tail, share - tail))
             if tail:
-                rests.append(_Range(place, at.latest - tail, at.latest, tail))
-    messages = [*_take(consumer, heads, deadline, refuse), *_take(consumer, rests, deadline, refuse)]
+                rests.append(_Range(topic_partition, at.latest - tail, at.latest, tail))
+    messages = [*_take(consumer, firsts, deadline, refuse), *_take(consumer, rests, deadline, refuse)]
     messages.sort(key=lambda message: (message.topic(), message.partition(), message.offset()))
     return messages
 
@@ -230,27 +228,29 @@ def _take(consumer: Consumer, ranges: Sequence[_Range], deadline: float, refuse:
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka import TopicPartition
 
-    taken: dict[Partition, list[Message]] = {span.place: [] for span in ranges}
-    open_ones = {span.place: span for span in ranges}
-    consumer.assign([TopicPartition(span.place.topic, span.place.number, span.first) for span in ranges])
+    taken: dict[Partition, list[Message]] = {span.topic_partition: [] for span in ranges}
+    open_ones = {span.topic_partition: span for span in ranges}
+    consumer.assign(
+        [TopicPartition(span.topic_partition.topic, span.topic_partition.number, span.first) for span in ranges]
+    )
     while open_ones and (left := deadline - time.monotonic()) > 0:
         for message in consumer.consume(num_messages=100, timeout=min(left, 0.5)):
-            place = Partition(str(message.topic()), cast("int", message.partition()))
+            topic_partition = Partition(str(message.topic()), cast("int", message.partition()))
             error = message.error()
             if error is not None and error.code() != ClientError._PARTITION_EOF:
-                refuse(place.topic, error)
-                refused = [one for one in open_ones if one.topic == place.topic]
+                refuse(topic_partition.topic, error)
+                refused = [one for one in open_ones if one.topic == topic_partition.topic]
                 consumer.incremental_unassign([TopicPartition(*one) for one in refused])
                 for one in refused:
                     del open_ones[one]
-            if place not in open_ones:
+            if topic_partition not in open_ones:
                 continue
-            span, offset = open_ones[place], message.offset() or 0
+            span, offset = open_ones[topic_partition], message.offset() or 0
             if error is None and offset < span.end:
-                taken[place].append(message)
+                taken[topic_partition].append(message)
             # Aborted records and markers leave gaps: the end is also reached with a record at or behind it.
-            if error is not None or len(taken[place]) == span.most or offset >= span.end - 1:
-                del open_ones[place]
-                consumer.incremental_unassign([TopicPartition(*place)])
+            if error is not None or len(taken[topic_partition]) == span.most or offset >= span.end - 1:
+                del open_ones[topic_partition]
+                consumer.incremental_unassign([TopicPartition(*topic_partition)])
     consumer.unassign()
     return [message for messages in taken.values() for message in messages]

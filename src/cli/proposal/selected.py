@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal, get_args
 
-from cli.proposal.looked import Looked, Place
+from cli.proposal.looked import Looked, TableOrigin
+from lakehouse.contracts.checks.mistakes import did_you_mean
 from lakehouse.contracts.topics import SourceKind
 from lakehouse.errors import SettingsError, TopicMissingError
 
@@ -42,17 +42,17 @@ def select(database: str, looked: Sequence[Looked]) -> Selected:
     remarks: dict[str, str] = {}
     candidates = []
     for one in looked:
-        if not any(_is_of(place, database, by) for place in one.places):
+        if not any(_is_of(origin, database, by) for origin in one.origins):
             continue
-        if not all(_is_of(place, database, by) for place in one.places):
-            others = _databases(place for place in one.places if not _is_of(place, database, by))
+        if not all(_is_of(origin, database, by) for origin in one.origins):
+            others = _databases(origin for origin in one.origins if not _is_of(origin, database, by))
             remarks[one.topic] = f"events of other databases too: {', '.join(others)}; declare feeds for it"
         elif len(one.tables) > 1:
             remarks[one.topic] = f"events of {len(one.tables)} tables: declare a feed for each"
         else:
             candidates.append(one)
     kind = _kind(database, candidates, remarks)
-    candidates = [one for one in candidates if {place.connector for place in one.places} == {kind}]
+    candidates = [one for one in candidates if {origin.connector for origin in one.origins} == {kind}]
     taken = _of_one_connector_a_table(candidates, remarks)
     if not taken:
         raise _missing(database, by, looked, remarks)
@@ -73,34 +73,34 @@ def select(database: str, looked: Sequence[Looked]) -> Selected:
 
 def may_be_of(database: str, one: Looked) -> bool:
     """Whether the topic has events of a database, or of a schema, of that name."""
-    return any(_is_of(place, database, "database") or _is_of(place, database, "schema") for place in one.places)
+    return any(_is_of(origin, database, "database") or _is_of(origin, database, "schema") for origin in one.origins)
 
 
 def _named(database: str, looked: Sequence[Looked]) -> Literal["database", "schema"]:
-    places = [place for one in looked for place in one.places]
-    is_schema = not any(_is_of(place, database, "database") for place in places)
-    return "schema" if is_schema and any(_is_of(place, database, "schema") for place in places) else "database"
+    origins = [origin for one in looked for origin in one.origins]
+    is_schema = not any(_is_of(origin, database, "database") for origin in origins)
+    return "schema" if is_schema and any(_is_of(origin, database, "schema") for origin in origins) else "database"
 
 
-def _is_of(place: Place, database: str, by: Literal["database", "schema"]) -> bool:
+def _is_of(origin: TableOrigin, database: str, by: Literal["database", "schema"]) -> bool:
     if by == "database":
-        return place.database == database
-    return place.connector == "postgresql" and place.schema == database
+        return origin.database == database
+    return origin.connector == "postgresql" and origin.schema == database
 
 
 def _kind(database: str, candidates: Sequence[Looked], remarks: dict[str, str]) -> SourceKind:
     """The kind that most of them are of; the others get a remark."""
-    connectors = Counter(place.connector for one in candidates for place in one.places)
+    connectors = Counter(origin.connector for one in candidates for origin in one.origins)
     known = [(kind, count) for kind, count in connectors.most_common() if kind in KINDS]
     if connectors and not known:
         raise SettingsError(
             f"The events of database {database} are from the connector {connectors.most_common(1)[0][0]!r}: silver "
             "cannot order its positions.",
-            remedy=f"Name a database of {', '.join(KINDS)}.",
+            hint=f"Name a database of {', '.join(KINDS)}.",
         )
     kind = next(one for one in KINDS if not known or one == known[0][0])
     for one in candidates:
-        other = next((place.connector for place in one.places if place.connector != kind), None)
+        other = next((origin.connector for origin in one.origins if origin.connector != kind), None)
         if other is not None:
             remarks[one.topic] = f"of a database of the same name, by the connector {other!r}"
     return kind
@@ -114,8 +114,8 @@ def _of_one_connector_a_table(candidates: Sequence[Looked], remarks: dict[str, s
     by_table: dict[tuple[str | None, str], Looked] = {}
     taken = []
     for one in ordered:
-        (place, *_), (table,) = one.places, one.tables
-        first = by_table.setdefault((place.schema, table), one)
+        (origin, *_), (table,) = one.origins, one.tables
+        first = by_table.setdefault((origin.schema, table), one)
         if first is not one and first.prefixes != one.prefixes:
             remarks[one.topic] = f"the same table as in {first.topic}, by another connector ({_names(one.prefixes)})"
             continue
@@ -142,32 +142,30 @@ def _missing(
         why = "; ".join(f"{topic}: {remark}" for topic, remark in sorted(remarks.items()))
         return SettingsError(
             f"No topic has the changes of one table of database {database} alone. {why}.",
-            remedy="Declare their feeds by hand (docs/own-tables.md).",
+            hint="Declare their feeds by hand (docs/own-tables.md).",
         )
     unread = [one for one in looked if one.what == "unread"]
-    known = _databases(place for one in looked for place in one.places)
-    known += sorted({place.schema for one in looked for place in one.places if place.schema} - set(known))
+    known = _databases(origin for one in looked for origin in one.origins)
+    known += sorted({origin.schema for one in looked for origin in one.origins if origin.schema} - set(known))
     stated = sorted(one.topic for one in looked if database in one.databases)
     empty = sorted(one.topic for one in looked if one.what == "empty" and database.lower() in one.topic.lower())
-    close = get_close_matches(database, known, n=1) or [name for name in known if name.lower() == database.lower()]
-    what = f"No topic has change events of a database {database}"
-    what += f"; did you mean {close[0]}?" if close else "."
+    what = f"No topic has change events of a database {database}{did_you_mean(database, known)}"
     what += f" Databases and schemas that have some: {', '.join(known)}." if known else " No other database has any."
-    for topics, said in ((stated, "its schema changes are in"), (empty, "without a record yet:")):
-        what += f" {said[0].upper()}{said[1:]} {', '.join(topics)}." if topics else ""
-    by_hint = [one.topic for one in looked if "schema_registry" in one.said]
-    remedies = []
+    for topics, summary in ((stated, "its schema changes are in"), (empty, "without a record yet:")):
+        what += f" {summary[0].upper()}{summary[1:]} {', '.join(topics)}." if topics else ""
+    by_hint = [one.topic for one in looked if "schema_registry" in one.summary]
+    hints = []
     if by_hint:
-        remedies.append(f"Name schema_registry in the file of --kafka-config, to read {by_hint[0]}")
+        hints.append(f"Name schema_registry in the file of --kafka-config, to read {by_hint[0]}")
     if unread:
-        remedies.append(f"Try again, {len(unread)} of {len(looked)} topics were not looked at: {unread[0].said}")
-    if not remedies:
-        remedies.append("Check the name, and that the connector has published a first change: lakehouse connect status")
-    return TopicMissingError(what, remedy="; or: ".join(remedies) + ".")
+        hints.append(f"Try again, {len(unread)} of {len(looked)} topics were not looked at: {unread[0].summary}")
+    if not hints:
+        hints.append("Check the name, and that the connector has published a first change: lakehouse connect status")
+    return TopicMissingError(what, hint="; or: ".join(hints) + ".")
 
 
-def _databases(places: Iterable[Place]) -> list[str]:
-    return sorted({place.database for place in places})
+def _databases(origins: Iterable[TableOrigin]) -> list[str]:
+    return sorted({origin.database for origin in origins})
 
 
 def _names(names: Iterable[str]) -> str:

@@ -13,26 +13,26 @@ from pyspark.sql import functions as F
 from bronze import conservation as of_bronze
 from bronze.batches import planned_of
 from bronze.events import events_table
-from bronze.offsets import steps_in
+from bronze.source_state import steps_in
 from lakehouse.batches import BATCHES, Layer
+from lakehouse.delta.tables import Warehouse, inline_rows
 from lakehouse.findings import COLUMNS, joined
 from lakehouse.kafka.ranges import TOPIC_PARTITION, overlaid
 from lakehouse.spark.materialized import materialized
-from lakehouse.spark.tables import Warehouse, small_table
-from silver import conservation as of_silver
-from silver.audit import pending_ranges
+from silver.accounts import conservation as of_silver
+from silver.accounts.audit import pending_ranges
 from silver.order.state import COUNTED
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-MOST_OF_A_KIND = 20
+MAX_OF_A_KIND = 20
 PENDING = "pending"
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of a kind: how many, of how many records, and the first MOST_OF_A_KIND (of PENDING all)."""
+    """The findings of a kind: how many, of how many records, and the first MAX_OF_A_KIND (of PENDING all)."""
 
     number: int
     records: int
@@ -44,7 +44,7 @@ class Account:
     """What became of a source's records: of every topic-partition its counts; and what was found, by kind."""
 
     source: str
-    places: Sequence[Mapping[str, Any]]
+    topic_partitions: Sequence[Mapping[str, Any]]
     findings: Mapping[str, Findings]
 
 
@@ -86,7 +86,7 @@ def account_of(warehouse: Warehouse, source: str) -> Account:
         if not rows.isEmpty():
             found.append(of_silver.read_otherwise(rows, ranges))
         findings = _by_kind(_first_of_each_kind(joined(reduce(DataFrame.unionByName, found))).collect())
-    return Account(source, _places(of_silver.totals(audit).collect(), findings), findings)
+    return Account(source, _counts_by_partition(of_silver.totals(audit).collect(), findings), findings)
 
 
 def skipped_topics(warehouse: Warehouse, sources: Iterable[str]) -> set[str]:
@@ -117,7 +117,7 @@ def audit_now(warehouse: Warehouse, source: str) -> DataFrame:
 def _now(warehouse: Warehouse, layer: Layer) -> DataFrame:
     """The layer's rows of `ops.batches` as they are now, also when they are asked later; none when it is not there."""
     if not warehouse.exists(BATCHES.name):
-        return small_table(warehouse.spark, [], BATCHES.columns)
+        return inline_rows(warehouse.spark, [], BATCHES.columns)
     return warehouse.read(BATCHES.name, version=warehouse.version(BATCHES.name)).where(F.col("layer") == layer)
 
 
@@ -132,7 +132,7 @@ def _first_of_each_kind(findings: DataFrame) -> DataFrame:
                 "row": F.row_number().over(in_order),
             }
         )
-        .where((F.col("row") <= MOST_OF_A_KIND) | (F.col("kind") == PENDING))
+        .where((F.col("row") <= MAX_OF_A_KIND) | (F.col("kind") == PENDING))
         .orderBy("kind", "row")
     )
 
@@ -140,13 +140,13 @@ def _first_of_each_kind(findings: DataFrame) -> DataFrame:
 def _by_kind(rows: Sequence[Row]) -> dict[str, Findings]:
     shown: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        said = {name: row[name] for name in COLUMNS if name != "kind" and row[name] is not None}
-        shown.setdefault(row["kind"], []).append(said)
+        line = {name: row[name] for name in COLUMNS if name != "kind" and row[name] is not None}
+        shown.setdefault(row["kind"], []).append(line)
     of_all = {row["kind"]: (row["number"], row["of_all"]) for row in rows}
     return {kind: Findings(*of_all[kind], some) for kind, some in shown.items()}
 
 
-def _places(totals: Sequence[Row], findings: Mapping[str, Findings]) -> list[Mapping[str, Any]]:
+def _counts_by_partition(totals: Sequence[Row], findings: Mapping[str, Findings]) -> list[Mapping[str, Any]]:
     """Of every topic-partition, the counts of the batch audit, and how many records are pending for silver."""
     counts: dict[tuple[Any, ...], dict[str, int]] = {
         tuple(row[name] for name in TOPIC_PARTITION): {count: row[count] for count in COUNTED} for row in totals
@@ -155,6 +155,10 @@ def _places(totals: Sequence[Row], findings: Mapping[str, Findings]) -> list[Map
     pending = {tuple(one[name] for name in TOPIC_PARTITION): one["records"] for one in waits}
     nothing = dict.fromkeys(COUNTED, 0)
     return [
-        {**dict(zip(TOPIC_PARTITION, place, strict=True)), **counts.get(place, nothing), PENDING: pending.get(place, 0)}
-        for place in sorted({*counts, *pending})
+        {
+            **dict(zip(TOPIC_PARTITION, topic_partition, strict=True)),
+            **counts.get(topic_partition, nothing),
+            PENDING: pending.get(topic_partition, 0),
+        }
+        for topic_partition in sorted({*counts, *pending})
     ]

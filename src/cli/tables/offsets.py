@@ -6,20 +6,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from cli.opening import at_work, opened
-from cli.options import Chosen, DryRun, with_job_options
+from cli.opening import acquire_lock, opened
+from cli.options import CommandContext, DryRun, with_job_options
 from cli.output import Yes, answer, ask
 from lakehouse.contracts.topics import Source
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.broker import partitions
-from lakehouse.steps import wide_console
+from lakehouse.process.steps import wide_console
+from lakehouse.process.terminal import new_table
 
 if TYPE_CHECKING:
-    from bronze.offsets import SourceOffsets, Step
+    from bronze.offsets import SourceOffsets
+    from bronze.source_state import OffsetMove
+    from lakehouse.delta.tables import Warehouse
     from lakehouse.kafka.broker import TopicPartitions
-    from lakehouse.spark.tables import Warehouse
 
 app = typer.Typer(name="offsets", help="Where a source stands on its topics, and moving it.", no_args_is_help=True)
 
@@ -29,7 +30,7 @@ Topic = Annotated[str | None, typer.Option(help="Only this topic. Default: all o
 
 @app.command()
 @with_job_options
-def show(chosen: Chosen, source: SourceName) -> None:
+def show(chosen: CommandContext, source: SourceName) -> None:
     """Show how far a source has read: of every partition the next offset, and what is pending. Changes nothing.
 
     Example: lakehouse offsets show postgres --bootstrap-servers 127.0.0.1:9092 --warehouse ./warehouse
@@ -44,20 +45,20 @@ def show(chosen: Chosen, source: SourceName) -> None:
         source_offsets = offsets_of_source(warehouse, chosen.settings.kafka(), source, contract, known=known)
     rows = [
         {
-            "topic": place.topic,
-            "partition": place.number,
-            "earliest": source_offsets.ends[place].earliest,
+            "topic": topic_partition.topic,
+            "partition": topic_partition.number,
+            "earliest": source_offsets.ends[topic_partition].earliest,
             "next": offset,
-            "latest": source_offsets.ends[place].latest,
-            "pending": max(source_offsets.ends[place].latest - offset, 0),
-            "gone": max(source_offsets.ends[place].earliest - offset, 0),
+            "latest": source_offsets.ends[topic_partition].latest,
+            "pending": max(source_offsets.ends[topic_partition].latest - offset, 0),
+            "gone": max(source_offsets.ends[topic_partition].earliest - offset, 0),
         }
-        for place, offset in sorted(source_offsets.following.items())
+        for topic_partition, offset in sorted(source_offsets.following.items())
     ]
     if chosen.as_json:
         answer(chosen.command, {"source": source, "changes": source_offsets.change, "partitions": rows})
         return
-    table = _table(f"Source {source}", *rows[0])
+    table = new_table(f"Source {source}", *rows[0], numbers=rows[0].keys() - {"topic"})
     for row in rows:
         table.add_row(*[str(value) for value in row.values()])
     console = wide_console()
@@ -68,7 +69,7 @@ def show(chosen: Chosen, source: SourceName) -> None:
 @app.command(name="set")
 @with_job_options
 def set_offsets(
-    chosen: Chosen,
+    chosen: CommandContext,
     *,
     source: SourceName,
     to: Annotated[str, typer.Option(help="earliest, latest, a time (2026-01-31T12:00:00, UTC), or an offset.")],
@@ -90,7 +91,7 @@ def set_offsets(
 
     move = Move(to=to, topic=topic, partition=partition, only_gaps=only_gaps, reason=reason)
 
-    def plan(warehouse: Warehouse, contract: Source, known: TopicPartitions) -> list[Step]:
+    def plan(warehouse: Warehouse, contract: Source, known: TopicPartitions) -> list[OffsetMove]:
         return planned(warehouse, chosen.settings.kafka(), source, contract, known=known, move=move)
 
     _change(chosen, source, plan, yes=yes, dry_run=dry_run)
@@ -99,7 +100,7 @@ def set_offsets(
 @app.command()
 @with_job_options
 def forget(
-    chosen: Chosen,
+    chosen: CommandContext,
     source: SourceName,
     topic: Annotated[str, typer.Option(help="The topic that the contract no longer names.")],
     yes: Yes = False,
@@ -111,16 +112,16 @@ def forget(
     """
     from bronze.move import forgotten
 
-    def plan(warehouse: Warehouse, contract: Source, known: TopicPartitions) -> list[Step]:
+    def plan(warehouse: Warehouse, contract: Source, known: TopicPartitions) -> list[OffsetMove]:
         return forgotten(warehouse, chosen.settings.kafka(), source, contract, known=known, topic=topic)
 
     _change(chosen, source, plan, yes=yes, dry_run=dry_run)
 
 
 def _change(
-    chosen: Chosen,
+    chosen: CommandContext,
     source: str,
-    plan: Callable[[Warehouse, Source, TopicPartitions], list[Step]],
+    plan: Callable[[Warehouse, Source, TopicPartitions], list[OffsetMove]],
     *,
     yes: bool,
     dry_run: bool,
@@ -135,16 +136,17 @@ def _change(
     with progress.step("offsets", f"looking where {source} stands"):
         steps = plan(warehouse, contract, known)
     console = wide_console(stderr=chosen.as_json)
-    table = _table(f"Source {source}", "topic", "partition", "from", "to", "what happens")
+    numbers = ("partition", "from", "to")
+    table = new_table(f"Source {source}", "topic", *numbers, "what happens", numbers=numbers)
     for step in steps:
         table.add_row(step.topic, str(step.partition), str(step.from_offset), str(step.to_offset), _says(step))
     console.print(table)
     if not dry_run:
         if not yes:
             ask()
-        with progress.step("offsets", f"moving {source}"), at_work(chosen, warehouse, progress):
+        with progress.step("offsets", f"moving {source}"), acquire_lock(chosen, warehouse, progress):
             if plan(warehouse, contract, known) != steps:
-                raise SettingsError("The source has moved meanwhile; nothing was changed.", remedy="Look again.")
+                raise SettingsError("The source has moved meanwhile; nothing was changed.", hint="Look again.")
             carry_out(warehouse, steps)
     if chosen.as_json:
         rows = [{**vars(step), "skipped": step.skipped, "read_again": step.read_again} for step in steps]
@@ -154,7 +156,7 @@ def _change(
     console.print(done)
 
 
-def _says(step: Step) -> str:
+def _says(step: OffsetMove) -> str:
     if step.skipped:
         return f"skips {step.skipped:,} offsets: their records are not read"
     if step.read_again:
@@ -162,23 +164,18 @@ def _says(step: Step) -> str:
     return "goes on where it stands"
 
 
-def _source(chosen: Chosen, name: str) -> Source:
+def _source(chosen: CommandContext, name: str) -> Source:
     sources = chosen.contracts.topics.sources
     if name not in sources:
-        raise SettingsError(f"There is no source {name!r}.", remedy=f"Sources are: {', '.join(sources)}.")
+        raise SettingsError(f"There is no source {name!r}.", hint=f"Sources are: {', '.join(sources)}.")
     return sources[name]
 
 
 def _next_step(source: str, source_offsets: SourceOffsets) -> str:
-    gone = any(offset < source_offsets.ends[place].earliest for place, offset in source_offsets.following.items())
+    gone = any(
+        offset < source_offsets.ends[topic_partition].earliest
+        for topic_partition, offset in source_offsets.following.items()
+    )
     if gone:
         return f"Records are gone. Next: lakehouse offsets set {source} --to earliest --only-gaps"
     return f"Next: lakehouse bronze to read what is pending, lakehouse offsets set {source} --to … to move."
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    for column in columns:
-        is_text = column in {"topic", "what happens"}
-        table.add_column(column, justify="left" if is_text else "right", overflow="fold")
-    return table

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Column, Table
 
-from cli.opening import at_work, opened, with_made_tables
-from cli.options import Chosen, DryRun, with_job_options
+from cli.opening import acquire_lock, opened, with_discovered_tables
+from cli.options import CommandContext, DryRun, with_job_options
 from cli.output import answer
-from lakehouse.spark.materialized import forget_materialized
-from lakehouse.steps import wide_console
+from lakehouse.process.steps import wide_console
+from lakehouse.process.terminal import new_table
 
 if TYPE_CHECKING:
     from lakehouse.contracts.models import Contracts
-    from lakehouse.spark.optimize import Maintained
+    from lakehouse.delta.optimize import Maintained
 
 RetentionHours = Annotated[
     int,
@@ -33,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 @with_job_options
-def optimize(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: DryRun = False) -> None:
+def optimize(chosen: CommandContext, retention_hours: RetentionHours = 168, dry_run: DryRun = False) -> None:
     """Join small files of every table, and remove files that no version of the last week needs. Changes no row.
 
     With --dry-run it says how many files there are and how many would be removed.
@@ -42,9 +41,9 @@ def optimize(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
     """
     steps = chosen.steps()
     warehouse = opened(chosen, steps)
-    chosen = with_made_tables(chosen, warehouse)
-    from lakehouse.spark.lease import forget_old_rows
-    from lakehouse.spark.optimize import carried_out, maintainable, planned
+    chosen = with_discovered_tables(chosen, warehouse)
+    from lakehouse.delta.optimize import carried_out, forget_leases, maintainable, planned
+    from lakehouse.spark.materialized import forget_materialized
 
     names = maintainable(warehouse, tables_of(chosen.contracts))
     if dry_run:
@@ -52,14 +51,14 @@ def optimize(chosen: Chosen, retention_hours: RetentionHours = 168, dry_run: Dry
             done = [planned(warehouse, name, retention_hours=retention_hours) for name in names]
             note(f"{len(done)} tables; nothing was changed")
     else:
-        with at_work(chosen, warehouse, steps) as lease, steps.step("optimize", f"{len(names)} tables") as note:
+        with acquire_lock(chosen, warehouse, steps) as lock, steps.step("optimize", f"{len(names)} tables") as note:
             done = []
             for name in names:
-                lease.check()
+                lock.check()
                 note.now(name)
                 done.append(carried_out(warehouse, name, retention_hours=retention_hours))
             forget_materialized(warehouse.spark, warehouse.checkpoints)
-            forget_old_rows(warehouse)
+            forget_leases(warehouse)
             files = sum(one.files_before for one in done), sum(one.files_after for one in done)
             note(f"{files[0]:,} files before, {files[1]:,} after")
     if chosen.as_json:
@@ -73,12 +72,12 @@ def tables_of(contracts: Contracts) -> list[str]:
     from bronze.events import events_table
     from lakehouse.batches import BATCHES
     from lakehouse.quality.results import RESULTS
-    from silver.audit import OUTBOX_EVENTS
-    from silver.quarantine import QUARANTINE
+    from silver.accounts.audit import OUTBOX_EVENTS
+    from silver.rejects.quarantine import QUARANTINE
 
     return [
         *(events_table(source).name for source in contracts.topics.sources),
-        *(f"silver.{feed}" for feed in contracts.feeds),
+        *(table for feed in contracts.feeds.values() for table in feed.silver_tables),
         *contracts.gold.unified_tables,
         *(f"gold.{join}" for join in contracts.gold.joins),
         *(spec.name for spec in (QUARANTINE, RESULTS, BATCHES, OUTBOX_EVENTS)),
@@ -87,7 +86,7 @@ def tables_of(contracts: Contracts) -> list[str]:
 
 def _show(done: list[Maintained], *, dry_run: bool) -> None:
     columns = ("files", "files that no version needs") if dry_run else ("files before", "after", "bytes written")
-    table = Table(*(Column(heading, overflow="fold") for heading in ("table", *columns)))
+    table = new_table("", "table", *columns, numbers=columns)
     for one in done:
         numbers = (
             (one.files_before, one.unneeded_files)

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Column, Table
 
-from cli.opening import at_work, opened, with_made_tables
-from cli.options import Chosen, DryRun, require_table, with_job_options
+from cli.opening import acquire_lock, opened, with_discovered_tables
+from cli.options import CommandContext, DryRun, require_table, with_job_options
 from cli.output import answer
-from lakehouse.steps import wide_console
+from lakehouse.process.steps import wide_console
+from lakehouse.process.terminal import new_table
 
 if TYPE_CHECKING:
     from silver.purge import Plan
@@ -32,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
 
 @with_job_options
 def purge(
-    chosen: Chosen, feed: FeedName = None, without_skipped: WithoutSkipped = False, dry_run: DryRun = False
+    chosen: CommandContext, feed: FeedName = None, without_skipped: WithoutSkipped = False, dry_run: DryRun = False
 ) -> None:
     """Remove rows of the silver tables that are deleted in the source, where no event can change them any more.
 
@@ -51,16 +51,16 @@ def purge(
     steps = chosen.steps()
     warehouse = opened(chosen, steps)
     # The warehouse is locked before anything is looked at: a run beside this one could bring what concerns a row.
-    with nullcontext() if dry_run else at_work(chosen, warehouse, steps) as lease:
-        chosen = with_made_tables(chosen, warehouse)
+    with nullcontext() if dry_run else acquire_lock(chosen, warehouse, steps) as lock:
+        chosen = with_discovered_tables(chosen, warehouse)
         feeds = chosen.contracts.feeds
         with steps.step("purge", "looking for what can go") as note:
             asked = [declared for name, declared in feeds.items() if feed in {None, name}]
             skipped = set() if without_skipped else skipped_topics(warehouse, {declared.source for declared in asked})
             plans = [plan(warehouse, chosen.contracts, declared, skipped=skipped) for declared in asked]
             note(f"{sum(one.rows for one in plans):,} rows can go")
-        if lease is not None:
-            lease.check()
+        if lock is not None:
+            lock.check()
             with steps.step("purge", "writing the cutoff, deleting rows") as note:
                 for one in plans:
                     carry_out(warehouse, feeds[one.feed], one)
@@ -72,8 +72,8 @@ def purge(
 
 
 def _show(plans: Sequence[Plan], *, dry_run: bool) -> None:
-    headings = ("silver table", "rows to remove" if dry_run else "rows removed", "why not")
-    table = Table(*(Column(heading, overflow="fold") for heading in headings))
+    number = "rows to remove" if dry_run else "rows removed"
+    table = new_table("", "silver table", number, "why not", numbers=(number,))
     for one in plans:
         table.add_row(one.feed, f"{one.rows:,}", one.why_not or "")
     wide_console().print(table)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.opening import opened, with_made_tables
-from cli.options import Chosen, require_table, with_job_options
+from cli.opening import opened, with_discovered_tables
+from cli.options import CommandContext, require_table, with_job_options
 from cli.output import answer, say
 from lakehouse.contracts.models import NO_UNIFIED
 from lakehouse.errors import ConservationError, GateHeldError, LakehouseError
 from lakehouse.failures import storage_errors
-from lakehouse.steps import wide_console
+from lakehouse.process.steps import wide_console
 
 if TYPE_CHECKING:
-    from gold.audit import CountedOtherwise
+    from gold.quality.audit import CountedOtherwise
+    from lakehouse.delta.tables import Warehouse
     from lakehouse.quality.counting import Counts
     from lakehouse.quality.results import RuleOutcome
-    from lakehouse.spark.tables import Warehouse
 
 app = typer.Typer(
     name="quality", help="How good the data is: the rules of the gates, quarantine.", no_args_is_help=True
@@ -45,7 +45,7 @@ DataDocs = Annotated[
 
 @app.command()
 @with_job_options
-def report(chosen: Chosen, run: Run = LAST, feed: FeedName = None, data_docs: DataDocs = None) -> None:
+def report(chosen: CommandContext, run: Run = LAST, feed: FeedName = None, data_docs: DataDocs = None) -> None:
     """Show how every rule came out in a run, what goes to quarantine, and write the Data Docs. Needs no broker.
 
     Keys of rows that fail are named, and nothing else of a row; nothing of a column that is marked `sensitive`.
@@ -56,12 +56,12 @@ def report(chosen: Chosen, run: Run = LAST, feed: FeedName = None, data_docs: Da
         require_table(chosen, feed)
     steps = chosen.steps()
     warehouse = opened(chosen, steps)
-    chosen = with_made_tables(chosen, warehouse)
+    chosen = with_discovered_tables(chosen, warehouse)
     from lakehouse.quality.data_docs import default_folder, rules_by_suite, write_data_docs
     from lakehouse.quality.results import RuleOutcome, outcomes_of
 
     with (
-        storage_errors(job="quality report", places=(warehouse.location, warehouse.checkpoints)),
+        storage_errors(job="quality report", storage_paths=(warehouse.location, warehouse.checkpoints)),
         steps.step("quality", "reading the results") as note,
     ):
         outcomes, judged = list[RuleOutcome](), None
@@ -88,7 +88,7 @@ def report(chosen: Chosen, run: Run = LAST, feed: FeedName = None, data_docs: Da
 
 @app.command()
 @with_job_options
-def audit(chosen: Chosen) -> None:
+def audit(chosen: CommandContext) -> None:
     """Judge whole silver tables by every rule of gate 2, and compare what gold has counted from run to run.
 
     Between two runs gold asks rules about what has changed, and carries on what was counted before. This asks Great
@@ -99,14 +99,14 @@ def audit(chosen: Chosen) -> None:
     """
     steps = chosen.steps()
     warehouse = opened(chosen, steps)
-    chosen = with_made_tables(chosen, warehouse)
-    from gold.audit import Audit
-    from gold.audit import audit as audited
-    from gold.gate import blocked_by
-    from lakehouse.report import gate_results
+    chosen = with_discovered_tables(chosen, warehouse)
+    from cli.tables.results import gate_results
+    from gold.quality.audit import Audit
+    from gold.quality.audit import audit as audited
+    from gold.quality.gate import blocked_by
 
     with (
-        storage_errors(job="quality audit", places=(warehouse.location, warehouse.checkpoints)),
+        storage_errors(job="quality audit", storage_paths=(warehouse.location, warehouse.checkpoints)),
         steps.step("quality", "judging whole silver tables") as note,
     ):
         if chosen.contracts.gold.has_unified:
@@ -119,7 +119,7 @@ def audit(chosen: Chosen) -> None:
     blocked = blocked_by(done.results)
     if blocked:
         what = f"Gate 2 would block {', '.join(blocked)}: a rule about the whole table is not met."
-        failures.append(GateHeldError(what, remedy="See the failed rules: lakehouse quality report."))
+        failures.append(GateHeldError(what, hint="See the failed rules: lakehouse quality report."))
     if chosen.as_json:
         results = [{**asdict(one), "table": one.table, "share": one.share} for one in done.results]
         answer(chosen.command, {"results": results, "differing": [asdict(one) for one in done.differing]}, failures)
@@ -139,7 +139,7 @@ def _counted_otherwise(one: CountedOtherwise) -> ConservationError:
     return ConservationError(
         f"{one.table}: rule {one.rule!r}: gold has counted {counted(one.carried)} rows that fail, the table has "
         f"{counted(one.found)}.",
-        remedy="Count again: lakehouse gold --full-refresh. Who else has written to the table? "
+        hint="Count again: lakehouse gold --full-refresh. Who else has written to the table? "
         "DESCRIBE HISTORY names every commit.",
     )
 
@@ -165,7 +165,7 @@ def quarantined(warehouse: Warehouse, *, feed: str | None) -> Sequence[Mapping[s
 
 
 def _show(outcomes: Sequence[RuleOutcome], pending: Sequence[Mapping[str, Any]], index: Path | None) -> None:
-    from lakehouse.report import gate_results, records_by_feed
+    from cli.tables.results import gate_results, records_by_feed
 
     console = wide_console()
     for table in gate_results([outcome.result for outcome in outcomes]):
@@ -173,7 +173,7 @@ def _show(outcomes: Sequence[RuleOutcome], pending: Sequence[Mapping[str, Any]],
         console.print()
     console.print(records_by_feed(pending))
     if index is None:
-        said = "No Data Docs were written: the warehouse is no local folder. Pass --data-docs FOLDER."
+        line = "No Data Docs were written: the warehouse is no local folder. Pass --data-docs FOLDER."
     else:
-        said = f"Data Docs: {index}"
-    console.print(f"\n{said}", soft_wrap=True)
+        line = f"Data Docs: {index}"
+    console.print(f"\n{line}", soft_wrap=True)

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from lakehouse.contracts.base import Model
-from lakehouse.contracts.column_types import STRING
-from lakehouse.contracts.names import PLACEHOLDERS, Name, TopicName, as_name
+from lakehouse.contracts.parts.base import Model
+from lakehouse.contracts.parts.column_types import STRING
+from lakehouse.contracts.parts.names import PLACEHOLDERS, Name, TopicName, as_name
 from lakehouse.contracts.tables import Column, SilverTable
 from lakehouse.contracts.topics import FeedTopics, Source, TableRule
 
@@ -26,7 +26,7 @@ class MadeColumn(Model):
     came_as: tuple[str, ...] = Field(default=(), strict=False)
 
 
-class MadeTable(Model):
+class DiscoveredTable(Model):
     """A table that a rule has made, or could not make yet: then it has no columns, and `why` says what is missing."""
 
     source: Name
@@ -63,6 +63,7 @@ class MadeTable(Model):
             keys=self.keys,
             append_only=not self.keys,
             sequence_by="source_position",
+            scd_type=rule.scd_type if self.keys else 1,
             max_reject_ratio=rule.max_reject_ratio,
             max_record_bytes=rule.max_record_bytes,
             columns=columns or {"nothing": Column(type=STRING, optional=True)},

@@ -16,10 +16,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from lakehouse.contracts.base import Model
-from lakehouse.contracts.checks import mistakes
-from lakehouse.contracts.mistakes import Mistake
+from lakehouse.contracts.checks.mistakes import Mistake, closest, did_you_mean
+from lakehouse.contracts.checks.references import mistakes
 from lakehouse.contracts.models import Contracts, Gate, GoldTables, TableGate
+from lakehouse.contracts.parts.base import Model
 from lakehouse.contracts.tables import SilverTables
 from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.contracts.topics import Topics
@@ -103,7 +103,7 @@ def read_documents(folder: Traversable | None) -> Mapping[str, Document]:
     if folder is not None and not folder.is_dir():
         raise SettingsError(
             f"There is no folder of contracts {folder}.",
-            remedy="Check --contracts (LAKEHOUSE_CONTRACTS), or begin one: lakehouse init FOLDER.",
+            hint="Check --contracts (LAKEHOUSE_CONTRACTS), or begin one: lakehouse init FOLDER.",
         )
     documents = {}
     for name, model in MODELS.items():
@@ -197,11 +197,10 @@ def _refusals(error: ValidationError, schema: Mapping[str, Any]) -> Iterator[tup
         if one["type"] == "extra_forbidden":
             path = _path(one["loc"])
             valid = _keys_at(schema, path[:-1])
-            close = get_close_matches(str(path[-1]), valid, n=1)
-            if close:
-                misspelt[path[:-1], close[0]] = str(path[-1])
-            hint = f"; did you mean {close[0]!r}?" if close else "."
-            yield path, f"the key {path[-1]!r} is not known here{hint} Keys here are: {', '.join(valid)}"
+            name = str(path[-1])
+            misspelt |= {(path[:-1], meant): name for meant in closest(name, valid)}
+            hint = did_you_mean(name, valid)
+            yield path, f"the key {name!r} is not known here{hint} Keys here are: {', '.join(valid)}"
     for one in found:
         path = _path(one["loc"])
         if one["type"] == "missing" and (path[:-1], str(path[-1])) not in misspelt:
@@ -218,8 +217,8 @@ def _refusals(error: ValidationError, schema: Mapping[str, Any]) -> Iterator[tup
 def _sentence(kind: str, message: str, value: object, context: Mapping[str, Any]) -> str:
     if kind == "literal_error":
         valid = str(context["expected"])
-        close = get_close_matches(str(value), valid.replace("'", "").replace(" or ", ", ").split(", "), n=1)
-        return f"{value!r} is not one of {valid}" + (f"; did you mean {close[0]!r}?" if close else "")
+        names = valid.replace("'", "").replace(" or ", ", ").split(", ")
+        return f"{value!r} is not one of {valid}{did_you_mean(str(value), names, otherwise='')}"
     if kind == "string_pattern_mismatch":
         return f"{value!r} cannot be a name here: it must match {context['pattern']}"
     text = message.removeprefix("Value error, ")

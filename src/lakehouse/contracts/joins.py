@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from lakehouse.contracts.base import Model
-from lakehouse.contracts.names import Name
+from lakehouse.contracts.parts.base import Model
+from lakehouse.contracts.parts.names import Name
 
 
 class LeftJoin(Model):

@@ -1,6 +1,7 @@
 """Contracts: topics, feeds, tables and gates as frozen typed models, one a YAML file. Imports without pyspark.
 
-`lakehouse.contracts.files` reads them from a folder, `lakehouse.contracts.checks` compares them with one another.
+`lakehouse.contracts.files` reads them from a folder, `lakehouse.contracts.checks.references` compares them with one
+another.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from lakehouse.contracts.base import Model
-from lakehouse.contracts.by_rule import MadeTable, may_make
-from lakehouse.contracts.column_types import ColumnType
+from lakehouse.contracts.by_rule import DiscoveredTable, may_make
 from lakehouse.contracts.joins import Join
-from lakehouse.contracts.names import Name, TopicName
+from lakehouse.contracts.parts.base import Model
+from lakehouse.contracts.parts.column_types import ColumnType
+from lakehouse.contracts.parts.names import Name, TopicName
 from lakehouse.contracts.tables import SilverTable, SilverTables
 from lakehouse.contracts.thresholds import Thresholds
 from lakehouse.contracts.topics import FeedTopics, Source, SourceKind, Topics
@@ -47,13 +48,23 @@ class Feed(FeedTopics, SilverTable):
     """The feeds with which it may share topics."""
     schemas: dict[int, RegisteredSchema] | None = None
     """The schemas of the registry that are known, by id; None where no registry is named."""
-    made: MadeTable | None = None
+    discovered: DiscoveredTable | None = None
     """What a rule knows of it, of a feed that a rule has made: then a record that has other columns says so."""
 
     @property
     def key_fields(self) -> tuple[tuple[str, ...], ...]:
         """Of each column of the key that stands in the records, the fields that may hold it."""
         return key_fields(self)
+
+    @property
+    def history_table(self) -> str:
+        """Where the versions of its rows are, if it `has_history`."""
+        return f"silver.{self.name}_history"
+
+    @property
+    def silver_tables(self) -> tuple[str, ...]:
+        """Its silver table, and that of its history where it has one."""
+        return (f"silver.{self.name}", *([self.history_table] if self.has_history else []))
 
     @property
     def is_sharded(self) -> bool:
@@ -254,7 +265,7 @@ class GoldTables(Model):
     def unified_topic(self) -> Publication:
         """The topic of the unified orders. Raises SettingsError where there are none."""
         if self.publication is None:
-            raise SettingsError(NO_UNIFIED, remedy="docs/gold.md says how they are declared.")
+            raise SettingsError(NO_UNIFIED, hint="docs/gold.md says how they are declared.")
         return self.publication
 
     @property
@@ -279,7 +290,7 @@ class Contracts(Model):
     thresholds: Thresholds
     schema_ids: dict[str, SchemaIds] = Field(default_factory=dict)
     """By topic, once they are asked for: of the topics that are published in Avro."""
-    made: dict[Name, MadeTable] = Field(default_factory=dict)
+    discovered: dict[Name, DiscoveredTable] = Field(default_factory=dict)
     """The tables that rules have made, by name, once they are read."""
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Contracts:
@@ -288,7 +299,7 @@ class Contracts(Model):
         copied.__dict__.pop("feeds", None)
         return copied
 
-    def with_made(self, made: Iterable[MadeTable]) -> Contracts:
+    def with_discovered(self, discovered: Iterable[DiscoveredTable]) -> Contracts:
         """The same with these tables in place of those that it had by rules.
 
         Left out are tables whose rule is gone, and those that a contract declares itself, by topic or by name.
@@ -297,19 +308,19 @@ class Contracts(Model):
         sources = base.topics.sources
         taken = {
             one.name: one
-            for one in made
+            for one in discovered
             if one.source in sources
             and sources[one.source].rule_of(one.topic) == one.rule
             and one.name not in base.silver.tables
         }
-        return base.model_copy(update={"made": taken})
+        return base.model_copy(update={"discovered": taken})
 
     @property
     def declared(self) -> Contracts:
         """The same without the tables that rules have made."""
-        return self.model_copy(update={"made": {}}) if self.made else self
+        return self.model_copy(update={"discovered": {}}) if self.discovered else self
 
-    def may_come(self, name: str) -> bool:
+    def may_be_discovered(self, name: str) -> bool:
         """Whether a rule may make a silver table of this name, which is not there."""
         return name not in self.feeds and any(may_make(source, name) for source in self.topics.sources.values())
 
@@ -329,23 +340,25 @@ class Contracts(Model):
             for name, feed in source.feeds.items()
             if name in self.silver.tables
         }
-        return declared | {name: self._made_feed(made) for name, made in self.made.items() if made.is_made}
+        return declared | {
+            name: self._made_feed(discovered) for name, discovered in self.discovered.items() if discovered.is_made
+        }
 
-    def not_made(self, source: str) -> Mapping[str, Feed]:
+    def undiscovered(self, source: str) -> Mapping[str, Feed]:
         """The feeds of a source whose tables rules could not make yet, by name: their records wait."""
-        of_source = {name: made for name, made in self.made.items() if made.source == source}
-        return {name: self._made_feed(made) for name, made in of_source.items() if not made.is_made}
+        of_source = {name: discovered for name, discovered in self.discovered.items() if discovered.source == source}
+        return {name: self._made_feed(discovered) for name, discovered in of_source.items() if not discovered.is_made}
 
-    def _made_feed(self, made: MadeTable) -> Feed:
-        source = self.topics.sources[made.source]
-        rule = source.by_rule[made.rule]
+    def _made_feed(self, discovered: DiscoveredTable) -> Feed:
+        source = self.topics.sources[discovered.source]
+        rule = source.by_rule[discovered.rule]
         return Feed(
-            name=made.name,
-            source=made.source,
+            name=discovered.name,
+            source=discovered.source,
             kind=source.kind,
-            made=made,
-            **vars(made.feed(rule)),
-            **vars(made.silver_table(rule)),
+            discovered=discovered,
+            **vars(discovered.feed(rule)),
+            **vars(discovered.silver_table(rule)),
         )
 
     def _siblings(self, source: Source, name: str) -> tuple[Sibling, ...]:

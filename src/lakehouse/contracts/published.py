@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from lakehouse.contracts.column_types import MOST_DIGITS, DecimalType
 from lakehouse.contracts.joins import Join
 from lakehouse.contracts.models import Contracts, GoldTables, Mart, PublicationFormat, UpsertTopic
+from lakehouse.contracts.parts.column_types import MAX_DIGITS, DecimalType
 
 UNIFIED_ORDERS = "unified_orders"
 # What gold adds to the columns of the contract.
@@ -54,7 +54,7 @@ def mart_columns(tables: GoldTables, mart: Mart) -> Mapping[str, str]:
     for column, summed in mart.sums.items():
         declared = tables.columns[summed]
         if isinstance(declared, DecimalType):
-            columns[column] = f"DECIMAL({min(declared.precision + MORE_DIGITS, MOST_DIGITS)},{declared.scale})"
+            columns[column] = f"DECIMAL({min(declared.precision + MORE_DIGITS, MAX_DIGITS)},{declared.scale})"
         else:
             columns[column] = "BIGINT"
     return columns
@@ -74,7 +74,7 @@ def not_there(contracts: Contracts, name: str) -> tuple[str, ...]:
     schema, table = name.split(".")
     join = contracts.gold.joins.get(table) if schema == "gold" else None
     needed = join.tables if join is not None else (table,) if schema == "silver" else ()
-    return tuple(f"silver.{one}" for one in needed if one not in contracts.feeds and contracts.may_come(one))
+    return tuple(f"silver.{one}" for one in needed if one not in contracts.feeds and contracts.may_be_discovered(one))
 
 
 def is_by_rule(contracts: Contracts, name: str) -> bool:
@@ -82,7 +82,7 @@ def is_by_rule(contracts: Contracts, name: str) -> bool:
     schema, table = name.split(".")
     join = contracts.gold.joins.get(table) if schema == "gold" else None
     tables = join.tables if join is not None else (table,) if schema == "silver" else ()
-    return not contracts.made.keys().isdisjoint(tables)
+    return not contracts.discovered.keys().isdisjoint(tables)
 
 
 def why_not_carried(record_format: PublicationFormat, sql_type: str) -> str | None:
@@ -176,7 +176,9 @@ def key_fields(table: KeyedTable, topic: UpsertTopic) -> tuple[Field, ...]:
 def value_fields(table: KeyedTable, topic: UpsertTopic) -> tuple[Field, ...]:
     """The fields of the record's value: the columns that the topic names, else all that are not sensitive."""
     chosen = topic.columns or [name for name in table.columns if name not in table.sensitive]
-    left_out = table.keys if topic.value_fields == "except_key" else ()
+    unchanged_toast = table.keys if topic.value_fields == "except_key" else ()
     return tuple(
-        Field(f"{topic.value_prefix}{name}", name, table.every_column[name]) for name in chosen if name not in left_out
+        Field(f"{topic.value_prefix}{name}", name, table.every_column[name])
+        for name in chosen
+        if name not in unchanged_toast
     )

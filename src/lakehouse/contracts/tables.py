@@ -9,9 +9,9 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from lakehouse.contracts.base import Model
-from lakehouse.contracts.column_types import ArrayType, ColumnSource, ColumnType, DecimalType, SimpleType
-from lakehouse.contracts.names import Name, Pattern
+from lakehouse.contracts.parts.base import Model
+from lakehouse.contracts.parts.column_types import ArrayType, ColumnSource, ColumnType, DecimalType, SimpleType
+from lakehouse.contracts.parts.names import Name, Pattern
 
 EpochUnit = Literal["millis", "micros", "nanos"]
 Metadata = Literal[
@@ -100,6 +100,14 @@ class SilverTable(Model):
     """source_position: the database's own order. kafka_offset: for feeds whose events carry no position."""
     payload: Literal["full", "partial"] = "full"
     """Of an outbox: whether every event is a whole row, or leaves the columns that it does not name as they are."""
+    scd_type: Literal[1, 2] = 1
+    """1: a row is what it is now. 2: beside that, `silver.<table>_history` has every version that it was
+    (docs/history.md); needs `sequence_by: source_position`."""
+    track_history_columns: tuple[Name, ...] = Field(default=(), strict=False)
+    """Of `scd_type: 2`: a version begins where one of these columns changes; others are what they were last in it.
+    Default: all."""
+    track_history_except: tuple[Name, ...] = Field(default=(), strict=False)
+    """The same by the columns that begin no version."""
     apply_as_deletes: tuple[str, ...] = Field(default=(), strict=False)
     """Of an outbox: the event types that delete the row. In a table feed the operation `d` does. With it, an event
     without a type goes to quarantine."""
@@ -118,6 +126,28 @@ class SilverTable(Model):
         if bool(self.keys) == self.append_only:
             raise ValueError("a table needs `keys`, or `append_only: true` without keys")
         return self
+
+    @model_validator(mode="after")
+    def _can_have_a_history(self) -> SilverTable:
+        tracked = [*self.track_history_columns, *self.track_history_except]
+        if self.scd_type == 1 and tracked:
+            raise ValueError("`track_history_columns` and `track_history_except` are of `scd_type: 2`")
+        if self.track_history_columns and self.track_history_except:
+            raise ValueError("either `track_history_columns` or `track_history_except`")
+        if self.scd_type == 2 and (self.append_only or self.sequence_by != "source_position"):
+            raise ValueError(
+                "`scd_type: 2` needs `keys` and `sequence_by: source_position`: only a source's own order says which "
+                "version came before which"
+            )
+        unknown = sorted({*tracked} - {*self.columns} | {*tracked} & {*self.keys})
+        if unknown:
+            raise ValueError(f"no columns beside the keys, whose history could be tracked: {', '.join(unknown)}")
+        return self
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the versions of its rows are kept."""
+        return self.scd_type == 2
 
     @property
     def types_decide(self) -> bool:

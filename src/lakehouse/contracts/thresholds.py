@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from lakehouse.contracts.base import Model
+from lakehouse.contracts.parts.base import Model
 
 Level = Literal["ok", "warning", "critical"]
 

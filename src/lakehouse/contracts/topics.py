@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from lakehouse.contracts.base import Model
-from lakehouse.contracts.names import Name, Pattern, Route, TableName, TopicName
+from lakehouse.contracts.parts.base import Model
+from lakehouse.contracts.parts.names import Name, Pattern, Route, TableName, TopicName
 from lakehouse.contracts.tables import MaxRejectRatio
 
 SourceKind = Literal["postgresql", "mysql", "mariadb"]
@@ -138,6 +138,8 @@ class TableRule(ConnectorOptions):
     schema_changes: TopicName | None = None
     """The connector's topic of schema changes (MySQL, MariaDB: `topic.prefix`). Where messages have no schema, columns
     have the types of the database that are stated there."""
+    scd_type: Literal[1, 2] = 1
+    """As in silver/tables.yaml, of each table with a key: 2 keeps the history of its rows."""
     parse_errors: ParseErrors = "fail"
     """What becomes of a record that cannot be read, or has a value that does not fit. fail: its table is suspended, for
     nobody has declared the columns. skip-record: it goes to quarantine, and the others go on."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from lakehouse.contracts.checks.mistakes import did_you_mean
 from lakehouse.contracts.topics import Source
-from lakehouse.errors import BrokerGoneError, KafkaError, TopicMissingError
-from lakehouse.kafka.connection import KafkaConnection, credentials, librdkafka_settings
+from lakehouse.errors import BrokerUnavailableError, KafkaError, TopicMissingError
+from lakehouse.kafka.client_settings import credentials, librdkafka_settings
+from lakehouse.kafka.connection import KafkaConnection
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -61,8 +62,8 @@ class Admin:
 def partitions(connection: KafkaConnection, *, kept: Admin | None = None) -> TopicPartitions:
     """Every topic that this client may see, with its partitions. Asks by the client that is `kept`, else by its own.
 
-    Raises KafkaError when the broker does not let this client in or its certificates do not fit, BrokerGoneError when
-    it does not answer in 10 s.
+    Raises KafkaError when the broker does not let this client in or its certificates do not fit, BrokerUnavailableError
+    when it does not answer in 10 s.
     """
     from confluent_kafka import KafkaException
 
@@ -80,10 +81,10 @@ def partitions(connection: KafkaConnection, *, kept: Admin | None = None) -> Top
             kept.client.poll(0)
             kept.troubles.clear()  # it is over, and explains no later failure
             return {name: tuple(sorted(topic.partitions)) for name, topic in topics.items()}
-    raise BrokerGoneError(
+    raise BrokerUnavailableError(
         f"No Kafka broker answers at {connection.bootstrap_servers} (waited {TIMEOUT_SECONDS:.0f} s).",
         servers=connection.bootstrap_servers,
-        remedy="Check --bootstrap-servers, that the broker is up and reachable from here, and that it speaks "
+        hint="Check --bootstrap-servers, that the broker is up and reachable from here, and that it speaks "
         f"{connection.security_protocol} there (security_protocol of --kafka-config).",
     )
 
@@ -103,16 +104,12 @@ def require_topics(connection: KafkaConnection, source: Source, *, known: Mappin
     if missing:
         require_visible(connection, missing)
     if missing or idle:
-        absent = "; ".join([*(_absent(topic, known) for topic in missing), *idle])
+        named = [f"topic {topic}{did_you_mean(topic, known, form=' ({})', otherwise='')}" for topic in missing]
+        absent = "; ".join([*named, *idle])
         raise TopicMissingError(
             f"The broker at {connection.bootstrap_servers} does not have: {absent}.",
-            remedy="Start the connector that publishes there, create the topic, or fix bronze/topics.yaml.",
+            hint="Start the connector that publishes there, create the topic, or fix bronze/topics.yaml.",
         )
-
-
-def _absent(topic: str, known: Iterable[str]) -> str:
-    close = get_close_matches(topic, list(known), n=1)
-    return f"topic {topic} (did you mean {close[0]}?)" if close else f"topic {topic}"
 
 
 def require_visible(connection: KafkaConnection, topics: Iterable[str]) -> None:
@@ -137,7 +134,7 @@ def ensure_compacted_topic(
 
     One that is there needs no right to create topics. `max_message_bytes`: its `max.message.bytes`, of one that is
     there the least; None leaves it to the broker. Raises KafkaError when it has another policy, another number of
-    partitions or a lower limit, or when the broker refuses; BrokerGoneError when it does not answer.
+    partitions or a lower limit, or when the broker refuses; BrokerUnavailableError when it does not answer.
     """
     from confluent_kafka import KafkaError as ClientError
     from confluent_kafka import KafkaException
@@ -165,8 +162,8 @@ def ensure_compacted_topic(
         refusal = error.args[0]
         if refusal.code() == ClientError.TOPIC_ALREADY_EXISTS:
             return
-        remedy = f"Create it by hand (compacted), or grant {connection} Create on it."
-        raise not_granted(connection, refusal, f"did not create topic {topic}", remedy=remedy) from None
+        hint = f"Create it by hand (compacted), or grant {connection} Create on it."
+        raise not_granted(connection, refusal, f"did not create topic {topic}", hint=hint) from None
 
 
 def _require_compacted(
@@ -186,13 +183,13 @@ def _require_compacted(
     if policy != "compact":
         raise KafkaError(
             f"Topic {topic} has cleanup.policy={policy}: it would forget orders, and keep what is out of date.",
-            remedy="Set it to compact, or delete the topic: the next run creates it, and publishes every order.",
+            hint="Set it to compact, or delete the topic: the next run creates it, and publishes every order.",
         )
     if len(described.partitions) != partitions:
         raise KafkaError(
             f"Topic {topic} has {len(described.partitions)} partitions, and the contract says {partitions}: "
             "a key's records would lie in several of them, without an order.",
-            remedy="Was it created so? Then write that into gold/tables.yaml. Were partitions added later? Then delete "
+            hint="Was it created so? Then write that into gold/tables.yaml. Were partitions added later? Then delete "
             "the topic: the next run creates it, and publishes every order.",
         )
     limit = int(configured["max.message.bytes"])
@@ -200,7 +197,7 @@ def _require_compacted(
         raise KafkaError(
             f"Topic {topic} has max.message.bytes={limit}, and the contract says {max_message_bytes} "
             "(publication.max_message_bytes in gold/tables.yaml): it would refuse a large order.",
-            remedy=f"Raise it: kafka-configs.sh --bootstrap-server {connection.bootstrap_servers} --alter "
+            hint=f"Raise it: kafka-configs.sh --bootstrap-server {connection.bootstrap_servers} --alter "
             f"--entity-type topics --entity-name {topic} --add-config max.message.bytes={max_message_bytes}. Where the "
             "broker allows less, lower the contract's, and max_record_bytes in silver/tables.yaml with it.",
         )
@@ -208,7 +205,7 @@ def _require_compacted(
 
 def cleanup_policies(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
     """The cleanup.policy of each of the topics. Raises KafkaError when the broker does not say."""
-    return {topic: told["cleanup.policy"] for topic, told in topic_settings(connection, topics).items()}
+    return {topic: config["cleanup.policy"] for topic, config in topic_settings(connection, topics).items()}
 
 
 def topic_settings(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -231,15 +228,15 @@ def _said_of(connection: KafkaConnection, topic: str, future: Future[Any]) -> An
     try:
         return future.result()
     except KafkaException as error:
-        remedy = f"Grant {connection} Describe and DescribeConfigs on it."
-        raise not_granted(connection, error.args[0], f"does not say how topic {topic} is kept", remedy=remedy) from None
+        hint = f"Grant {connection} Describe and DescribeConfigs on it."
+        raise not_granted(connection, error.args[0], f"does not say how topic {topic} is kept", hint=hint) from None
 
 
 def may_not_read(connection: KafkaConnection, topics: str) -> KafkaError:
     """The error of a client without the rights that bronze needs."""
     return KafkaError(
         f"At {connection.bootstrap_servers}, {connection} has no right to read {topics}.",
-        remedy="Grant Describe and Read on each topic.",
+        hint="Grant Describe and Read on each topic.",
     )
 
 
@@ -247,7 +244,7 @@ def may_not_join(connection: KafkaConnection, group: str) -> KafkaError:
     """The error of a client whose broker wants a right on consumer groups, too."""
     return KafkaError(
         f"At {connection.bootstrap_servers}, {connection} has no right to read as consumer group {group}.",
-        remedy=f"Grant Read on the consumer groups that begin with {GROUP_PREFIX}.",
+        hint=f"Grant Read on the consumer groups that begin with {GROUP_PREFIX}.",
     )
 
 
@@ -255,7 +252,7 @@ def may_not_write(connection: KafkaConnection, topic: str) -> KafkaError:
     """The error of a client without the rights that publishing needs."""
     return KafkaError(
         f"At {connection.bootstrap_servers}, {connection} has no right to write to {topic}.",
-        remedy=f"Grant Describe, DescribeConfigs, Read and Write on topic {topic}; and Create, if it is not there.",
+        hint=f"Grant Describe, DescribeConfigs, Read and Write on topic {topic}; and Create, if it is not there.",
     )
 
 
@@ -264,7 +261,7 @@ def not_let_in(connection: KafkaConnection) -> KafkaError:
     how = f" with the password in {connection.password}" if connection.password is not None else ""
     return KafkaError(
         f"The broker at {connection.bootstrap_servers} does not let in {connection}{how}: not authenticated.",
-        remedy=f"Check both, and that the broker knows this user by {connection.sasl_mechanism or 'its certificate'}.",
+        hint=f"Check both, and that the broker knows this user by {connection.sasl_mechanism or 'its certificate'}.",
     )
 
 
@@ -272,7 +269,7 @@ def no_tls(connection: KafkaConnection) -> KafkaError:
     """The error of a TLS connection that does not come about."""
     return KafkaError(
         f"No TLS connection to {connection.bootstrap_servers} as {connection}: one side does not trust the other.",
-        remedy="Check ca_file, client_certificate_file and the names in the broker's certificate, and that the broker "
+        hint="Check ca_file, client_certificate_file and the names in the broker's certificate, and that the broker "
         f"speaks {connection.security_protocol} there.",
     )
 
@@ -289,7 +286,7 @@ def raise_if_refused(connection: KafkaConnection, error: ClientError) -> None:
 
 
 def raise_if_gone(connection: KafkaConnection, error: ClientError) -> None:
-    """Raise BrokerGoneError when the error means that no broker answers: it may be back soon."""
+    """Raise BrokerUnavailableError when the error means that no broker answers: it may be back soon."""
     from confluent_kafka import KafkaError as ClientError
 
     gone = {ClientError._TRANSPORT, ClientError._TIMED_OUT, ClientError._ALL_BROKERS_DOWN, ClientError._RESOLVE}
@@ -297,22 +294,22 @@ def raise_if_gone(connection: KafkaConnection, error: ClientError) -> None:
         raise stopped_answering(connection, "Kafka")
 
 
-def not_granted(connection: KafkaConnection, error: ClientError, what: str, *, remedy: str) -> KafkaError:
+def not_granted(connection: KafkaConnection, error: ClientError, what: str, *, hint: str) -> KafkaError:
     """The error of a request that the broker did not grant: `what` it did not do.
 
     For a client that is not let in, or whose broker is gone, raises the error of that instead.
     """
     raise_if_refused(connection, error)
     raise_if_gone(connection, error)
-    return KafkaError(f"The broker at {connection.bootstrap_servers} {what}: {error.str()}.", remedy=remedy)
+    return KafkaError(f"The broker at {connection.bootstrap_servers} {what}: {error.str()}.", hint=hint)
 
 
-def stopped_answering(connection: KafkaConnection, job: str) -> BrokerGoneError:
+def stopped_answering(connection: KafkaConnection, job: str) -> BrokerUnavailableError:
     """The error of a job whose broker is gone in the middle of it."""
-    return BrokerGoneError(
+    return BrokerUnavailableError(
         f"{job}: the broker at {connection.bootstrap_servers} stopped answering.",
         servers=connection.bootstrap_servers,
-        remedy="Run the job again when it is back: it resumes where it stopped.",
+        hint="Run the job again when it is back: it resumes where it stopped.",
     )
 
 
@@ -335,7 +332,7 @@ def _describe(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, i
             code = error.args[0].code()
             if code not in {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.UNKNOWN_TOPIC_OR_PART}:
                 what = f"does not describe {topic}"
-                raise not_granted(connection, error.args[0], what, remedy="Check the broker's log.") from None
+                raise not_granted(connection, error.args[0], what, hint="Check the broker's log.") from None
             found[topic] = code
         else:
             found[topic] = None

@@ -10,19 +10,18 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from lakehouse.contracts.base import Model
-from lakehouse.contracts.files import place_and_reason
+from lakehouse.contracts.files import Document, place_and_reason
+from lakehouse.contracts.parts.base import Model
 from lakehouse.errors import SettingsError
 from lakehouse.kafka.registry import SECRETS as REGISTRY_SECRETS
 from lakehouse.kafka.registry import SchemaRegistry
-from lakehouse.secrets import REFERENCE_FORMS, FromDatabricks, FromEnvironment, FromFile, SecretReference, Text, resolve
+from lakehouse.secrets import REFERENCE_FORMS, FromDatabricks, FromEnvironment, FromFile, SecretReference, Text
 
 Reference = FromEnvironment | FromFile | FromDatabricks
 
@@ -34,11 +33,6 @@ PROPERTIES = (
 )
 _SECRET_LIKE = ("password", "secret", "token", "jaas", "key")
 _SECRETS = ("username", "password", "client_key_password")
-_LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
 
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")  # its object identifier, 1.2.840.113549.1.5.13, in DER
 
@@ -103,15 +97,6 @@ class KafkaConnection(Model):
         return "this client, which has no user"
 
 
-@dataclass(frozen=True)
-class Credentials:
-    """The secrets of a connection, read; nothing shows them."""
-
-    username: SecretStr | None = None
-    password: SecretStr | None = None
-    key_password: SecretStr | None = None
-
-
 def load_connection(
     file: Path, *, bootstrap_servers: str | None = None, secret_scope: str | None = None
 ) -> KafkaConnection:
@@ -126,17 +111,17 @@ def load_connection(
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise SettingsError(f"{file} cannot be read: {why}.", remedy="Give another --kafka-config.") from None
+        raise SettingsError(f"{file} cannot be read: {why}.", hint="Give another --kafka-config.") from None
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         raw = yaml.safe_load(text)
     except yaml.YAMLError as error:
         line, _why = place_and_reason(error, text)  # the reason can quote the file
         raise SettingsError(
-            f"{file}:{line}: not valid YAML.", remedy="Fix the syntax; text with signs needs quotes."
+            f"{file}:{line}: not valid YAML.", hint="Fix the syntax; text with signs needs quotes."
         ) from None
     if not isinstance(raw, dict):
-        raise SettingsError(f"{file}: not a map of settings.", remedy=f"It may have: {', '.join(_fields())}.")
+        raise SettingsError(f"{file}: not a map of settings.", hint=f"It may have: {', '.join(_fields())}.")
     if bootstrap_servers:
         raw = {**raw, "bootstrap_servers": bootstrap_servers}
     if secret_scope:
@@ -144,12 +129,10 @@ def load_connection(
     try:
         connection = KafkaConnection.model_validate(raw)
     except ValidationError as error:
-        problems = {_problem(problem["type"], problem["loc"], problem["msg"]): None for problem in error.errors()}
-        sentences = [
-            f"{file}:{_line_of(root, path)}: {': '.join(['.'.join(path), what] if path else [what])}"
-            for path, what in problems
-        ]
-        raise SettingsError("\n".join(sentences), remedy="Fix it and run the command again.") from None
+        document = Document(str(file), root, None, ())
+        problems = (_problem(problem["type"], problem["loc"], problem["msg"]) for problem in error.errors())
+        sentences = dict.fromkeys(str(document.problem(path, what)) for path, what in problems)
+        raise SettingsError("\n".join(sentences), hint="Fix it and run the command again.") from None
     _check_pem_files(connection, file)
     return connection
 
@@ -162,89 +145,6 @@ def _in_scope(value: object, scope: str) -> object:
         case dict():  # the schema registry
             return {key: _in_scope(part, scope) for key, part in value.items()}
     return value
-
-
-def credentials(connection: KafkaConnection) -> Credentials:
-    """Read the secrets that the connection refers to. Raises what `resolve` raises."""
-    username = connection.username
-    return Credentials(
-        username=SecretStr(username) if isinstance(username, str) else _resolved(username),
-        password=_resolved(connection.password),
-        key_password=_resolved(connection.client_key_password),
-    )
-
-
-def librdkafka_settings(connection: KafkaConnection, secrets: Credentials) -> dict[str, Any]:
-    """The connection as librdkafka has it (confluent_kafka)."""
-    settings = {
-        "bootstrap.servers": connection.bootstrap_servers,
-        "security.protocol": connection.security_protocol,
-        "sasl.mechanism": connection.sasl_mechanism,
-        "sasl.username": _value(secrets.username),
-        "sasl.password": _value(secrets.password),
-        "ssl.ca.location": connection.ca_file,
-        "ssl.certificate.location": connection.client_certificate_file,
-        "ssl.key.location": connection.client_certificate_file,
-        "ssl.key.password": _value(secrets.key_password),
-        "socket.timeout.ms": connection.timeout_seconds * 1000,
-        **{name: _text(value) for name, value in connection.properties.items()},
-    }
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def spark_options(connection: KafkaConnection, secrets: Credentials, *, shaded: bool) -> dict[str, str]:
-    """The connection as options of Spark's Kafka source: Java's settings behind `kafka.`, and Spark's own.
-
-    `shaded`: whether the Java client's packages begin with `kafkashaded.`, as they do on Databricks.
-    """
-    timeout_ms = str(connection.timeout_seconds * 1000)
-    java = {
-        "bootstrap.servers": connection.bootstrap_servers,
-        "security.protocol": connection.security_protocol,
-        "sasl.mechanism": connection.sasl_mechanism,
-        "sasl.jaas.config": _jaas(connection, secrets, shaded=shaded),
-        "ssl.truststore.type": "PEM" if connection.ca_file else None,
-        "ssl.truststore.location": connection.ca_file,
-        "ssl.keystore.type": "PEM" if connection.client_certificate_file else None,
-        "ssl.keystore.location": connection.client_certificate_file,
-        "ssl.key.password": _value(secrets.key_password),
-        "request.timeout.ms": timeout_ms,
-        "default.api.timeout.ms": timeout_ms,
-        **{name: _text(value) for name, value in connection.properties.items()},
-    }
-    return {
-        **{f"kafka.{name}": value for name, value in java.items() if value is not None},
-        "kafkaConsumer.pollTimeoutMs": timeout_ms,
-        # We try again ourselves, and say so.
-        "fetchOffset.numRetries": "1",
-    }
-
-
-def _jaas(connection: KafkaConnection, secrets: Credentials, *, shaded: bool) -> str | None:
-    if connection.sasl_mechanism is None:
-        return None
-    module = ("kafkashaded." if shaded else "") + _LOGIN_MODULES[connection.sasl_mechanism]
-    return f"{module} required username={_quoted(secrets.username)} password={_quoted(secrets.password)};"
-
-
-def _quoted(secret: SecretStr | None) -> str:
-    r"""A word of JAAS: Kafka reads it with Java's StreamTokenizer, where \ escapes and a line break ends the word."""
-    text = _value(secret) or ""
-    for sign, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
-        text = text.replace(sign, escaped)
-    return f'"{text}"'
-
-
-def _resolved(reference: Reference | None) -> SecretStr | None:
-    return None if reference is None else resolve(reference)
-
-
-def _value(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _names(values: Mapping[str, object | None], *, given: bool) -> str:
@@ -295,18 +195,6 @@ def _sentence(message: str) -> str:
     return f"{message.removeprefix('Value error, ')}."
 
 
-def _line_of(root: yaml.Node | None, path: tuple[str, ...]) -> int:
-    """The line of the key, or of the last one on the way to it that is there."""
-    line = 1
-    for key in path:
-        pairs = root.value if isinstance(root, yaml.MappingNode) else []
-        found = next((pair for pair in pairs if pair[0].value == key), None)
-        if found is None:
-            break
-        line, root = int(found[0].start_mark.line) + 1, found[1]
-    return line
-
-
 def _check_pem_files(connection: KafkaConnection, file: Path) -> None:
     """Both clients must be able to read them: Java takes a key in the form of PKCS#8 only."""
     if connection.ca_file is not None:
@@ -337,7 +225,7 @@ def _check_pem_files_of_registry(registry: SchemaRegistry, where: str) -> None:
         if re.search(r"BEGIN ENCRYPTED PRIVATE KEY|^Proc-Type: 4,ENCRYPTED", text, re.MULTILINE):
             raise SettingsError(
                 f"{where}: the key in {path} has a password.",
-                remedy="Write it without: openssl pkcs8 -topk8 -nocrypt -in KEY; in a file that only the job's user "
+                hint="Write it without: openssl pkcs8 -topk8 -nocrypt -in KEY; in a file that only the job's user "
                 "may read.",
             )
 
@@ -349,7 +237,7 @@ def _require_older_encryption(path: str, *, where: str) -> None:
     if key is not None and _PBES2 in b64decode(key[1]):
         raise SettingsError(
             f"{where}: the key in {path} is encrypted by PBES2, which Kafka's Java client cannot open.",
-            remedy="Write it again: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY; or without a password, in a file "
+            hint="Write it again: openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in KEY; or without a password, in a file "
             "that only the job's user may read.",
         )
 
@@ -358,9 +246,9 @@ def _require(path: str, line: str, what: str, *, where: str) -> None:
     try:
         text = Path(path).read_text(encoding="ascii", errors="replace")
     except OSError as error:
-        raise SettingsError(f"{where}: {path} cannot be read: {error.strerror}.", remedy="Put it there.") from None
+        raise SettingsError(f"{where}: {path} cannot be read: {error.strerror}.", hint="Put it there.") from None
     if line not in text:
         raise SettingsError(
             f"{where}: {path} does not hold {what} ({line}).",
-            remedy="It is one PEM file with all of it; `openssl pkcs8 -topk8` makes a PKCS#8 key of another.",
+            hint="It is one PEM file with all of it; `openssl pkcs8 -topk8` makes a PKCS#8 key of another.",
         )

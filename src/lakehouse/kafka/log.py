@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.kafka.broker import GROUP_PREFIX, client_config, not_granted, partitions, stopped_answering
 from lakehouse.kafka.connection import KafkaConnection
+from lakehouse.kafka.offsets import Partition, ends
+
+# So many of the last offsets are read in search of a topic's last record.
+FIRST_LOOK_BACK = 64
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ def committed_records(
     """Every committed record that is on the topic now, each partition in its order; none of a topic that is not there.
 
     `begin`: at which offset, of the partitions that do not begin at their first. `most`: records of each partition.
-    Raises KafkaError when the broker refuses, BrokerGoneError when it does not answer.
+    Raises KafkaError when the broker refuses, BrokerUnavailableError when it does not answer.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
     from confluent_kafka import KafkaError as ClientError
@@ -60,9 +65,27 @@ def committed_records(
                     break
                 else:
                     what = f"does not give {topic}"
-                    raise not_granted(connection, error, what, remedy="Check the broker's log.")
+                    raise not_granted(connection, error, what, hint="Check the broker's log.")
     finally:
         consumer.close()
+
+
+def last_record(connection: KafkaConnection, topic: str) -> Record | None:
+    """The last committed record of a topic with one partition; None where there is none, or no such topic.
+
+    Read from the end: at first the last offsets alone, and as long as none of these has a committed record (markers of
+    transactions, and what was taken back), twice as many. Raises as `committed_records` does.
+    """
+    if topic not in partitions(connection):
+        return None
+    topic_partition, look_back = Partition(topic, 0), FIRST_LOOK_BACK
+    there = ends(connection, [topic_partition])[topic_partition]
+    while True:
+        begin = max(there.earliest, there.latest - look_back)
+        found = deque(committed_records(connection, topic, begin={topic_partition.number: begin}), maxlen=1)
+        if found or begin == there.earliest:
+            return found[0] if found else None
+        look_back *= 2
 
 
 def _record(message: Any) -> Record:

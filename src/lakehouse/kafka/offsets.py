@@ -30,31 +30,39 @@ class Ends:
     latest: int
 
 
-def topic_ids(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, str]:
-    """The id of every topic: another one after the topic was deleted and created again. Raises KafkaError."""
+def topic_ids(connection: KafkaConnection, topics: Iterable[str], *, kept: Admin | None = None) -> dict[str, str]:
+    """The id of every topic: another one after the topic was deleted and created again.
+
+    Asks by the client that is `kept`, else by its own. Raises KafkaError.
+    """
     from confluent_kafka import TopicCollection
 
     names = list(topics)
     if not names:
         return {}
     with _errors(connection, "describe its topics"):
-        admin = _admin(connection)
+        admin = kept.client if kept else _admin(connection)
         described = admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_SECONDS)
         return {name: str(future.result().topic_id) for name, future in described.items()}
 
 
-def ends(connection: KafkaConnection, places: Iterable[Partition]) -> dict[Partition, Ends]:
-    """The ends of every partition, for a reader of committed records. Raises KafkaError."""
+def ends(
+    connection: KafkaConnection, topic_partitions: Iterable[Partition], *, kept: Admin | None = None
+) -> dict[Partition, Ends]:
+    """The ends of every partition, for a reader of committed records.
+
+    Asks by the client that is `kept`, else by its own. Raises KafkaError.
+    """
     from confluent_kafka.admin import OffsetSpec
 
-    wanted = list(places)
-    earliest = _offsets(connection, dict.fromkeys(wanted, OffsetSpec.earliest()))  # type: ignore[no-untyped-call]
-    last = latest(connection, wanted)
-    return {place: Ends(earliest[place], last[place]) for place in wanted}
+    wanted = list(topic_partitions)
+    earliest = _offsets(connection, dict.fromkeys(wanted, OffsetSpec.earliest()), kept)  # type: ignore[no-untyped-call]
+    last = latest(connection, wanted, kept=kept)
+    return {topic_partition: Ends(earliest[topic_partition], last[topic_partition]) for topic_partition in wanted}
 
 
 def latest(
-    connection: KafkaConnection, places: Iterable[Partition], *, kept: Admin | None = None
+    connection: KafkaConnection, topic_partitions: Iterable[Partition], *, kept: Admin | None = None
 ) -> dict[Partition, int]:
     """The offset that the next record of every partition will get, for a reader of committed records.
 
@@ -62,18 +70,20 @@ def latest(
     """
     from confluent_kafka.admin import OffsetSpec
 
-    wanted = dict.fromkeys(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    wanted = dict.fromkeys(topic_partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     return _offsets(connection, wanted, kept)
 
 
 def offsets_at_time(
-    connection: KafkaConnection, places: Sequence[Partition], *, timestamp_ms: int
+    connection: KafkaConnection, topic_partitions: Sequence[Partition], *, timestamp_ms: int
 ) -> dict[Partition, int | None]:
     """The offset of the first record that is not older than the time, None where all are older. Raises KafkaError."""
     from confluent_kafka.admin import OffsetSpec
 
-    found = _offsets(connection, {place: OffsetSpec.for_timestamp(timestamp_ms) for place in places})
-    return {place: offset if offset >= 0 else None for place, offset in found.items()}
+    found = _offsets(
+        connection, {topic_partition: OffsetSpec.for_timestamp(timestamp_ms) for topic_partition in topic_partitions}
+    )
+    return {topic_partition: offset if offset >= 0 else None for topic_partition, offset in found.items()}
 
 
 def _offsets(
@@ -106,7 +116,10 @@ def _stated(admin: AdminClient, wanted: Mapping[Partition, Any]) -> dict[Partiti
     from confluent_kafka import IsolationLevel, TopicPartition
 
     listed = admin.list_offsets(
-        {TopicPartition(place.topic, place.number): spec for place, spec in wanted.items()},
+        {
+            TopicPartition(topic_partition.topic, topic_partition.number): spec
+            for topic_partition, spec in wanted.items()
+        },
         isolation_level=IsolationLevel.READ_COMMITTED,
         request_timeout=TIMEOUT_SECONDS,
     )
@@ -126,5 +139,5 @@ def _errors(connection: KafkaConnection, what: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        remedy = "Check that it is up, and that this client may describe the topics."
-        raise not_granted(connection, error.args[0], f"did not {what}", remedy=remedy) from None
+        hint = "Check that it is up, and that this client may describe the topics."
+        raise not_granted(connection, error.args[0], f"did not {what}", hint=hint) from None

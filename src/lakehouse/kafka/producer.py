@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 # Records that were sent and have not arrived are in this process's memory: at most so many, and of so many bytes, but
 # for one record more.
-MOST_IN_FLIGHT = 50_000
-MOST_BYTES_IN_FLIGHT = 64 << 20
+MAX_IN_FLIGHT = 50_000
+MAX_BYTES_IN_FLIGHT = 64 << 20
 # What a record takes beside its key, value and headers, at most.
 RECORD_BYTES = 1024
 # A broker allows fifteen minutes (transaction.max.timeout.ms) by default, and aborts what lasts longer.
 TRANSACTION_SECONDS = 600
 # What a transaction may have: to commit it takes a while too.
-MOST_BYTES_IN_A_TRANSACTION = 2 << 30
+MAX_BYTES_IN_A_TRANSACTION = 2 << 30
 
 
 @contextmanager
@@ -45,14 +45,14 @@ def transactional_producer(
 
     It takes records up to `max_message_bytes`, with all that Kafka writes around one.
     Leaving the block with an exception takes back what was not committed. A broker that stops answering is waited for
-    as `retry_policy` says; then BrokerGoneError is raised. KafkaError when the broker refuses.
+    as `retry_policy` says; then BrokerUnavailableError is raised. KafkaError when the broker refuses.
     """
     producer = TransactionalProducer(connection, transactional_id, max_message_bytes, retry_policy)
     try:
         producer.start()
         yield producer
     except BaseException:
-        producer.take_back()
+        producer.abort()
         raise
 
 
@@ -80,7 +80,7 @@ class TransactionalProducer:
         self._producer = Producer(
             {
                 **client_config(connection),
-                "error_cb": self._troubled,
+                "error_cb": self._on_error,
                 "transactional.id": transactional_id,
                 "message.max.bytes": max_message_bytes,
                 "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
@@ -88,24 +88,24 @@ class TransactionalProducer:
                 "partitioner": "murmur2_random",
                 "compression.type": "zstd",
                 "linger.ms": 20,
-                "queue.buffering.max.messages": MOST_IN_FLIGHT,
-                "queue.buffering.max.kbytes": (2 * MOST_BYTES_IN_FLIGHT + max_message_bytes) // 1024 + 1,
+                "queue.buffering.max.messages": MAX_IN_FLIGHT,
+                "queue.buffering.max.kbytes": (2 * MAX_BYTES_IN_FLIGHT + max_message_bytes) // 1024 + 1,
             }
         )
 
     def start(self) -> None:
         """Take back what another producer of this id has begun, and shut that one out."""
-        self._patiently(self._producer.init_transactions)
+        self._with_retry(self._producer.init_transactions)
 
     def send(self, topic: str, *, key: bytes, value: bytes | None, headers: Mapping[str, str]) -> None:
         """Send a record, as part of the transaction."""
         from confluent_kafka import KafkaException
 
         size = _size(key, value, headers)
-        if len(self._producer) >= MOST_IN_FLIGHT // 2:
-            self._wait(until=MOST_IN_FLIGHT // 4)
-        if self._bytes_in_flight + size > MOST_BYTES_IN_FLIGHT:
-            self._wait(until=MOST_IN_FLIGHT, until_bytes=MOST_BYTES_IN_FLIGHT // 2)
+        if len(self._producer) >= MAX_IN_FLIGHT // 2:
+            self._wait(until=MAX_IN_FLIGHT // 4)
+        if self._bytes_in_flight + size > MAX_BYTES_IN_FLIGHT:
+            self._wait(until=MAX_IN_FLIGHT, until_bytes=MAX_BYTES_IN_FLIGHT // 2)
         self._topics.add(topic)
         try:
             if not self._has_begun:
@@ -136,7 +136,7 @@ class TransactionalProducer:
             except BufferError:
                 raise KafkaError(
                     f"A record of {size:,} bytes for topic {topic} does not fit into the queue of the Kafka client.",
-                    remedy="Lower the topic's max_message_bytes in gold/tables.yaml: larger records are then named, "
+                    hint="Lower the topic's max_message_bytes in gold/tables.yaml: larger records are then named, "
                     "and all others sent.",
                 ) from None
         self._bytes_in_flight += size
@@ -146,15 +146,15 @@ class TransactionalProducer:
     def is_full(self) -> bool:
         """Whether the transaction is to be committed before another record: by its bytes, or half of its time is up."""
         is_old = time.monotonic() - self._began_at > TRANSACTION_SECONDS / 2
-        return self._has_begun and (is_old or self._bytes_in_transaction >= MOST_BYTES_IN_A_TRANSACTION)
+        return self._has_begun and (is_old or self._bytes_in_transaction >= MAX_BYTES_IN_A_TRANSACTION)
 
     def commit(self) -> None:
         """Let readers have all that was sent since the last commit. After an error it is not known whether they do."""
         self._wait(until=0)
-        self._patiently(self._producer.commit_transaction)
+        self._with_retry(self._producer.commit_transaction)
         self._has_begun = False
 
-    def take_back(self) -> None:
+    def abort(self) -> None:
         """Take back what was not committed; where the broker does not answer, the next producer does."""
         from confluent_kafka import KafkaException
 
@@ -168,15 +168,16 @@ class TransactionalProducer:
         if error is not None:
             self._refusals.append(error)
 
-    def _troubled(self, error: ClientError) -> None:
+    def _on_error(self, error: ClientError) -> None:
         if error.fatal() or error.name() == "_AUTHENTICATION":  # the others pass when the broker is back
             self._refusals.append(error)
 
-    def _patiently(self, step: Callable[[float], None]) -> None:
+    def _with_retry(self, step: Callable[[float], None]) -> None:
         """Do the step, which takes the seconds it may last; again as `retry_policy` says while the broker is gone."""
         from confluent_kafka import KafkaException
 
         waits = self._retry_policy.waits if self._retry_policy is not None else ()
+        gone = stopped_answering(self._connection, "publish")
         for attempt, seconds in enumerate((float(self._connection.timeout_seconds), *waits)):
             try:
                 step(seconds)
@@ -187,16 +188,17 @@ class TransactionalProducer:
                     raise self._refused(refusal) from None
                 self._raise_refusals()
             if attempt < len(waits) and self._retry_policy is not None:
-                self._retry_policy.announce(self._connection.bootstrap_servers, attempt)
-        raise stopped_answering(self._connection, "publish")
+                self._retry_policy.announce(gone, attempt)
+        raise gone
 
     def _wait(self, *, until: int, until_bytes: int | None = None) -> None:
         """Wait until at most so many records, of so many bytes, are under way, or the broker has refused one.
 
-        librdkafka itself connects again and sends again, each record once. Raises BrokerGoneError when for
+        librdkafka itself connects again and sends again, each record once. Raises BrokerUnavailableError when for
         `timeout_seconds`, and then for as long as `retry_policy` says, no record arrived.
         """
         waits = self._retry_policy.waits if self._retry_policy is not None else ()
+        gone = stopped_answering(self._connection, "publish")
         under_way, attempt = len(self._producer), 0
         deadline = time.monotonic() + self._connection.timeout_seconds
         while len(self._producer) > until or self._has_more_bytes(until_bytes):
@@ -207,8 +209,8 @@ class TransactionalProducer:
                 deadline = time.monotonic() + self._connection.timeout_seconds
             elif time.monotonic() >= deadline:
                 if self._retry_policy is None or attempt == len(waits):
-                    raise stopped_answering(self._connection, "publish")
-                self._retry_policy.announce(self._connection.bootstrap_servers, attempt)
+                    raise gone
+                self._retry_policy.announce(gone, attempt)
                 deadline = time.monotonic() + waits[attempt]
                 attempt += 1
         self._raise_refusals()
@@ -247,19 +249,19 @@ class TransactionalProducer:
             return KafkaError(
                 f"At {self._connection.bootstrap_servers}, {self._connection} has no right to write in transactions as "
                 f"{self._transactional_id}.",
-                remedy=f"Grant Describe and Write on the transactional id {self._transactional_id}.",
+                hint=f"Grant Describe and Write on the transactional id {self._transactional_id}.",
             )
         if codes & {ClientError.TOPIC_AUTHORIZATION_FAILED, ClientError.CLUSTER_AUTHORIZATION_FAILED}:
             return may_not_write(self._connection, topics)
         if ClientError._FENCED in codes:
             return KafkaError(
                 f"Another publication has begun as {self._transactional_id}, and has taken this one's place.",
-                remedy="See who else publishes there: one warehouse may publish to a topic, one run at a time.",
+                hint="See who else publishes there: one warehouse may publish to a topic, one run at a time.",
             )
         names = ", ".join(sorted({refusal.name() for refusal in refusals}))
         return KafkaError(
             f"Not every record reached {topics or 'its topic'} ({names}); readers of committed records see none.",
-            remedy="Run `lakehouse publish` again: it sends the same changes once more.",
+            hint="Run `lakehouse publish` again: it sends the same changes once more.",
         )
 
 

@@ -7,35 +7,31 @@ message. Imports without requests, pyspark and confluent_kafka.
 
 from __future__ import annotations
 
-import json
 import re
-import time
-from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from lakehouse.contracts.base import Model
+from lakehouse.contracts.parts.base import Model
 from lakehouse.errors import RegistryError, RegistryGoneError, SettingsError
+from lakehouse.http import basic_login, failure, json_object, new_session, send
+from lakehouse.kafka.retry import RetryPolicy, retried
 from lakehouse.registered import AVRO, RegisteredSchema
-from lakehouse.secrets import REFERENCE_FORMS, SecretReference, Text, resolve
+from lakehouse.secrets import REFERENCE_FORMS, SecretReference, Text, masked, resolve
 
 if TYPE_CHECKING:
-    from requests import PreparedRequest, Response, Session
-
-    from lakehouse.kafka.retry import RetryPolicy
+    from requests import Session
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND = 40401, 40402, 40403
 _NOT_THERE = {SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND}
 # What the registry says of a schema can be long: of every field, and of every version.
-MOST_SAID = 500
+MAX_SAID = 500
 # Fields of SchemaRegistry that may be secrets.
 SECRETS = ("username", "password", "token")
-_MASK = "•••"
 _T = TypeVar("_T")
 
 
@@ -102,19 +98,10 @@ def registry(connection: SchemaRegistry, *, retry_policy: RetryPolicy | None = N
     Proxies are those of the environment (HTTPS_PROXY, NO_PROXY); a login is the connection's, never one of ~/.netrc.
     Raises what `resolve` raises, and SettingsError for a token that no header can carry.
     """
-    import requests
-
-    header, hidden = _login(connection)
-
-    def logged_in(request: PreparedRequest) -> PreparedRequest:
-        if header is not None:
-            request.headers["Authorization"] = header
-        return request
-
-    session = requests.Session()
-    session.auth = logged_in  # also without a login: else requests takes one of ~/.netrc
+    login, secrets = _login(connection)
+    session = new_session(login)
     session.headers["Accept"] = f"{MEDIA_TYPE}, application/json"
-    return Registry(connection, session, retry_policy, hidden)
+    return Registry(connection, session, retry_policy, secrets)
 
 
 def changed_schemas(connection: SchemaRegistry, kept: Mapping[int, RegisteredSchema]) -> list[int]:
@@ -123,8 +110,8 @@ def changed_schemas(connection: SchemaRegistry, kept: Mapping[int, RegisteredSch
     Raises what `registry` and `Registry.schema` raise, at once.
     """
     with closing(registry(connection)) as client:
-        found = {number: client.schema(number) for number in kept or [1]}
-    return sorted(number for number, one in found.items() if one is not None and kept.get(number, one) != one)
+        current = {number: client.schema(number) for number in kept or [1]}
+    return sorted(number for number, schema in current.items() if schema and kept.get(number, schema) != schema)
 
 
 class Registry:
@@ -182,12 +169,12 @@ class Registry:
         path = f"/compatibility/subjects/{name}/versions/latest?verbose=true"
         verdict = self._ask("POST", path, right=right, body=body, absent=_NOT_THERE)
         if verdict is not None and not self._part(verdict, "is_compatible", bool, path):
-            said = verdict.get("messages")
-            reasons = "; ".join(map(str, said)) if isinstance(said, list) else ""
+            messages = verdict.get("messages")
+            reasons = "; ".join(map(str, messages)) if isinstance(messages, list) else ""
             raise RegistryError(
                 f"The schema registry at {self._connection.url} finds the new schema of {subject} not compatible with "
                 f"the latest version there: {self._shown(reasons)}",
-                remedy=f"Keep to what the subject's compatibility allows, or change that for {subject} in the registry "
+                hint=f"Keep to what the subject's compatibility allows, or change that for {subject} in the registry "
                 "(PUT /config/SUBJECT). Then run the job again: it resumes where it stopped.",
             )
         path = f"/subjects/{name}/versions"
@@ -219,47 +206,32 @@ class Registry:
         body: Mapping[str, str] | None = None,
         absent: Collection[int] = (),
     ) -> dict[str, Any] | None:
-        """The answer; None when it is one of the error codes in `absent`. `right`: what the client needs to be allowed.
-
-        Asks again while nobody answers.
-        """
-        attempt = 0
-        while True:
-            try:
-                return self._once(method, path, right=right, body=body, absent=absent)
-            except RegistryGoneError:
-                policy = self._retry_policy
-                if policy is None or attempt == len(policy.waits):
-                    raise
-                policy.announce(self._connection.url, attempt, what="schema registry")
-                time.sleep(policy.waits[attempt])
-                attempt += 1
+        """The answer; None for an error code in `absent`. `right`: what the client needs to be allowed."""
+        return retried(lambda: self._once(method, path, right=right, body=body, absent=absent), self._retry_policy)
 
     def _once(
         self, method: str, path: str, *, right: str, body: Mapping[str, str] | None, absent: Collection[int]
     ) -> dict[str, Any] | None:
         connection = self._connection
         try:
-            response = self._session.request(
+            response = send(
+                self._session,
                 method,
                 connection.url.rstrip("/") + path,
-                data=None if body is None else json.dumps(body).encode(),
-                headers=None if body is None else {"Content-Type": MEDIA_TYPE},
                 timeout=connection.timeout_seconds,
-                # Said with every request: else REQUESTS_CA_BUNDLE of the environment goes before the session's.
-                verify=connection.ca_file or True,
-                cert=connection.client_certificate_file,
-                # A redirect would make a GET of a POST, and lead to a place that nobody has named.
-                allow_redirects=False,
+                body=body,
+                media_type=MEDIA_TYPE,
+                ca_file=connection.ca_file,
+                certificate_file=connection.client_certificate_file,
             )
-        except OSError as error:  # those of requests are OSErrors too
+        except OSError as error:
             raise self._not_asked(error) from None
         status = response.status_code
         if status == 429 or status >= 500:
             raise self._gone(f"HTTP {status}")
         if status in {401, 403}:
             raise self._not_let_in(status, right)
-        answer = _json(response)
+        answer = json_object(response)
         if 200 <= status < 300:
             if answer is None:
                 raise self._no_registry(path)
@@ -279,30 +251,19 @@ class Registry:
 
     def _not_asked(self, error: OSError) -> RegistryError:
         """What it means that no answer came."""
-        import ssl
-
-        import requests
-
         url = self._connection.url
-        reasons = list(_chain(error))
-        # A registry that goes away in the middle of a handshake is none that refuses.
-        cut_off = any(isinstance(reason, ssl.SSLEOFError | ssl.SSLZeroReturnError) for reason in reasons)
-        if any(isinstance(reason, ssl.SSLError) for reason in reasons) and not cut_off:
+        kind, reason = failure(error, timeout=self._connection.timeout_seconds)
+        if kind == "gone":
+            return self._gone(reason)
+        if kind == "tls":
             return RegistryError(
-                f"No TLS connection to the schema registry at {url} as {self._connection}: one side does not trust "
-                "the other.",
-                remedy="Check ca_file and client_certificate_file of schema_registry, the names in the registry's "
+                f"No TLS connection to the schema registry at {url} as {self._connection}: {reason}.",
+                hint="Check ca_file and client_certificate_file of schema_registry, the names in the registry's "
                 "certificate, and that the registry speaks TLS there.",
             )
-        lost = requests.ConnectionError | requests.Timeout | requests.exceptions.ChunkedEncodingError
-        if isinstance(error, lost):
-            late = any(isinstance(reason, requests.Timeout | TimeoutError) for reason in reasons)
-            said = [reason.strerror for reason in reasons if isinstance(reason, OSError) and reason.errno]
-            waited = f"waited {self._connection.timeout_seconds} s"
-            return self._gone(waited if late else next(filter(None, said), "the connection was lost"))
         return RegistryError(
-            f"The schema registry at {url} cannot be asked ({type(error).__name__}).",
-            remedy="Check url, ca_file and client_certificate_file of schema_registry, and what the environment says "
+            f"The schema registry at {url} cannot be asked ({reason}).",
+            hint="Check url, ca_file and client_certificate_file of schema_registry, and what the environment says "
             "of proxies and certificates (HTTPS_PROXY, REQUESTS_CA_BUNDLE).",
         )
 
@@ -310,7 +271,7 @@ class Registry:
         return RegistryGoneError(
             f"The schema registry at {self._connection.url} does not answer ({why}).",
             servers=self._connection.url,
-            remedy="Check url of schema_registry, and that the registry is up and reachable from here. Then run the "
+            hint="Check url of schema_registry, and that the registry is up and reachable from here. Then run the "
             "job again: it resumes where it stopped.",
         )
 
@@ -319,79 +280,57 @@ class Registry:
         if status == 403:
             return RegistryError(
                 f"At the schema registry {connection.url}, {connection} has no right to {right} (HTTP 403).",
-                remedy="Grant it there: docs/kafka.md lists the rights that each job needs.",
+                hint="Grant it there: docs/kafka.md lists the rights that each job needs.",
             )
         how = f" with the password in {connection.password}" if connection.password is not None else ""
         return RegistryError(
             f"The schema registry at {connection.url} does not let in {connection}{how} (HTTP 401).",
-            remedy="Check username and password, or token, of schema_registry, and that the registry knows them.",
+            hint="Check username and password, or token, of schema_registry, and that the registry knows them.",
         )
 
     def _no_registry(self, path: str) -> RegistryError:
         return RegistryError(
             f"{self._connection.url} answers {path} with something that is not a schema registry's.",
-            remedy="Check url of schema_registry: a path may be missing, as /apis/ccompat/v7 of Apicurio.",
+            hint="Check url of schema_registry: a path may be missing, as /apis/ccompat/v7 of Apicurio.",
         )
 
     def _refused(self, status: int, code: int | None, message: str, path: str) -> RegistryError:
         """What a refusal means: a 404 without a code of the API's own is some other server's."""
-        known = {SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND}
-        if (status == 404 and code not in known) or status < 400:
+        if (status == 404 and code not in _NOT_THERE) or status < 400:
             return RegistryError(
                 f"There is no schema registry's API at {self._connection.url}: it answers {path} with HTTP {status}.",
-                remedy="Check url of schema_registry: a path may be missing, as /apis/ccompat/v7 of Apicurio. "
+                hint="Check url of schema_registry: a path may be missing, as /apis/ccompat/v7 of Apicurio. "
                 "Redirects are not followed.",
             )
         named = f"HTTP {status}" if code is None else f"HTTP {status}, error code {code}"
         return RegistryError(
             f"The schema registry at {self._connection.url} refuses {path} ({named}): {self._shown(message)}",
-            remedy="Fix what it names; the registry's log has the rest.",
+            hint="Fix what it names; the registry's log has the rest.",
         )
 
     def _shown(self, text: str) -> str:
-        """What the registry says, as a sentence: without our secrets, and not longer than MOST_SAID."""
-        for secret in self._hidden:
-            text = text.replace(secret, _MASK)
-        text = text.strip() or "it gives no reason"
-        text = text if len(text) <= MOST_SAID else f"{text[: MOST_SAID - 1]}…"
+        """What the registry says, as a sentence: without our secrets, and not longer than MAX_SAID."""
+        text = masked(text, self._hidden).strip() or "it gives no reason"
+        text = text if len(text) <= MAX_SAID else f"{text[: MAX_SAID - 1]}…"
         return text if text.endswith((".", "…", "!", "?")) else f"{text}."
 
 
 def _login(connection: SchemaRegistry) -> tuple[str | None, tuple[str, ...]]:
-    """The header that lets this client in, and what no message may show; the longest first."""
+    """The header that lets this client in, and what no message may show."""
     if connection.token is not None:
         token = resolve(connection.token).get_secret_value()
         if not re.fullmatch(r"[\x21-\x7e]+", token):
             raise SettingsError(
                 f"The token of the schema registry, {connection.token}, has signs that a header cannot carry.",
-                remedy="Put the token alone there, without blanks and line breaks.",
+                hint="Put the token alone there, without blanks and line breaks.",
             )
         return f"Bearer {token}", (token,)
     if connection.username is None or connection.password is None:
         return None, ()
     password = resolve(connection.password).get_secret_value()
-    if isinstance(connection.username, str):
-        username, secrets = connection.username, [password]
-    else:
-        username = resolve(connection.username).get_secret_value()
-        secrets = [username, password]
-    # As RFC 7617 has it, in UTF-8: requests itself would write Latin-1.
-    both = b64encode(f"{username}:{password}".encode()).decode()
-    return f"Basic {both}", tuple(sorted([both, *secrets], key=len, reverse=True))
-
-
-def _json(response: Response) -> dict[str, Any] | None:
-    """The answer as a map; None when it is none."""
-    try:
-        answer = json.loads(response.content)
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) else None
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, and all that led to it."""
-    led: BaseException | None = error
-    while led is not None:
-        yield led
-        led = led.__cause__ or led.__context__
+    username, hidden = connection.username, [password]
+    if not isinstance(username, str):
+        username = resolve(username).get_secret_value()
+        hidden.append(username)
+    login = basic_login(username, password)
+    return login, (login.removeprefix("Basic "), *hidden)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from lakehouse.errors import KafkaError, LakehouseError
 from lakehouse.kafka.broker import GROUP_PREFIX, may_not_join, may_not_read, no_tls, not_let_in, stopped_answering
-from lakehouse.kafka.connection import KafkaConnection, credentials, spark_options
+from lakehouse.kafka.client_settings import credentials, spark_options
+from lakehouse.kafka.connection import KafkaConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,13 +13,13 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import cast
 
 from pydantic import BaseModel, ConfigDict
 
+from lakehouse.contracts.checks.mistakes import did_you_mean
 from lakehouse.contracts.models import Expectation
 
 
@@ -135,17 +135,15 @@ def table_rules() -> Mapping[str, Arguments]:
 def argument_mistakes(rule: Expectation, known: Mapping[str, Arguments]) -> Iterator[tuple[tuple[str, ...], str]]:
     """What is wrong with the name and the arguments of an expectation: the key below it, and a sentence."""
     if rule.type not in known:
-        close = get_close_matches(rule.type, known, n=1)
-        hint = f" did you mean {close[0]!r}?" if close else ""
-        yield ("type",), f"no expectation {rule.type!r} here;{hint} There are: {', '.join(sorted(known))}"
+        meant = did_you_mean(rule.type, known)
+        yield ("type",), f"no expectation {rule.type!r} here{meant} There are: {', '.join(sorted(known))}"
         return
     arguments = known[rule.type]
     valid = (*arguments.required, *arguments.optional)
     for name in rule.kwargs:
         if name not in valid:
-            close = get_close_matches(name, valid, n=1)
-            hint = f" did you mean {close[0]!r}?" if close else ""
-            yield ("kwargs", name), f"{rule.type} has no argument {name!r};{hint} It takes: {', '.join(valid)}"
+            meant = did_you_mean(name, valid)
+            yield ("kwargs", name), f"{rule.type} has no argument {name!r}{meant} It takes: {', '.join(valid)}"
     for name in arguments.required:
         if name not in rule.kwargs:
             yield ("kwargs",), f"{rule.type} needs the argument {name!r}"
@@ -310,6 +308,5 @@ def _is_number(value: object) -> bool:
 
 def _unknown(what: str, name: str, valid: tuple[str, ...]) -> Iterator[str]:
     if name not in valid:
-        close = get_close_matches(name, valid, n=1)
-        hint = f" did you mean {close[0]!r}?" if close else ""
-        yield f"no {what} {name!r};{hint} There {'is' if len(valid) == 1 else 'are'}: {', '.join(valid)}"
+        verb = "is" if len(valid) == 1 else "are"
+        yield f"no {what} {name!r}{did_you_mean(name, valid)} There {verb}: {', '.join(valid)}"

@@ -1,7 +1,7 @@
 """Great Expectations' rule in SQL, asked for the number of the rows that it finds, and for no row.
 
 Its own runs the query twice, and fetches rows that nobody uses. Importing this registers the class with it, so
-Great Expectations must have been prepared (lakehouse.quality.table_rules).
+Great Expectations must have been prepared (lakehouse.quality.gx).
 """
 
 from __future__ import annotations

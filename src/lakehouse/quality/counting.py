@@ -162,16 +162,25 @@ def _count(
     asked: Mapping[tuple[str, str], tuple[DataFrame, Sequence[Expectation]]],
     with_views: Mapping[tuple[str, str], TableCheck],
 ) -> dict[tuple[str, str], dict[str, Counts]]:
-    """Of each table and part what every rule counts. Tables with rules in SQL, which name views, are asked alone."""
+    """Of each table and part what every rule counts, by one query; tables name views of their own in SQL.
+
+    Over Spark Connect, which looks for a view only when it is asked, each table with rules in SQL is asked alone.
+    """
     from lakehouse.quality.table_rules import views_of
 
-    with_sql = {key for key, (_rows, rules) in asked.items() if any(rule.type == SQL_RULE for rule in rules)}
-    found = _collected([_by_rows(*asked[key], *key) for key in asked if key not in with_sql])
-    for key in with_sql:
-        rows, rules = asked[key]
+    queries: list[DataFrame] = []
+    found: dict[tuple[str, str], dict[str, Counts]] = {}
+    for key, (rows, rules) in asked.items():
+        if not any(rule.type == SQL_RULE for rule in rules):
+            queries.append(_by_rows(rows, rules, *key))
+            continue
         with views_of(with_views[key]):
-            found |= _collected([_by_rows(rows, rules, *key), *_by_queries(rows, rules, *key)])
-    return found
+            with_sql = [_by_rows(rows, rules, *key), *_by_queries(rows, rules, *key)]
+            if hasattr(rows, "_jdf"):
+                queries += with_sql
+            else:
+                found |= _collected(with_sql)
+    return found | _collected(queries)
 
 
 def _collected(queries: Sequence[DataFrame]) -> dict[tuple[str, str], dict[str, Counts]]:
@@ -208,7 +217,7 @@ def _by_rows(rows: DataFrame, rules: Sequence[Expectation], name: str, part: str
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    from lakehouse.quality.row_rules import fails, is_asked, is_chosen, is_passed_over
+    from lakehouse.quality.row_rules import fails, is_asked, is_chosen, is_skipped
 
     marked, counts = rows, [_struct(_ALL, F.count(F.lit(1)))]
     for number, rule in enumerate(rule for rule in rules if rule.type != SQL_RULE):
@@ -222,8 +231,8 @@ def _by_rows(rows: DataFrame, rules: Sequence[Expectation], name: str, part: str
             failed = F.count_if(f"_failed_{number}")
         else:
             failed = F.count_if(fails(rule, keys=(), is_judged=F.lit(True)))
-        chosen, passed_over = F.count_if(is_chosen(rule)), F.count_if(is_chosen(rule) & is_passed_over(rule))
-        counts.append(_struct(rule.name, chosen, passed_over, failed))
+        chosen, without_value = F.count_if(is_chosen(rule)), F.count_if(is_chosen(rule) & is_skipped(rule))
+        counts.append(_struct(rule.name, chosen, without_value, failed))
     return _named(marked.agg(F.array(*counts).alias("counts")), name, part)
 
 

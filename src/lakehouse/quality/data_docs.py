@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 from lakehouse.contracts.models import Contracts, Expectation
 from lakehouse.errors import SettingsError
 from lakehouse.quality.arguments import SQL_RULE
+from lakehouse.quality.gx import as_great_expectation, quiet_context
 from lakehouse.quality.results import GATES, PUBLICATION, ROWS, TABLES, Result, RuleOutcome, outcomes_of_last_runs
-from lakehouse.quality.table_rules import as_great_expectation, quiet_context
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuite, ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.data_context.types.resource_identifiers import ValidationResultIdentifier
 
-    from lakehouse.spark.tables import Warehouse
+    from lakehouse.delta.tables import Warehouse
 
 # The folder of a warehouse that they are written to.
 DATA_DOCS = "_data_docs"
-MOST_RUNS = 10
+MAX_RUNS = 10
 SITE = "quality of the tables"
 GOLD_TABLE = "gold.unified_orders"
 
@@ -39,11 +39,11 @@ def default_folder(warehouse: Warehouse) -> Path | None:
 
 
 def write_data_docs(warehouse: Warehouse, contracts: Contracts, folder: Path) -> Path:
-    """Write the Data Docs of the last MOST_RUNS runs; the path of their first page.
+    """Write the Data Docs of the last MAX_RUNS runs; the path of their first page.
 
     Raises SettingsError when the folder cannot be written.
     """
-    return build_site(contracts, outcomes_of_last_runs(warehouse, contracts, runs=MOST_RUNS), folder)
+    return build_site(contracts, outcomes_of_last_runs(warehouse, contracts, runs=MAX_RUNS), folder)
 
 
 def build_site(contracts: Contracts, outcomes: Iterable[RuleOutcome], folder: Path) -> Path:
@@ -51,9 +51,7 @@ def build_site(contracts: Contracts, outcomes: Iterable[RuleOutcome], folder: Pa
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingsError(
-            f"{folder} cannot be written: {error.strerror}.", remedy="Pass --data-docs FOLDER."
-        ) from None
+        raise SettingsError(f"{folder} cannot be written: {error.strerror}.", hint="Pass --data-docs FOLDER.") from None
     context = quiet_context()
     rules = rules_by_suite(contracts)
     for name, of_suite in rules.items():
@@ -96,10 +94,10 @@ def _validations(
         ValidationResultIdentifier,
     )
 
-    def place(outcome: RuleOutcome) -> tuple[str, str, str, str]:
+    def sort_key(outcome: RuleOutcome) -> tuple[str, str, str, str]:
         return outcome.result.run, outcome.result.gate, outcome.result.table, outcome.result.source
 
-    for (run, gate, table, source), of_table in groupby(sorted(outcomes, key=place), key=place):
+    for (run, gate, table, source), of_table in groupby(sorted(outcomes, key=sort_key), key=sort_key):
         judged = list(of_table)
         name = suite_name(gate, table)
         known = {rule.name: rule for rule in rules.get(name, ())}

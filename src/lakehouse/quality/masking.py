@@ -6,8 +6,7 @@ import json
 from collections.abc import Collection
 
 from lakehouse.contracts.models import Feed
-
-MASK = "•••"
+from lakehouse.secrets import MASK
 
 
 def sensitive_fields(feed: Feed) -> frozenset[str]:
@@ -30,14 +29,14 @@ def shown_value(value: bytes | None, feed: Feed) -> str:
     hidden = sensitive_fields(feed)
     try:
         text = bytes(value).decode()
-        told = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
-        text, told = bytes(value).decode(errors="backslashreplace"), None
-    if hidden and not isinstance(_opened(told), dict):
+        text, parsed = bytes(value).decode(errors="backslashreplace"), None
+    if hidden and not isinstance(_opened(parsed), dict):
         return f"({len(value):,} bytes that are no JSON object, not shown: the table has sensitive columns)"
-    if told is None:
+    if parsed is None:
         return text
-    return json.dumps(_masked(told, hidden), indent=2, ensure_ascii=False)
+    return json.dumps(_masked(parsed, hidden), indent=2, ensure_ascii=False)
 
 
 def shown_key(key: bytes | None, feed: Feed) -> str:
@@ -47,21 +46,21 @@ def shown_key(key: bytes | None, feed: Feed) -> str:
     return MASK if has_sensitive_key(feed) else bytes(key).decode(errors="backslashreplace")
 
 
-def _opened(told: object) -> object:
+def _opened(parsed: object) -> object:
     """What JSON text in JSON says."""
-    if not isinstance(told, str):
-        return told
+    if not isinstance(parsed, str):
+        return parsed
     try:
-        return json.loads(told)
+        return json.loads(parsed)
     except ValueError:
-        return told
+        return parsed
 
 
-def _masked(told: object, hidden: Collection[str]) -> object:
-    if isinstance(told, dict):
-        return {name: MASK if name in hidden else _masked(value, hidden) for name, value in told.items()}
-    if isinstance(told, list):
-        return [_masked(value, hidden) for value in told]
-    if isinstance(told, str) and isinstance(inner := _opened(told), dict | list):
+def _masked(parsed: object, hidden: Collection[str]) -> object:
+    if isinstance(parsed, dict):
+        return {name: MASK if name in hidden else _masked(value, hidden) for name, value in parsed.items()}
+    if isinstance(parsed, list):
+        return [_masked(value, hidden) for value in parsed]
+    if isinstance(parsed, str) and isinstance(inner := _opened(parsed), dict | list):
         return _masked(inner, hidden)
-    return told
+    return parsed

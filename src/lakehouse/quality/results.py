@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import TableSpec, Warehouse, inline_rows
 from lakehouse.errors import TableError
 from lakehouse.quality.arguments import columns_of
-from lakehouse.spark.tables import TableSpec, Warehouse, small_table
+from lakehouse.retention import last_results
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 # The gates: rows on their way into silver; silver tables before gold takes them; gold before it is published.
@@ -67,7 +69,7 @@ class Result:
 def result_rows(spark: SparkSession, results: Iterable[Result]) -> DataFrame:
     """Rows of `quality.results`, evaluated now."""
     rows = [{**asdict(result), "table": result.table, "share": result.share} for result in results]
-    return small_table(spark, rows, _VALUES).withColumn("evaluated_at", F.current_timestamp())
+    return inline_rows(spark, rows, _VALUES).withColumn("evaluated_at", F.current_timestamp())
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def outcomes_of(
         of = f" of run {run}" if run else ""
         raise TableError(
             f"There are no results{of}{f' about {feed}' if feed else ''} in quality.results.",
-            remedy="Run `lakehouse run`, or name another run: `lakehouse quality report --run ID`.",
+            hint="Run `lakehouse run`, or name another run: `lakehouse quality report --run ID`.",
         )
     return outcomes
 
@@ -109,6 +111,16 @@ def outcomes_of_last_runs(warehouse: Warehouse, contracts: Contracts, *, runs: i
     numbers = {row["run"]: number for number, row in enumerate(last.collect())}
     found = _outcomes(rows.where(F.col("run").isin(*numbers)), contracts)
     return sorted(found, key=lambda outcome: numbers[outcome.result.run])
+
+
+def forget_old_results(warehouse: Warehouse, *, before: datetime) -> tuple[int, int]:
+    """Keep of results from `before` then the last of each gate and table; how many they were, and are."""
+    condition = f"evaluated_at < timestamp_micros({int(before.timestamp() * 1_000_000)})"
+    return warehouse.replace_where(RESULTS.name, condition, _last_of_each)
+
+
+def _last_of_each(rows: pa.Table) -> pa.Table:
+    return type(rows).from_pylist(last_results(rows.to_pylist()), schema=rows.schema)
 
 
 def shown(result: Result, contracts: Contracts) -> Result:

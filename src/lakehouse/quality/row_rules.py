@@ -41,7 +41,7 @@ def fails(rule: Expectation, *, keys: Sequence[str], is_judged: Column) -> Colum
 
 def is_asked(rule: Expectation) -> Column:
     """Whether the rule is about the row: its `row_condition` holds, and the row has the values it is asked about."""
-    return is_chosen(rule) & ~is_passed_over(rule)
+    return is_chosen(rule) & ~is_skipped(rule)
 
 
 def is_chosen(rule: Expectation) -> Column:
@@ -51,7 +51,7 @@ def is_chosen(rule: Expectation) -> Column:
     return F.coalesce(F.expr(rule.kwargs["row_condition"]), F.lit(False))
 
 
-def is_passed_over(rule: Expectation) -> Column:
+def is_skipped(rule: Expectation) -> Column:
     """Whether the row has no value that the rule could be asked about."""
     if rule.type in (*_ON_NULLS, SQL_RULE):
         return F.lit(False)

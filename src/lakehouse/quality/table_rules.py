@@ -5,7 +5,6 @@ Samples are a bounded look, taken only once a rule has failed.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import time
@@ -16,7 +15,6 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.contracts.models import Expectation
-from lakehouse.errors import ContractError, ContractProblem, InstallationError
 from lakehouse.failures import unreadable_file
 from lakehouse.quality.arguments import (
     OF_THE_BATCH,
@@ -27,6 +25,7 @@ from lakehouse.quality.arguments import (
     expressions,
     needed,
 )
+from lakehouse.quality.gx import as_great_expectation, quiet_context, refused
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-MOST_VALUES_SHOWN = 10
+MAX_VALUES_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def validate_tables(tables: Mapping[str, Sequence[TableCheck]]) -> dict[str, lis
                 try:
                     outcomes = _outcomes(context, part_name, batch, part)
                 except SuiteParameterError as error:
-                    raise _refused(name, error) from None
+                    raise refused(name, error) from None
                 is_needed = any(rule.type == SQL_RULE for rule in part.rules)
                 rows = _number_of_rows(part, outcomes) if is_needed else 0
                 verdicts[name] += [
@@ -109,42 +108,6 @@ def validate_tables(tables: Mapping[str, Sequence[TableCheck]]) -> dict[str, lis
     return verdicts
 
 
-def quiet_context() -> AbstractDataContext:
-    """Great Expectations, without files of its own and without a word. Raises InstallationError where it cannot run."""
-    _prepare_import()
-    import great_expectations as gx
-    from great_expectations.data_context.types.base import ProgressBarsConfig
-
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    return context
-
-
-def as_great_expectation(rule: Expectation) -> GreatExpectation:
-    """The rule as Great Expectations has it. Raises ContractError when it refuses the arguments."""
-    known = _expectation_types()[rule.type]
-    try:
-        return known(**rule.kwargs, description=rule.description, meta={"rule": rule.name})
-    except (TypeError, ValueError) as error:
-        raise _refused(rule.name, error) from None
-
-
-def gallery() -> dict[str, dict[str, list[str]]]:
-    """The expectations of the installed Great Expectations: name, and the arguments it must and may have."""
-    ignored = {*_NOT_ARGUMENTS, *_base_class().__fields__} - {"mostly"}
-    return {
-        name: {
-            "required": [field for field, known in kind.__fields__.items() if known.required and field not in ignored],
-            "optional": [
-                field for field, known in kind.__fields__.items() if not known.required and field not in ignored
-            ],
-        }
-        for name, kind in sorted(_expectation_types().items())
-    }
-
-
-# Fields of an expectation that are the library's own, not arguments of a rule.
-_NOT_ARGUMENTS = ("batch_id", "library_metadata")
 # Counts, and no rows: those would be read from the table into this process.
 _COUNTS_ONLY = {"result_format": "BASIC", "partial_unexpected_count": 0}
 # The view that Great Expectations makes for `{batch}`, and leaves behind.
@@ -233,11 +196,11 @@ def _why_not_evaluated(raised: Mapping[str, Any]) -> str | None:
     of_metrics = [raised] if "raised_exception" in raised else list(raised.values())
     kinds = set()
     for one in of_metrics:
-        told = dict(one)
-        if told.get("raised_exception"):
-            condition = _CONDITION.search(str(told.get("exception_message") or ""))
-            traceback = str(told.get("exception_traceback") or "")
-            raised_as = RuntimeError(f"{told.get('exception_message')}\n{traceback}")
+        parsed = dict(one)
+        if parsed.get("raised_exception"):
+            condition = _CONDITION.search(str(parsed.get("exception_message") or ""))
+            traceback = str(parsed.get("exception_traceback") or "")
+            raised_as = RuntimeError(f"{parsed.get('exception_message')}\n{traceback}")
             if unreadable_file(raised_as) is not None:
                 raise raised_as
             named = [name for name in _EXCEPTION.findall(traceback) if name != _ITS_WRAPPER]
@@ -251,8 +214,8 @@ def _shown(value: object) -> str | None:
     if isinstance(value, date | datetime):
         return value.isoformat()
     if isinstance(value, list | tuple | set):
-        shown = [str(one) for one in list(value)[:MOST_VALUES_SHOWN]]
-        return ", ".join([*shown, *(["…"] if len(value) > MOST_VALUES_SHOWN else [])])
+        shown = [str(one) for one in list(value)[:MAX_VALUES_SHOWN]]
+        return ", ".join([*shown, *(["…"] if len(value) > MAX_VALUES_SHOWN else [])])
     return str(value)
 
 
@@ -284,42 +247,7 @@ def _local_time_is_utc() -> Iterator[None]:
         time.tzset()
 
 
-def _base_class() -> type[GreatExpectation]:
-    _prepare_import()
-    from great_expectations.expectations.expectation import Expectation as GreatExpectation
-
-    return GreatExpectation
-
-
-def _expectation_types() -> dict[str, type[GreatExpectation]]:
-    """Great Expectations' classes, by the name that contracts use."""
-    base = _base_class()
-    import great_expectations.expectations as gxe
-
-    classes = [kind for kind in vars(gxe).values() if isinstance(kind, type) and issubclass(kind, base)]
-    return {str(kind.expectation_type): kind for kind in classes if getattr(kind, "expectation_type", "")}
-
-
-def _refused(name: str, error: Exception) -> ContractError:
-    problem = f"Great Expectations refuses the arguments: {str(error).splitlines()[-1].strip()}"
-    return ContractError([ContractProblem("gold/gate.yaml", None, f"expectations.{name}.kwargs", problem)])
-
-
-def _prepare_import() -> None:
-    """Before every import of Great Expectations: it is to send nothing, and raises InstallationError if it cannot run.
-
-    Without these packages the import ends the process with status 0 and no word in a Spark environment.
-    """
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    for package in ("pandas", "pyarrow", "grpc"):
-        if importlib.util.find_spec(package) is None:
-            raise InstallationError(
-                f"Great Expectations on Spark needs the Python package {package}.",
-                remedy='Install it: pip install "orders-lakehouse[local]".',
-            )
-
-
-MOST_KEYS = 5
+MAX_KEYS = 5
 # What `{batch}` stands for: a view of the rows, which the caller makes.
 BATCH_VIEW = "rows_to_judge"
 
@@ -335,7 +263,7 @@ def _samples(rule: Expectation, table: TableCheck) -> tuple[str, ...]:
 
 
 def sample_keys(rule: Expectation, rows: DataFrame, *, keys: Sequence[str]) -> tuple[str, ...]:
-    """At most MOST_KEYS keys of `rows` that fail the rule, as text, several columns with a comma between them.
+    """At most MAX_KEYS keys of `rows` that fail the rule, as text, several columns with a comma between them.
 
     None where the rule is not about single rows, or its SQL does not give the keys. `rows` must be the view BATCH_VIEW
     too.
@@ -343,7 +271,7 @@ def sample_keys(rule: Expectation, rows: DataFrame, *, keys: Sequence[str]) -> t
     failing = _failing_keys(rule, rows, keys) if keys else None
     if failing is None:
         return ()
-    return tuple(",".join(str(value) for value in row) for row in failing.limit(MOST_KEYS).collect())
+    return tuple(",".join(str(value) for value in row) for row in failing.limit(MAX_KEYS).collect())
 
 
 def _failing_keys(rule: Expectation, rows: DataFrame, keys: Sequence[str]) -> DataFrame | None:

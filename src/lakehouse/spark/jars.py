@@ -24,10 +24,10 @@ from xml.sax.saxutils import quoteattr
 
 from pydantic import Field, StringConstraints
 
-from lakehouse.contracts.base import Model
 from lakehouse.contracts.files import read_document
+from lakehouse.contracts.parts.base import Model
 from lakehouse.errors import ContractError, InstallationError, LakehouseError
-from lakehouse.terminal import PlainConsole
+from lakehouse.process.terminal import PlainConsole
 
 SPARK_MANIFEST = Path(__file__).with_name("jars.yaml")
 MINIMUM_JAVA = 17
@@ -76,7 +76,7 @@ def load_manifest(path: Path) -> tuple[Jar, ...]:
     Raises InstallationError when there is no such file, ContractError when it is not a manifest.
     """
     if not path.is_file():
-        raise InstallationError(f"There is no manifest {path}.", remedy="Give the path of a jars.yaml.")
+        raise InstallationError(f"There is no manifest {path}.", hint="Give the path of a jars.yaml.")
     document = read_document(path, Manifest, name=str(path))
     if not isinstance(document.contract, Manifest):
         raise ContractError(document.problems)
@@ -92,13 +92,13 @@ def cache_dir() -> Path:
     return Path(users).absolute() / "orders-lakehouse" / "jars"
 
 
-def jar_paths(jars: Iterable[Jar], *, remedy: str = "Run `lakehouse jars`.") -> tuple[Path, ...]:
+def jar_paths(jars: Iterable[Jar], *, hint: str = "Run `lakehouse jars`.") -> tuple[Path, ...]:
     """The cached file of every jar, in their order. Raises InstallationError when one is not in the cache."""
     cache = cache_dir()
     paths = tuple(cache / jar.file_name for jar in jars)
     for path in paths:
         if not path.is_file():
-            raise InstallationError(f"The jar {path.name} is not in {cache}.", remedy=remedy)
+            raise InstallationError(f"The jar {path.name} is not in {cache}.", hint=hint)
     return paths
 
 
@@ -112,15 +112,15 @@ def java() -> Path:
 
     Raises InstallationError when there is none, or when it is older than 17.
     """
-    remedy = f"Install Java {MINIMUM_JAVA} (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME to it."
+    hint = f"Install Java {MINIMUM_JAVA} (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME to it."
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(Path(home) / "bin" / "java" if home else "java")
     if found is None:
-        raise InstallationError(f"There is no Java {'in JAVA_HOME, ' + home if home else 'on PATH'}.", remedy=remedy)
+        raise InstallationError(f"There is no Java {'in JAVA_HOME, ' + home if home else 'on PATH'}.", hint=hint)
     answer = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     version = re.search(r'version "(\d+)', answer.stderr)
     if version is None or int(version[1]) < MINIMUM_JAVA:
-        raise InstallationError(f"{found} is not Java {MINIMUM_JAVA} or newer.", remedy=remedy)
+        raise InstallationError(f"{found} is not Java {MINIMUM_JAVA} or newer.", hint=hint)
     return Path(found)
 
 
@@ -152,14 +152,12 @@ def fetch(jars: Iterable[Jar], *, download: Download | None = None) -> tuple[Jar
 
 def _check(jar: Jar, file: Path) -> None:
     if not file.is_file():
-        raise InstallationError(
-            f"{jar.coordinate} was not downloaded.", remedy="Check it in the manifest and try again."
-        )
+        raise InstallationError(f"{jar.coordinate} was not downloaded.", hint="Check it in the manifest and try again.")
     actual = hashlib.sha256(file.read_bytes()).hexdigest()
     if actual != jar.sha256:
         raise InstallationError(
             f"{jar.coordinate} has the wrong sha256: expected {jar.sha256}, got {actual}. Nothing was kept.",
-            remedy="Do not use it: find out what is between here and the repository, or fix the manifest.",
+            hint="Do not use it: find out what is between here and the repository, or fix the manifest.",
         )
 
 
@@ -182,14 +180,14 @@ def download_with_ivy(jars: Sequence[Jar], folder: Path) -> None:
         log.write_text(run.stdout, encoding="utf-8")
         raise InstallationError(
             f"Ivy could not download {', '.join(lost) or 'the jars'}; {log} says why.",
-            remedy="Check the network, or its proxy in JAVA_TOOL_OPTIONS, and try again.",
+            hint="Check the network, or its proxy in JAVA_TOOL_OPTIONS, and try again.",
         )
 
 
 def _ivy_jar() -> Path:
     pyspark = find_spec("pyspark")
     if pyspark is None or pyspark.origin is None:
-        raise InstallationError("pyspark is not installed.", remedy="Install orders-lakehouse[local].")
+        raise InstallationError("pyspark is not installed.", hint="Install orders-lakehouse[local].")
     return next(Path(pyspark.origin).parent.glob("jars/ivy-*.jar"))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from lakehouse.spark.sizing import MANY, MOST_BROADCAST, MOST_FETCHED, broadcast, rows_in
+from lakehouse.spark.sizing import LARGE_ROWS, MAX_BROADCAST, MAX_FETCHED, broadcast, rows_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,25 +50,25 @@ def materialize_in(checkpoints: str, *, run_id: str) -> None:
 
 def forget_materialized(spark: SparkSession, checkpoints: str) -> int:
     """Remove materialized rows of runs that died: folders a day old or older. How many there were."""
-    place = f"{checkpoints}/_materialized_rows"
-    folders = _old_at_uri(spark, place) if _is_uri(place) else _old_on_disk(place)
+    parent = f"{checkpoints}/_materialized_rows"
+    folders = _old_at_uri(spark, parent) if _is_uri(parent) else _old_on_disk(parent)
     for folder in folders:
         _remove(spark, folder)
     return len(folders)
 
 
-def _old_on_disk(place: str) -> list[str]:
+def _old_on_disk(parent: str) -> list[str]:
     day_ago = time.time() - _OLD.total_seconds()
-    return [str(folder) for folder in Path(place).glob("*") if folder.stat().st_mtime < day_ago]
+    return [str(folder) for folder in Path(parent).glob("*") if folder.stat().st_mtime < day_ago]
 
 
-def _old_at_uri(spark: SparkSession, place: str) -> list[str]:
+def _old_at_uri(spark: SparkSession, parent: str) -> list[str]:
     """The folders of runs that wrote rows last a day ago or earlier, listed by Spark, which reaches every store."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
     try:
-        files = spark.read.format("binaryFile").load(f"{place}/*/*/*.parquet")
+        files = spark.read.format("binaryFile").load(f"{parent}/*/*/*.parquet")
         run = F.regexp_extract("path", "^(.*)/[^/]+/[^/]+$", 1).alias("run")
         last = files.groupBy(run).agg(F.max("modificationTime").alias("last"))
         return [row["run"] for row in last.where(F.col("last") < F.current_timestamp() - F.lit(_OLD)).collect()]
@@ -78,15 +78,15 @@ def _old_at_uri(spark: SparkSession, place: str) -> list[str]:
         return []  # nothing was ever kept there
 
 
-def _is_uri(place: str) -> bool:
-    return ":" in place
+def _is_uri(parent: str) -> bool:
+    return ":" in parent
 
 
 def _remove(spark: SparkSession, folder: str) -> None:
     """Remove the rows of a folder. At a URI, files without rows stay.
 
-    There only Spark's writer reaches the store, and over Spark Connect nothing else of Spark does: what it overwrites,
-    it deletes.
+    There only Spark's writer reaches the store, and over Spark Connect nothing else of Spark does: what it
+    overwrites, it deletes.
     """
     if _is_uri(folder):
         spark.range(0).write.mode("overwrite").parquet(folder)
@@ -147,9 +147,31 @@ class Fetched:
 
 
 def fetched(rows: DataFrame) -> Fetched:
-    """The rows, computed now: for some MOST_FETCHED of them, and few columns."""
+    """The rows, computed now: for some MAX_FETCHED of them, and few columns."""
     table = rows.toArrow()
     return Fetched(rows.sparkSession.createDataFrame(table), table)
+
+
+def fetched_each(parts: Sequence[DataFrame], *, most: int) -> list[Fetched] | None:
+    """The rows of each of these, computed now by one action; None where they are more than `most` together."""
+    import pyarrow.compute as pc
+    from pyspark.sql import functions as F
+
+    # Each has columns of its own: rows of different types are read together, and no type is changed.
+    names = [[f"{number}_{at}" for at in range(len(rows.columns))] for number, rows in enumerate(parts)]
+    apart = [
+        rows.toDF(*own).withColumn("part", F.lit(number))
+        for number, (rows, own) in enumerate(zip(parts, names, strict=True))
+    ]
+    every = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), apart)
+    table = every.limit(most + 1).toArrow()
+    if table.num_rows > most:
+        return None
+    found = []
+    for number, rows in enumerate(parts):
+        own = table.filter(pc.equal(table.column("part"), number)).select(names[number]).rename_columns(rows.columns)
+        found.append(Fetched(rows.sparkSession.createDataFrame(own), own))
+    return found
 
 
 def counted(rows: DataFrame) -> tuple[int, int]:
@@ -198,9 +220,9 @@ def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def materialized_or_fetched(rows: DataFrame, *, count: int) -> Iterator[DataFrame]:
+def persist_or_collect(rows: DataFrame, *, count: int) -> Iterator[DataFrame]:
     """The same rows, computed once for everything inside the block. `count`: how many there are at most."""
-    if count <= MOST_FETCHED:
+    if count <= MAX_FETCHED:
         yield fetched(rows).rows
     else:
         with materialized(rows) as kept:
@@ -208,17 +230,17 @@ def materialized_or_fetched(rows: DataFrame, *, count: int) -> Iterator[DataFram
 
 
 @contextmanager
-def _in_files(rows: DataFrame, place: str) -> Iterator[DataFrame]:
+def _in_files(rows: DataFrame, parent: str) -> Iterator[DataFrame]:
     """The rows as they are in Parquet files of their own, which go at the end of the block."""
     spark = rows.sparkSession
     try:
-        rows.write.parquet(place)
-        yield spark.read.schema(rows.schema).parquet(place)
+        rows.write.parquet(parent)
+        yield spark.read.schema(rows.schema).parquet(parent)
     except BaseException:
         with suppress(Exception):  # what ended the block is what counts; `forget_materialized` finds what stays
-            _remove(spark, place)
+            _remove(spark, parent)
         raise
-    _remove(spark, place)
+    _remove(spark, parent)
 
 
 # Of materialized rows: Delta need not do it once more, which would hide how few they are.
@@ -251,7 +273,7 @@ def merge_source(
             # Spark does not know the number of materialized rows; of a limit of them it does, and keeps it where
             # nothing else is in the plan. This one cuts nothing off.
             kept = stack.enter_context(materialized(rows))
-            few = stack.enter_context(materialized(kept.limit(10 * MOST_BROADCAST)))
+            few = stack.enter_context(materialized(kept.limit(10 * MAX_BROADCAST)))
             # It takes rows for a choice, and makes a filter of their keys, where a condition has chosen them.
             chosen = few.where(F.coalesce(F.length(F.col(key).cast("string")), F.lit(0)) >= 0)
             with _settings(rows, _FILTERED):
@@ -260,8 +282,8 @@ def merge_source(
 
 def is_filtered(count: int, size_in_bytes: int) -> bool:
     """Whether a table of this size is filtered for so many rows. Databricks has a MERGE of its own."""
-    is_large = rows_in(size_in_bytes) >= MANY
-    return count <= MOST_BROADCAST and is_large and "DATABRICKS_RUNTIME_VERSION" not in os.environ
+    is_large = rows_in(size_in_bytes) >= LARGE_ROWS
+    return count <= MAX_BROADCAST and is_large and "DATABRICKS_RUNTIME_VERSION" not in os.environ
 
 
 @contextmanager

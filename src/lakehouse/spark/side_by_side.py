@@ -8,16 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakehouse.errors import BrokerGoneError, LakehouseError, RegistryGoneError
-from lakehouse.kafka.retry import RetryPolicy
+from lakehouse.delta.tables import AT_A_TIME
+from lakehouse.errors import LakehouseError
+from lakehouse.kafka.retry import GONE, RetryPolicy
 from lakehouse.spark.session import own_session
-from lakehouse.spark.tables import AT_A_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# What may be back soon.
-GONE = (BrokerGoneError, RegistryGoneError)
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,7 @@ def until_done(
             failures += gone.values()
             break
         for source, error in gone.items():
-            what = "schema registry" if isinstance(error, RegistryGoneError) else "broker"
-            retry_policy.announce(error.servers, attempt, of=source, what=what)
+            retry_policy.announce(error, attempt, of=source)
         if gone:
             time.sleep(retry_policy.waits[attempt])
         attempt += 1

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# From so many rows on, generated code has earned its compilation: docs/benchmarks.md has the measurements.
-MANY = 100_000
+# From so many rows on, generated code has earned its compilation (docs/decisions/40-what-was-tried-for-speed.md).
+LARGE_ROWS = 100_000
 FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -28,10 +28,10 @@ FEW_ROWS = {
 
 # At most so many keys, or rows of a few columns, are broadcast to a join; and rows of any width of at most so many
 # bytes together: all of them are in the driver's memory.
-MOST_BROADCAST = 100_000
-MOST_BYTES_BROADCAST = 64_000_000
+MAX_BROADCAST = 100_000
+MAX_BYTES_BROADCAST = 64_000_000
 # So many rows of a few columns are fetched into this process, and become a part of plans.
-MOST_FETCHED = 20_000
+MAX_FETCHED = 20_000
 # What a row of silver or gold takes in a file, about: enough to distinguish few from many.
 BYTES_OF_A_ROW = 13
 
@@ -41,7 +41,7 @@ BYTES_OF_A_ROW = 13
 SMALL_TABLE_ROWS = 5_000
 _DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 # So many rows of a table that is searched for a few cost what one costs that is read, judged and written.
-SEARCHED_FOR_ONE = 8
+SCAN_COST_RATIO = 8
 
 
 def rows_in(size_in_bytes: int) -> int:
@@ -51,7 +51,7 @@ def rows_in(size_in_bytes: int) -> int:
 
 def rows_to_search(size_in_bytes: int) -> int:
     """What it costs to search tables of this size for a few rows, in rows that are read and written."""
-    return rows_in(size_in_bytes) // SEARCHED_FOR_ONE
+    return rows_in(size_in_bytes) // SCAN_COST_RATIO
 
 
 def broadcast(rows: DataFrame, count: int) -> DataFrame:
@@ -61,7 +61,12 @@ def broadcast(rows: DataFrame, count: int) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    return F.broadcast(rows) if count <= MOST_BROADCAST else rows
+    return F.broadcast(rows) if count <= MAX_BROADCAST else rows
+
+
+def in_one_part(rows: DataFrame) -> DataFrame:
+    """Few rows as one partition: to join it with another one, no job of its own has to send rows anywhere."""
+    return rows.coalesce(1).hint("merge")
 
 
 def many_rows() -> dict[str, str]:
@@ -102,9 +107,9 @@ def shuffle_partitions(spark: SparkSession) -> int:
 
 
 @contextmanager
-def prepared_for(spark: SparkSession, rows: int) -> Iterator[None]:
+def tuned_for(spark: SparkSession, rows: int) -> Iterator[None]:
     """Inside the block the session is prepared for so many rows. Settings that are not FEW_ROWS' stay as they are."""
-    if rows < MANY or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+    if rows < LARGE_ROWS or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         yield
         return
     changed = [key for key, value in FEW_ROWS.items() if spark.conf.get(key) == value]

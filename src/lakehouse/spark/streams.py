@@ -10,8 +10,8 @@ from pyspark.errors import StreamingQueryException
 
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka.retry import RetryPolicy
+from lakehouse.process.steps import Note
 from lakehouse.spark.side_by_side import Round, until_done
-from lakehouse.steps import Note
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.connectors import DEFAULT_PORTS, Connector
-from connectors.offsets import binlog_file
 from lakehouse.contracts.topics import DatabaseServer, Source
 from monitoring.readings.tls import Tls, UnreadableError, tls_of
 
@@ -27,6 +26,7 @@ _TIMEOUT_SECONDS = 5
 _ENVIRONMENT = re.compile(r"\$\{env:([A-Za-z0-9_]+)\}")
 _PORT = re.compile(r"[0-9]{1,5}")
 _HOST = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
+_BINLOG = re.compile(r"(?P<base>.+)\.(?P<number>\d+)")
 Ask = Callable[..., list[tuple[Any, ...]]]
 
 
@@ -280,7 +280,7 @@ def _mysql(connector: Connector, ask: Ask, offset: Mapping[str, Any]) -> Databas
     logs = [(str(row[0]), int(row[1])) for row in ask("SHOW BINARY LOGS")]
     files = tuple(name for name, _size in logs)
     file, position = offset.get("file"), int(offset.get("pos") or 0)
-    at = None if file is None else binlog_file(str(file))
+    at = None if file is None else _binlog_file(str(file))
     behind = sum(size for name, size in logs if at is not None and _is_from(name, at)) - position
     seconds = int(settings.get("binlog_expire_logs_seconds") or 0)
     expire = seconds or int(float(settings.get("expire_logs_days") or 0) * 86_400)
@@ -297,8 +297,17 @@ def _mysql(connector: Connector, ask: Ask, offset: Mapping[str, Any]) -> Databas
 
 def _is_from(name: str, at: tuple[str, int]) -> bool:
     """Whether a binlog file is this one or a later one of its name: .1000000 comes after .999999."""
-    one = binlog_file(name)
+    one = _binlog_file(name)
     return one is not None and one[0] == at[0] and one[1] >= at[1]
+
+
+def _binlog_file(name: str) -> tuple[str, int] | None:
+    """The name of a binlog's files and the number of this one; None for another name.
+
+    Numbers have six digits at least, so they are no text: `.999999` is followed by `.1000000`.
+    """
+    match = _BINLOG.fullmatch(name)
+    return None if match is None else (match["base"], int(match["number"]))
 
 
 def _columns(connector: Connector, ask: Ask) -> dict[str, str]:

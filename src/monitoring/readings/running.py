@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from connectors.checking.together import data_topics
 from connectors.cluster import State, state_of
 from connectors.connectors import Connector
 from connectors.rest import Worker
-from connectors.together import data_topics
 from lakehouse.contracts.topics import Source
 from monitoring.readings.databases import Database, database_of
 from monitoring.readings.topics import HEARTBEATS, SourceTopics
@@ -68,5 +68,5 @@ def heartbeats_of(connector: Connector) -> str:
 
 def connectors_of(source: Source, running: Sequence[Running], topics: SourceTopics | None) -> list[Running]:
     """The running connectors that write to topics of the source."""
-    names = {*source.topic_names, *({place.topic for place in topics.ends} if topics else ())}
+    names = {*source.topic_names, *({topic_partition.topic for topic_partition in topics.ends} if topics else ())}
     return [one for one in running if data_topics(one.connector, names)]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from lakehouse.spark.tables import Address, Warehouse
+    from lakehouse.delta.address import Address
+    from lakehouse.delta.tables import Warehouse
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TABLE = re.compile(r"\{([a-z_]+\.[a-z0-9_]+)\}")
@@ -51,6 +52,10 @@ class Facts:
 
 class Tables(Protocol):
     """A warehouse to be looked at."""
+
+    @property
+    def location(self) -> str:
+        """Where it is, as in Address."""
 
     def exists(self, name: str) -> bool:
         """Whether there is such a table."""
@@ -88,6 +93,11 @@ class DeltaFiles:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._opened: dict[str, DeltaTable] = {}
+
+    @property
+    def location(self) -> str:
+        """Where the warehouse is, as in Address."""
+        return self._address.location
 
     def exists(self, name: str) -> bool:
         """Whether there is such a table."""
@@ -194,6 +204,11 @@ class SparkTables:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
 
+    @property
+    def location(self) -> str:
+        """Where the warehouse is, as in Address."""
+        return self._warehouse.location
+
     def exists(self, name: str) -> bool:
         """Whether there is such a table."""
         return self._warehouse.exists(name)
@@ -215,7 +230,7 @@ class SparkTables:
 
     def commit(self, name: str) -> tuple[int, int]:
         """When the table was created, and the number of its last commit. Raises TableError."""
-        from lakehouse.consumed import last_version
+        from lakehouse.delta.versions import last_version
 
         last = last_version(self._warehouse, name)
         return last.created_ms, last.number
@@ -291,5 +306,5 @@ def _is_number(value: object) -> bool:
 def _unreadable(name: str, error: Exception) -> TableError:
     return TableError(
         f"{name} cannot be read without Spark ({type(error).__name__}).",
-        remedy="Check --warehouse, and that a run has created the tables: lakehouse run.",
+        hint="Check --warehouse, and that a run has created the tables: lakehouse run.",
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import accumulate
 from typing import Any
 
+from gold.state import read_state
 from lakehouse.contracts.models import Contracts
+from lakehouse.process.lock import Holder, current_folder_lock, local_folder
 from lakehouse.registered import RegisteredSchema
-from monitoring.model import Freshness, Gate, Pass, Quarantine, Records, TableFiles
+from monitoring.model import Gate, Quarantine, Records, TableFiles
 from monitoring.readings.tables import Commit, Tables
 
 BATCHES, QUARANTINE, RESULTS, LEASE, SCHEMAS, UNIFIED = (
@@ -20,14 +20,9 @@ BATCHES, QUARANTINE, RESULTS, LEASE, SCHEMAS, UNIFIED = (
 )
 OUTCOMES = ("applied", "superseded", "duplicate", "tombstone", "ignored", "quarantined")
 # Of a table's history so much is looked at: enough to be behind by, and to see what commits write.
-MOST_COMMITS = 50
-LAST_PASSES = 20
-# Rows of gold whose age is looked at.
-MOST_AGES = 100_000
-# The last runs that read all there was: what is older is of no use for what they brought.
-MOST_LOOKS = 20
+MAX_COMMITS = 50
 # The registry is asked for each.
-MOST_SCHEMAS = 20
+MAX_SCHEMAS = 20
 
 Row = dict[str, Any]
 # Source, topic, partition.
@@ -40,51 +35,6 @@ class Behind:
 
     records: int = 0
     since: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Reads:
-    """What is known of when records could be read: a record's timestamp is its producer's, and may be of last year.
-
-    `began`: by source, when a run first looked at its topics. `looks`: by topic and partition, where it ended when a
-    run looked at it that read all of it: the offsets in order, each with the last time that it ended there or before.
-    """
-
-    began: Mapping[str, datetime] = field(default_factory=dict)
-    looks: Mapping[tuple[str, int], tuple[Sequence[int], Sequence[datetime]]] = field(default_factory=dict)
-
-    def not_before(self, source: str, topic: str, partition: int, offset: int) -> datetime | None:
-        """A time before which no run could have read this record; None where nothing is known."""
-        ends, times = self.looks.get((topic, partition), ((), ()))
-        at = bisect_right(ends, offset)
-        known = [self.began[source]] if source in self.began else []
-        return max([*known, *times[at - 1 : at]], default=None)
-
-
-def reads(tables: Tables) -> Reads:
-    """When sources were first read, and where topics ended when the last runs read all of them."""
-    began = tables.rows("""
-        SELECT source, min(coalesce(started_at, written_at)) AS began FROM {ops.batches}
-        WHERE layer = 'bronze' AND source IS NOT NULL GROUP BY source
-    """)
-    looks = tables.rows(f"""
-        SELECT started_at, settled['ends'] AS ends FROM {{ops.batches}}
-        WHERE layer = 'run' AND started_at IS NOT NULL AND settled IS NOT NULL
-        ORDER BY started_at DESC LIMIT {MOST_LOOKS}
-    """)
-    found: dict[tuple[str, int], list[tuple[int, datetime]]] = {}
-    for look in looks:
-        for place, end in dict(look["ends"] or ()).items():
-            topic, partition, _topic_id = place.split("/", 2)  # an id may have a slash, and no topic's name has one
-            if partition:  # the topics that are written to have none
-                found.setdefault((topic, int(partition)), []).append((end, look["started_at"]))
-    return Reads({row["source"]: row["began"] for row in began}, {place: _rising(own) for place, own in found.items()})
-
-
-def _rising(ends: Sequence[tuple[int, datetime]]) -> tuple[Sequence[int], Sequence[datetime]]:
-    """The offsets in order; of each the latest time of those up to it."""
-    ordered = sorted(ends)
-    return [end for end, _at in ordered], list(accumulate((at for _end, at in ordered), max))
 
 
 def bronze_offsets(tables: Tables) -> dict[Place, int]:
@@ -161,57 +111,6 @@ def suspended_tables(tables: Tables) -> list[str]:
     )
 
 
-def passes(tables: Tables, *, since: datetime) -> tuple[list[Pass], dict[str, dict[str, int]]]:
-    """The last passes, the oldest first; and by their name, of every source the records that silver took."""
-    rows = tables.rows(f"""
-        SELECT layer, run, source, started_at, written_at, sum(coalesce(read, 0)) AS records
-        FROM {{ops.batches}}
-        WHERE started_at IS NOT NULL AND written_at >= {moment(since)}
-        GROUP BY layer, run, source, started_at, written_at ORDER BY written_at
-    """)
-    grouped = list(_grouped(rows))[-LAST_PASSES:]
-    by_source = {_name(of_pass): _records_by_source(of_pass) for of_pass in grouped}
-    return [_pass(of_pass) for of_pass in grouped], by_source
-
-
-def _grouped(rows: Iterable[Row]) -> Iterable[list[Row]]:
-    """Batches as passes: after gold has written, whatever an earlier layer writes begins the next one."""
-    order = ("bronze", "silver", "gold")
-    current: list[Row] = []
-    for row in rows:
-        if row["layer"] not in order:
-            continue
-        if current and order.index(row["layer"]) < max(order.index(one["layer"]) for one in current):
-            yield current
-            current = []
-        current.append(row)
-    if current:
-        yield current
-
-
-def _name(of_pass: Sequence[Row]) -> str:
-    return str(next((row["run"] for row in of_pass if row["run"]), of_pass[-1]["written_at"].isoformat()))
-
-
-def _records_by_source(of_pass: Sequence[Row]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for row in of_pass:
-        if row["layer"] == "silver":
-            found[row["source"]] += row["records"]
-    return dict(found)
-
-
-def _pass(of_pass: Sequence[Row]) -> Pass:
-    seconds = {}
-    for layer in ("bronze", "silver", "gold"):
-        own = [row for row in of_pass if row["layer"] == layer]
-        if own:
-            took = max(row["written_at"] for row in own) - min(row["started_at"] for row in own)
-            seconds[layer] = took.total_seconds()
-    taken = sum(row["records"] for row in of_pass if row["layer"] == "silver")
-    return Pass(_name(of_pass), of_pass[-1]["written_at"], taken, seconds)
-
-
 def quarantine(tables: Tables, *, now: datetime) -> list[Quarantine]:
     """The open entries of every source that has records."""
     entries = tables.rows("SELECT source, reasons, first_seen FROM {quality.quarantine} WHERE state = 'open'")
@@ -238,7 +137,7 @@ def undecodable(tables: Tables) -> dict[str, int]:
 
 def kept_schemas(tables: Tables) -> dict[int, RegisteredSchema]:
     """By id, the schemas of the registry that the warehouse keeps: of the lowest ids, which are given out first."""
-    rows = tables.rows(f"SELECT DISTINCT id, kind, schema FROM {{ops.schemas}} ORDER BY id LIMIT {MOST_SCHEMAS}")
+    rows = tables.rows(f"SELECT DISTINCT id, kind, schema FROM {{ops.schemas}} ORDER BY id LIMIT {MAX_SCHEMAS}")
     return {row["id"]: RegisteredSchema(row["kind"], row["schema"]) for row in rows}
 
 
@@ -260,16 +159,29 @@ def gates(tables: Tables) -> list[Gate]:
 
 
 def lock(tables: Tables, *, now: datetime) -> tuple[str | None, datetime | None]:
-    """Who works on the warehouse, in words; and when a run last began."""
+    """Who works on the warehouse, in words; and when a run last began. Raises TableError."""
+    folder = local_folder(tables.location)
+    own = None if folder is None else current_folder_lock(folder)
+    if own is None:
+        holder, is_held = _lease(tables, now=now)
+    else:
+        holder, is_held = own.holder, own.is_held
+    if holder is None:
+        return ("a run that has just begun" if is_held else None), None
+    return (f"{holder} since {holder.started_at:%H:%M:%S}" if is_held else None), holder.started_at
+
+
+def _lease(tables: Tables, *, now: datetime) -> tuple[Holder | None, bool]:
+    """Who has the lease or had it last, and whether it is in force."""
     if not tables.exists(LEASE):
-        return None, None
-    rows = tables.rows("SELECT token, command, run_id, host, started_at, expires_at FROM {ops.lease}")
+        return None, False
+    columns = ("run_id", "command", "host", "user", "pid", "started_at")
+    rows = tables.rows(f"SELECT {', '.join(columns)}, token, expires_at FROM {{ops.lease}}")
     if not rows:
-        return None, None
+        return None, False
     (row,) = rows
-    is_held = row["token"] is not None and row["expires_at"] > now
-    said = f"`{row['command']}` (run {row['run_id'][:8]} on {row['host']}) since {row['started_at']:%H:%M:%S}"
-    return (said if is_held else None), row["started_at"]
+    holder = Holder(**{column: row[column] for column in columns})
+    return holder, row["token"] is not None and row["expires_at"] > now
 
 
 def last_written(tables: Tables) -> datetime | None:
@@ -280,22 +192,20 @@ def last_written(tables: Tables) -> datetime | None:
 
 
 def behind_of_gold(tables: Tables, contracts: Contracts) -> dict[str, Behind]:
-    """By source of gold, the rows of its silver tables that changed behind the versions that gold has taken."""
+    """By source of gold, the rows of its silver tables that changed behind the versions that gold has."""
     rows = tables.rows("""
-        SELECT name, created_ms, version FROM (
-            SELECT taken['table'] AS name, taken['table_created_ms'] AS created_ms, taken['version'] AS version,
-                row_number() OVER (PARTITION BY taken['table'] ORDER BY sequence DESC, written_at DESC) AS number
-            FROM {ops.batches} WHERE layer = 'gold' AND taken['consumer'] LIKE 'gold.unified_orders %'
-        ) AS stated WHERE number = 1
+        SELECT state FROM {ops.batches} WHERE layer = 'gold' AND state IS NOT NULL ORDER BY sequence DESC LIMIT 1
     """)
-    taken = {(row["name"], row["created_ms"]): row["version"] for row in rows}
+    consumed = {name: one for row in rows for name, one in read_state(row["state"]).orders.versions.items()}
     found = {}
     for source, of_gold in contracts.gold.sources.items():
         parts = []
         for name in (f"silver.{feed}" for feed in of_gold.feeds):
             if tables.exists(name):
-                version = taken.get((name, tables.facts(name).created_ms))
-                parts.append(behind(tables.commits(name, limit=MOST_COMMITS), version))
+                version = consumed.get(name)
+                is_same = version is not None and version.created_ms == tables.facts(name).created_ms
+                after = version.number if version is not None and is_same else None
+                parts.append(behind(tables.commits(name, limit=MAX_COMMITS), after))
         found[source] = _sum(parts)
     return found
 
@@ -320,84 +230,21 @@ def _sum(parts: Sequence[Behind]) -> Behind:
     return Behind(sum(one.records for one in parts), min(since, default=None))
 
 
-def freshness(tables: Tables, contracts: Contracts, *, since: datetime, reads: Reads) -> list[Freshness]:
-    """The ages of the rows of gold that were changed since then, by source.
-
-    A row's age begins with the commit of its change in the source, or when it could first be read if that is later.
-    """
-    found = []
-    key = contracts.gold.key
-    for source, of_gold in contracts.gold.sources.items():
-        ages: list[float] = []
-        for name in (f"silver.{feed}" for feed in of_gold.feeds):
-            if not tables.exists(name):
-                continue
-            rows = tables.rows(f"""
-                SELECT ordered.processed_at AS processed_at, kept._source_ts AS source_ts, kept._topic AS at_topic,
-                    kept._partition AS at_partition, kept._offset AS at_offset
-                FROM {{gold.unified_orders}} AS ordered JOIN {{{name}}} AS kept ON ordered.{key} = kept.{key}
-                WHERE ordered.source_database = '{of_gold.name}' AND ordered.processed_at >= {moment(since)}
-                    AND kept._applied_at >= {moment(since - timedelta(hours=1))}
-                    AND kept._applied_at <= ordered.processed_at AND kept._source_ts IS NOT NULL
-                LIMIT {MOST_AGES}
-            """)
-            of_topics = contracts.feeds[name.removeprefix("silver.")].source
-            ages += [(row["processed_at"] - _since(row, of_topics, reads)).total_seconds() for row in rows]
-        if ages:
-            ages.sort()
-            found.append(Freshness(source, _quantile(ages, 0.5), _quantile(ages, 0.99), len(ages)))
-    return found
-
-
-def _since(row: Row, source: str, reads: Reads) -> datetime:
-    """When the age of a row begins."""
-    committed: datetime = row["source_ts"]
-    if row["at_offset"] is None:
-        return committed
-    readable = reads.not_before(source, row["at_topic"], row["at_partition"], row["at_offset"])
-    return committed if readable is None else max(committed, readable)
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return max(ordered[min(int(share * len(ordered)), len(ordered) - 1)], 0.0)
-
-
 def table_files(tables: Tables, contracts: Contracts) -> list[TableFiles]:
     """What the tables of every layer are made of."""
     names = [
         *(f"bronze.{source}_events" for source in contracts.topics.sources),
-        *(f"silver.{feed}" for feed in contracts.feeds),
+        *(table for feed in contracts.feeds.values() for table in feed.silver_tables),
         *(*contracts.gold.unified_tables, *(f"gold.{join}" for join in contracts.gold.joins), BATCHES, QUARANTINE),
     ]
     found = []
     for name in filter(tables.exists, names):
         facts = tables.facts(name)
-        commits = [one for one in tables.commits(name, limit=MOST_COMMITS) if one.changes_rows]
+        commits = [one for one in tables.commits(name, limit=MAX_COMMITS) if one.changes_rows]
         rows, written = sum(one.rows for one in commits), sum(one.written_bytes for one in commits)
         changed = rows * facts.bytes / facts.rows if facts.rows else 0
         ratio = written / changed if changed else None
         found.append(TableFiles(name, facts.files, facts.bytes, facts.deletion_vectors, facts.version, ratio))
-    return found
-
-
-def rates(passes_: Sequence[Pass], by_source: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
-    """By source, how many records a second the pass took that had most of them: what the layers can drain."""
-    found: dict[str, tuple[int, float]] = {}
-    for one in passes_:
-        seconds = sum(one.seconds.values())
-        for source, count in by_source.get(one.run, {}).items():
-            if seconds and count > found.get(source, (0, 0.0))[0]:
-                found[source] = (count, count / seconds)
-    return {source: rate for source, (_count, rate) in found.items()}
-
-
-def layer_rates(passes_: Sequence[Pass], by_source: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, str], float]:
-    """By source and layer, how many records a second the layer took in the last pass that had any of the source."""
-    found: dict[tuple[str, str], float] = {}
-    for one in passes_:
-        for source, count in by_source.get(one.run, {}).items():
-            if count:
-                found |= {(source, layer): count / seconds for layer, seconds in one.seconds.items() if seconds}
     return found
 
 

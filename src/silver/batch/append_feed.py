@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.materialized import materialized
-from lakehouse.spark.sizing import MOST_BYTES_BROADCAST, broadcast
-from silver.batch.earlier_records import in_ranges, within
+from lakehouse.spark.sizing import MAX_BYTES_BROADCAST, broadcast
 from silver.batch.merge import append_changes, first_rows
 from silver.batch.outcome import BatchOutcome, FeedBatch, from_bronze
 from silver.batch.position import log_event_of, place_of, with_position
+from silver.lookback.earlier_records import in_ranges, within
 from silver.order.history import History
-from silver.order.runs import OffsetRange, covering
-from silver.quarantine import OF_RECORD
+from silver.order.runs import OffsetRange, offset_bounds
+from silver.rejects.quarantine import OF_RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 OF_LAST_EVENT = ("op", "source_ts", "topic", "partition", "offset")
 
 
-def append_feed(batch: FeedBatch, placed: DataFrame, past: History) -> BatchOutcome:
+def append_feed(batch: FeedBatch, positioned: DataFrame, past: History) -> BatchOutcome:
     """Add the changes that the table does not have; what became of the changes, truncates and tombstones.
 
-    `placed`: the batch's judged records with their positions.
+    `positioned`: the batch's judged records with their positions.
     """
     sent, repeated = batch.total("read"), _where_repeated(batch, past)
     with ExitStack() as stack:
-        events = with_event_ids(placed, batch.feed, earlier=_earlier_of_runs(batch, past))
+        events = with_event_ids(positioned, batch.feed, earlier=_earlier_of_runs(batch, past))
         table = batch.read_table()
         if repeated is None:
             events = stack.enter_context(materialized(events))
@@ -53,11 +53,11 @@ def append_feed(batch: FeedBatch, placed: DataFrame, past: History) -> BatchOutc
             .agg(F.count(F.lit(1)).alias("records"), F.count_if("is_new").alias("new"))
             .collect()
         )
-        rows = list_of_changes(events.where("is_new"), batch.feed)
+        rows = changelog_rows(events.where("is_new"), batch.feed)
         if batch.is_empty:
             batch.warehouse.append(batch.table, first_rows(rows))
         elif any(row["new"] for row in counted):
-            is_light = batch.value_bytes is not None and batch.value_bytes <= MOST_BYTES_BROADCAST
+            is_light = batch.value_bytes is not None and batch.value_bytes <= MAX_BYTES_BROADCAST
             where = within(repeated, of="target._") if repeated is not None else None
             append_changes(batch.warehouse.delta(batch.table), broadcast(rows, sent) if is_light else rows, where)
     outcome = BatchOutcome()
@@ -86,9 +86,11 @@ def _earlier_of_runs(batch: FeedBatch, past: History) -> DataFrame | None:
     runs = past.runs_read_from_here()
     if not runs:
         return None
-    ranges = covering((one.place, one.first_offset, one.last_offset) for one in past.read_before if one.run_id in runs)
+    ranges = offset_bounds(
+        (one.topic_partition, one.first_offset, one.last_offset) for one in past.read_before if one.run_id in runs
+    )
     records = from_bronze(batch, in_ranges(batch.bronze(), ranges)).where(F.col("run_id").isin(*runs))
-    return with_position(records, batch.feed, places=past.places(runs=runs))
+    return with_position(records, batch.feed, position_contexts=past.position_contexts(runs=runs))
 
 
 def with_outcome(events: DataFrame, table: DataFrame) -> DataFrame:
@@ -179,7 +181,7 @@ def _numbered(changes: DataFrame) -> DataFrame:
     )
 
 
-def list_of_changes(changes: DataFrame, feed: Feed) -> DataFrame:
+def changelog_rows(changes: DataFrame, feed: Feed) -> DataFrame:
     """The rows of an append-only table: one an event (`with_event_ids`), `_event_id` first."""
     first = f"min_by(struct(row, position, {', '.join(OF_LAST_EVENT)}), struct(partition, offset)) AS _first"
     return (

@@ -12,7 +12,7 @@ from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.quality.arguments import columns_asked, reason
 from lakehouse.quality.row_rules import fails
 from silver.order.position import position_type
-from silver.quarantine import DISCARDED, OF_RECORD, WAITS
+from silver.rejects.quarantine import DECISION_PENDING, DISCARDED, OF_RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,8 +37,8 @@ def judged(
     A change becomes `quarantined` when a value did not fit, when it has no position, or when it fails a rule with
     another `on_failure` than `warn`, unless a person has released it; and when its `decision` is that it was discarded,
     or that it is pending although it is read again. An unreadable record always, a truncate without a position too.
-    `problems` has every reason. No rule judges a delete, nor columns whose value the event does not state (`untold`).
-    `keys`: the columns that identify a row; none where every change is one.
+    `problems` has every reason. No rule judges a delete, nor columns whose value the event does not state
+    (`unsent_columns`). `keys`: the columns that identify a row; none where every change is one.
 
     `has_position`, `is_own`: SQL. `row`: the column with the rows that the rules are about. `is_own`: which records
     they are about. The others stay as they are: records of several feeds are judged one feed after the other, in one
@@ -53,8 +53,10 @@ def judged(
     of_row = [name for name in apart.columns if name not in ("_record", "_is_own")]
 
     def is_asked(rule: Expectation) -> Column:
-        told = [f"NOT array_contains(_record.untold, '{c}')" for c in columns_asked(rule, of_row) if c not in keys]
-        return F.expr(" AND ".join([asked, *told]))
+        change_events = [
+            f"NOT array_contains(_record.unsent_columns, '{c}')" for c in columns_asked(rule, of_row) if c not in keys
+        ]
+        return F.expr(" AND ".join([asked, *change_events]))
 
     failing = [f"_fails_{number}" for number in range(len(expectations))]
     verdicts = [fails(rule, keys=told_by, is_judged=is_asked(rule)) for rule in expectations]
@@ -67,7 +69,7 @@ def judged(
     reasons = [
         (f"{is_applied} AND NOT ({has_position})", _text("The record has no source position.")),
         (f"{is_applied} AND decision = 'discarded'", _text(DISCARDED)),
-        (f"{is_applied} AND decision = 'pending'", _text(WAITS)),
+        (f"{is_applied} AND decision = 'pending'", _text(DECISION_PENDING)),
         *[(f"{name} AND NOT ({is_released})", _text(reason(rule))) for rule, name in holds_back],
     ]
     failed = _present([(name, _text(rule.name)) for rule, name in rules])
@@ -96,20 +98,20 @@ def _present(found: Sequence[Found]) -> str:
     if not found:
         return _NONE
     some = " OR ".join(f"coalesce({condition}, false)" for condition, _said in found)
-    texts = ", ".join(f"IF({condition}, {said}, NULL)" for condition, said in found)
+    texts = ", ".join(f"IF({condition}, {sentence}, NULL)" for condition, sentence in found)
     return f"IF({some}, CAST(array_compact(array({texts})) AS {_TEXTS}), {_NONE})"
 
 
-def _text(said: str) -> str:
+def _text(sentence: str) -> str:
     """SQL: the text as a literal."""
-    escaped = said.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = sentence.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 _NONE = f"CAST(array() AS {_TEXTS})"
 
 
-def with_known_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> DataFrame:
+def with_known_events(positioned: DataFrame, feed: Feed, *, known: DataFrame) -> DataFrame:
     """The records with `repeats_event`: whether another record of the same `event_id` is the event's first occurrence.
 
     And with `is_known`: whether `known` names the event. The first occurrence is the change with the lowest position,
@@ -126,7 +128,7 @@ def with_known_events(placed: DataFrame, feed: Feed, *, known: DataFrame) -> Dat
     is_known_elsewhere = F.col("known_at").isNotNull() & (F.col("known_at") != record)
     is_repeated = is_event & ((at != first_here) | is_known_elsewhere)
     return (
-        placed.join(first, on=of_event, how="left")
+        positioned.join(first, on=of_event, how="left")
         .withColumn("repeats_event", F.coalesce(is_repeated, F.lit(False)))
         .withColumn("is_known", F.col("known_at").isNotNull())
         .drop("known_at")
@@ -138,9 +140,11 @@ def keys_across_partitions(events: DataFrame, table: DataFrame, feed: Feed) -> D
 
     `table`: the rows of their keys in the feed's silver table before these events.
     """
-    place = F.struct(F.col("topic").alias("topic"), F.col("partition").alias("partition"))
+    topic_partition = F.struct(F.col("topic").alias("topic"), F.col("partition").alias("partition"))
     keys = list(feed.keys)
-    of_events = events.select(*[F.col(f"row.{key}").alias(key) for key in keys], place.alias("_place")).distinct()
+    of_events = events.select(
+        *[F.col(f"row.{key}").alias(key) for key in keys], topic_partition.alias("_place")
+    ).distinct()
     of_table = table.join(of_events.select(*keys).distinct(), on=keys, how="left_semi").select(
         *keys, F.struct(F.col("_topic").alias("topic"), F.col("_partition").alias("partition")).alias("_place")
     )

@@ -2,7 +2,7 @@
 
 One pass over the records decodes those of all feeds (silver.decode). Columns of `decoded`: the record's (topic,
 topic_id, partition, offset, timestamp, key), the `feed` whose record it is, what it states
-(silver.decode.explain.Event), where it is in the log (silver.order.narrow_events), and the row of each feed,
+(silver.decode.reference.decoder.Event), where it is in the log (silver.order.narrow_events), and the row of each feed,
 `row_<feed>`. The facts are known before a change is applied.
 """
 
@@ -29,10 +29,14 @@ def decoded(records: DataFrame, feeds: Sequence[Feed]) -> DataFrame:
     return _of_bronze(records).mapInArrow(partial(narrow_batches, feeds=tuple(feeds)), ddl(feeds))
 
 
-def of_feed(told: DataFrame, feed: Feed) -> DataFrame:
+def of_feed(change_events: DataFrame, feed: Feed) -> DataFrame:
     """Of decoded records those of one feed, with its `row`."""
-    others = [name for name in told.columns if name.startswith(row_of("")) and name != row_of(feed.name)]
-    return told.where(F.col("feed") == feed.name).drop("feed", *others).withColumnRenamed(row_of(feed.name), "row")
+    others = [name for name in change_events.columns if name.startswith(row_of("")) and name != row_of(feed.name)]
+    return (
+        change_events.where(F.col("feed") == feed.name)
+        .drop("feed", *others)
+        .withColumnRenamed(row_of(feed.name), "row")
+    )
 
 
 def events(records: DataFrame, feed: Feed) -> DataFrame:

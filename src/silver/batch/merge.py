@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Feed
-from lakehouse.spark.tables import OWN_PROPERTY, UPSERTED, TableSpec
+from lakehouse.delta.declared import OWN_PROPERTY
+from lakehouse.delta.tables import UPSERTED, TableSpec
 from silver.fold.column_versions import versioned_columns
 from silver.order.position import position_type
 from silver.order.runs import Cutoff
@@ -36,9 +37,11 @@ def silver_table(feed: Feed) -> TableSpec:
         f"{OWN_PROPERTY}source": feed.source,
         f"{OWN_PROPERTY}keys": ", ".join(feed.keys) or "none",
         f"{OWN_PROPERTY}payload": feed.payload,
+        # A history that begins in the middle would look as if there had been nothing before.
+        f"{OWN_PROPERTY}history": "kept" if feed.has_history else "none",
     }
     # Of every row that is written Spark works out the statistics of 32 columns; most of those are parts of positions.
-    with_statistics = {"delta.dataSkippingStatsColumns": ",".join((*_searched(feed), *_WITH_STATISTICS))}
+    with_statistics = {"delta.dataSkippingStatsColumns": ",".join((*searched_columns(feed), *_WITH_STATISTICS))}
     properties = {**UPSERTED, **with_statistics, **made_by}
     columns = {**({"_event_id": "STRING"} if feed.append_only else {}), **_of_row(feed), "_applied_at": "TIMESTAMP"}
     ddl = ", ".join(f"{name} {kind}" for name, kind in columns.items())
@@ -83,7 +86,7 @@ def _of_row(feed: Feed) -> dict[str, str]:
     }
 
 
-def _searched(feed: Feed) -> list[str]:
+def searched_columns(feed: Feed) -> list[str]:
     """The contract's columns that Delta takes statistics of: for other types it refuses to make the table."""
     return [name for name, declared in feed.columns.items() if not declared.type.ddl.startswith(_WITHOUT_STATISTICS)]
 

@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 
 from lakehouse.batches import COORDINATES
 from lakehouse.contracts.models import Feed
+from lakehouse.delta.tables import inline_rows
 from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import broadcast
-from lakehouse.spark.tables import small_table
-from silver.batch.earlier_records import in_ranges
 from silver.batch.events import fields_of_events
 from silver.batch.position import flat_position
+from silver.lookback.earlier_records import in_ranges
 from silver.order.missing_columns import FirstSent, columns_of_rows, lowest, required_columns
-from silver.quarantine import OF_RECORD
+from silver.rejects.quarantine import OF_RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from silver.batch.outcome import FeedBatch
 
 # So many names of fields are looked at, and so many are named; and of so many records before a batch.
-MOST_FIELDS, MOST_NAMED, RECORDS_BEFORE = 200, 10, 20
+MAX_FIELDS, MAX_NAMED, RECORDS_BEFORE = 200, 10, 20
 _GONE = "the record has no field for this column, and earlier records of its table had one"
 
 
@@ -59,7 +59,7 @@ def missing_columns(batch: FeedBatch, positioned: DataFrame, stack: ExitStack) -
         for (shard, column), at in lowest(batch.state.first_sent(feed.name), own).items()
         if column in required
     ]
-    first = small_table(batch.warehouse.spark, known, f"shard STRING, column STRING, first {COORDINATES}")
+    first = inline_rows(batch.warehouse.spark, known, f"shard STRING, column STRING, first {COORDINATES}")
     absent = positioned.where("position IS NOT NULL AND size(absent) > 0").select(
         *OF_RECORD, _shard(feed), F.explode("absent").alias("column"), F.expr(f"{flat_position(feed)} AS at")
     )
@@ -72,10 +72,10 @@ def missing_columns(batch: FeedBatch, positioned: DataFrame, stack: ExitStack) -
 
 def with_missing_columns(decoded: DataFrame, missing: MissingColumns) -> DataFrame:
     """The decoded records of the feed; those that miss a column say so in their `problems`."""
-    said = F.expr(f"transform(missing_columns, one -> concat(one, ': {_GONE}.'))")
+    sentences = F.expr(f"transform(missing_columns, one -> concat(one, ': {_GONE}.'))")
     known = broadcast(missing.records, missing.total)
     marked = decoded.join(known, on=OF_RECORD, how="left")
-    problems = F.when(F.col("missing_columns").isNull(), F.col("problems")).otherwise(F.concat("problems", said))
+    problems = F.when(F.col("missing_columns").isNull(), F.col("problems")).otherwise(F.concat("problems", sentences))
     return marked.withColumn("problems", problems).drop("missing_columns")
 
 
@@ -88,11 +88,11 @@ def new_fields(batch: FeedBatch, records: DataFrame) -> list[str]:
     }
     before = _fields(in_ranges(batch.bronze(), ends), feed) if ends else set()
     declared = {field for name in feed.columns for field in feed.fields_of(name)}
-    return sorted(_fields(records, feed) - before - declared)[:MOST_NAMED]
+    return sorted(_fields(records, feed) - before - declared)[:MAX_NAMED]
 
 
 def _fields(records: DataFrame, feed: Feed) -> set[str]:
-    found = {row["field"] for row in fields_of_events(records, feed).limit(MOST_FIELDS).collect()}
+    found = {row["field"] for row in fields_of_events(records, feed).limit(MAX_FIELDS).collect()}
     # What transforms add to a flattened row is no column of its table.
     return {field for field in found if not field.startswith("__")}
 

@@ -11,20 +11,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Expectation, Feed
+from lakehouse.contracts.parts.column_types import WHOLE_NUMBERS
+from lakehouse.delta.tables import Warehouse
 from lakehouse.quality.masking import has_sensitive_key
-from lakehouse.spark.sizing import broadcast
-from lakehouse.spark.tables import Warehouse
+from lakehouse.spark.sizing import MAX_BYTES_BROADCAST, broadcast
 from silver.batch.changelog import judged
-from silver.batch.earlier_records import in_parts
 from silver.batch.events import decoded, of_feed
 from silver.batch.missing_columns import MissingColumns, with_missing_columns
 from silver.batch.position import has_position
 from silver.decode.arrow import row_of
-from silver.order.facts import WHOLE_NUMBERS, Facts
+from silver.lookback.earlier_records import in_parts
+from silver.order.facts import Facts
 from silver.order.history import History
-from silver.order.runs import Cutoff, OffsetRange, TopicPartition, covering
-from silver.order.state import State, feed_row, moved_row
-from silver.quarantine import (
+from silver.order.runs import Cutoff, OffsetRange, TopicPartition, offset_bounds
+from silver.order.state import State, correction_row, feed_row
+from silver.rejects.quarantine import (
     OF_RECORD,
     QUARANTINE,
     QuarantineState,
@@ -57,9 +58,9 @@ class BatchOutcome:
         """Whether records were found damaged: they are pending in quarantine."""
         return bool(self.moved) or any(counts.get("quarantined") for counts in self.counts.values())
 
-    def add(self, place: TopicPartition, outcome: str, records: int) -> None:
+    def add(self, topic_partition: TopicPartition, outcome: str, records: int) -> None:
         """So many more records of a topic-partition."""
-        of_place = self.counts.setdefault(place, {})
+        of_place = self.counts.setdefault(topic_partition, {})
         of_place[outcome] = of_place.get(outcome, 0) + records
 
 
@@ -71,7 +72,7 @@ class FeedBatch:
     `quarantine_state`: what the quarantine has of it. `missing`: which of its records miss a column. `request`: which
     one retries its records, where one does: they were read before, and are not the last of their topic-partitions.
     `value_bytes`: of the values of its records; None where they were not counted. `table_size`: the bytes of the silver
-    table before the batch; None where it was not looked at.
+    table before the batch, `history_size` of its history; None where it was not looked at.
     """
 
     warehouse: Warehouse
@@ -86,11 +87,27 @@ class FeedBatch:
     request: str | None = None
     value_bytes: int | None = None
     table_size: int | None = None
+    history_size: int | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether the silver table has no row before the batch, as far as that is known."""
         return self.table_size == 0
+
+    @property
+    def largest_size(self) -> int | None:
+        """The bytes of the larger one of both tables; None where they were not looked at."""
+        return None if self.table_size is None else max(self.table_size, self.history_size or 0)
+
+    @property
+    def is_light(self) -> bool:
+        """Whether all rows may be sent to all partitions. A value may be as large as Kafka lets it be."""
+        return self.value_bytes is not None and self.value_bytes <= MAX_BYTES_BROADCAST
+
+    @property
+    def has_no_version(self) -> bool:
+        """Whether the history has no row before the batch, as far as that is known."""
+        return self.history_size == 0
 
     @property
     def table(self) -> str:
@@ -121,7 +138,7 @@ class FeedBatch:
     @property
     def offset_ranges(self) -> list[OffsetRange]:
         """Between which offsets of each topic-partition the records of the batch lie."""
-        ranges = covering(
+        ranges = offset_bounds(
             ((row["topic"], row["topic_id"], row["partition"]), row["first_offset"], row["last_offset"])
             for row in self.rows
         )
@@ -143,6 +160,10 @@ class FeedBatch:
     def read_table(self) -> DataFrame:
         """The silver table as it is now."""
         return self.warehouse.read(self.table)
+
+    def read_history(self) -> DataFrame:
+        """The last version of every key, as they are now."""
+        return self.warehouse.read(self.feed.history_table).where("_is_current")
 
     def in_key_ranges(self, table: DataFrame) -> DataFrame:
         """The rows of the table between the keys of the batch's records, where those are close together."""
@@ -167,23 +188,23 @@ def judged_records(
     `decisions` (`decided`): what people have decided about records; None where they have about none. `missing`: of one
     feed alone, which of its records miss a column.
     """
-    told = decoded(records, [feed for feed, _rules in gates])
+    change_events = decoded(records, [feed for feed, _rules in gates])
     if missing is not None:
-        told = with_missing_columns(told, missing)
+        change_events = with_missing_columns(change_events, missing)
     if decisions is None:
-        told = told.withColumn("decision", F.lit(None).cast("string"))
+        change_events = change_events.withColumn("decision", F.lit(None).cast("string"))
     else:
-        told = told.join(F.broadcast(decisions), on=OF_RECORD, how="left")
+        change_events = change_events.join(F.broadcast(decisions), on=OF_RECORD, how="left")
     for feed, rules in gates:
-        told = judged(
-            told,
+        change_events = judged(
+            change_events,
             rules,
             keys=feed.keys,
             has_position=has_position(feed),
             row=row_of(feed.name),
             is_own=f"feed = '{feed.name}'",
         )
-    return told
+    return change_events
 
 
 def judged_of_feed(
@@ -232,8 +253,8 @@ def entries(
 def learned(feed: str, outcome: BatchOutcome) -> list[dict[str, Any]]:
     """What a batch has found out of a feed: records of earlier batches that are damaged, epochs and cutoffs."""
     rows = [
-        moved_row(feed, place, {"applied": -records, "quarantined": records})
-        for place, records in outcome.moved.items()
+        correction_row(feed, topic_partition, {"applied": -records, "quarantined": records})
+        for topic_partition, records in outcome.moved.items()
     ]
     has_news = bool(outcome.epochs or outcome.cutoffs)
     return [*rows, *([feed_row(feed, epochs=outcome.epochs, cutoffs=outcome.cutoffs)] if has_news else [])]

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 
 from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
-from silver.fold.rows import places_after, positioned_table
+from silver.fold.rows import position_contexts_after, positioned_table
 from silver.order.position import FULL_SNAPSHOT, position_fields, position_type
-from silver.order.positions import Places
+from silver.order.positions import PositionContexts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,13 +45,13 @@ def log_place(feed: Feed) -> str:
 
 
 def with_position(
-    records: DataFrame, feed: Feed, *, places: Places, highest_timestamps: DataFrame | None = None
+    records: DataFrame, feed: Feed, *, position_contexts: PositionContexts, highest_timestamps: DataFrame | None = None
 ) -> DataFrame:
     """The records with `position`, `is_streamed`, `is_replay` and `run_from` (silver.order.positions.add_positions).
 
-    `places`: what is known of every topic-partition (`History.places`). `highest_timestamps`
-    (silver.batch.earlier_records): of records that are not the last of their topic-partitions, where the feed goes by
-    Kafka's offsets.
+    `position_contexts`: what is known of every topic-partition (`History.position_contexts`). `highest_timestamps`
+    (silver.lookback.earlier_records): of records that are not the last of their topic-partitions, where the feed goes
+    by Kafka's offsets.
     """
     if highest_timestamps is not None:
         records = records.join(highest_timestamps, on=["topic", "topic_id", "partition", "offset"], how="left")
@@ -61,16 +61,18 @@ def with_position(
     position = f"position {position_type(feed)}, is_streamed BOOLEAN, is_replay BOOLEAN, run_from BIGINT"
     added = cast(StructType, StructType.fromDDL(position))
     schema = StructType([*records.schema.fields, *added.fields])
-    return records.mapInArrow(partial(_position_batches, feed=feed, places=places), schema)
+    return records.mapInArrow(partial(_position_batches, feed=feed, position_contexts=position_contexts), schema)
 
 
-def _position_batches(batches: Iterable[pa.RecordBatch], feed: Feed, places: Places) -> Iterator[pa.RecordBatch]:
+def _position_batches(
+    batches: Iterable[pa.RecordBatch], feed: Feed, position_contexts: PositionContexts
+) -> Iterator[pa.RecordBatch]:
     """Batches with their positions. Of a feed that goes by Kafka's offsets they are in the order of these."""
     for batch in batches:
         records = pa.Table.from_batches([batch])
-        yield from positioned_table(records, feed, places).combine_chunks().to_batches()
+        yield from positioned_table(records, feed, position_contexts).combine_chunks().to_batches()
         if feed.sequence_by == "kafka_offset":
-            places = places_after(records, places)
+            position_contexts = position_contexts_after(records, position_contexts)
 
 
 def flat_position(feed: Feed) -> str:

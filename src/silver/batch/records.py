@@ -34,7 +34,7 @@ def are_few(records: int, value_bytes: int | None) -> bool:
 
 
 @dataclass(frozen=True)
-class JudgedRecords:
+class ValidatedRecords:
     """A feed's records (silver.batch.outcome.judged_records), with its `row`.
 
     `kept`: in Spark, where they are kept there. `table`: on the driver, where they are few. One of both at least.
@@ -54,7 +54,7 @@ class JudgedRecords:
         return self.spark.createDataFrame(self.table)
 
     @classmethod
-    def of(cls, records: DataFrame | pa.Table, feed: Feed, spark: SparkSession) -> JudgedRecords:
+    def of(cls, records: DataFrame | pa.Table, feed: Feed, spark: SparkSession) -> ValidatedRecords:
         """Those of one feed, among records of several."""
         if not isinstance(records, pa.Table):
             return cls(feed, spark, kept=of_feed(records, feed))
@@ -66,7 +66,7 @@ class JudgedRecords:
 
 
 def count(
-    records: Sequence[JudgedRecords], rules: Mapping[str, Sequence[str]], *, size_in_bytes: int | None = None
+    records: Sequence[ValidatedRecords], rules: Mapping[str, Sequence[str]], *, size_in_bytes: int | None = None
 ) -> list[dict[str, Any]]:
     """The facts of these records. `rules`: the names of each feed's rules. `size_in_bytes`: of all values."""
     found: list[Facts] = []

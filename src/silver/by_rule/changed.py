@@ -11,9 +11,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from lakehouse.contracts.by_rule import MadeColumn, MadeTable
-from lakehouse.contracts.names import column_name, unique
-from silver.by_rule.made import Sample, encodings_differ
+from lakehouse.contracts.by_rule import DiscoveredTable, MadeColumn
+from lakehouse.contracts.parts.names import column_name, unique
+from silver.by_rule.discovered import Sample, encodings_differ
 from silver.decode.drift import NEW, RETYPED
 
 # In bytes.
@@ -33,26 +33,26 @@ class Change:
     `accepted`: the table with that too. `unreadable`: what nobody can accept, for its values could not be read.
     """
 
-    table: MadeTable
-    accepted: MadeTable
+    table: DiscoveredTable
+    accepted: DiscoveredTable
     refused: Sequence[str] = field(default_factory=tuple)
     unreadable: Sequence[str] = field(default_factory=tuple)
 
 
-def changed(made: MadeTable, sample: Sample, *, marks: Collection[str], gone: Collection[str]) -> Change:
+def changed(discovered: DiscoveredTable, sample: Sample, *, marks: Collection[str], gone: Collection[str]) -> Change:
     """The change of a table by events with these marks (silver.decode.drift).
 
     `sample`: some of these events, and the last of all. `gone`: columns that events have no field for, and that earlier
     ones had one for (silver.order.missing_columns). Accepted, events may lack it.
     """
-    columns, accepted, refused = dict(made.columns), dict(made.columns), list[str]()
+    columns, accepted, refused = dict(discovered.columns), dict(discovered.columns), list[str]()
     new = sorted(mark.removeprefix(NEW) for mark in marks if mark.startswith(NEW))
     for name in sorted(gone):
-        column = made.columns[name]
+        column = discovered.columns[name]
         accepted[name] = _with(column, optional=True)
         renamed = f" ({', '.join(new)} is new: renamed?)" if new else ""
         refused.append(f"the column {_field(name, column)} is gone from its events{renamed}")
-    for name, column in made.columns.items():
+    for name, column in discovered.columns.items():
         if f"{RETYPED}{_field(name, column)}" in marks:
             now = sample.column(name, _field(name, column))
             merged = column.model_copy(update={"came_as": tuple(dict.fromkeys((*column.came_as, *now.came_as)))})
@@ -69,26 +69,28 @@ def changed(made: MadeTable, sample: Sample, *, marks: Collection[str], gone: Co
             refused.append(f"the topic of schema changes does not say yet what its new column {of_event} is")
         else:
             columns[name] = accepted[name]
-    table = made.model_copy(update={"columns": columns, "version": made.version + 1})
+    table = discovered.model_copy(update={"columns": columns, "version": discovered.version + 1})
     return Change(table, table.model_copy(update={"columns": accepted}), tuple(refused))
 
 
-def by_definition(made: MadeTable, sample: Sample) -> Change:
+def by_definition(discovered: DiscoveredTable, sample: Sample) -> Change:
     """The change of a table whose types the topic of schema changes states, by its definition now."""
     definition = sample.definition
     if definition is None:
         why = "the topic of schema changes says that it was dropped"
-        return Change(made, made, (why,))
-    fields = {_field(name, column): name for name, column in made.columns.items()}
+        return Change(discovered, discovered, (why,))
+    fields = {_field(name, column): name for name, column in discovered.columns.items()}
     marks = {
         f"{RETYPED}{own}"
         for own, name in fields.items()
-        if own in definition.columns and made.columns[name].came_as[-1:] != (definition.columns[own].text,)
+        if own in definition.columns and discovered.columns[name].came_as[-1:] != (definition.columns[own].text,)
     }
     marks |= {f"{NEW}{own}" for own in definition.columns if own not in fields}
     lost = {name for own, name in fields.items() if own not in definition.columns}
-    gone = {name for name in lost if not made.columns[name].declared.optional}
-    return replace(changed(made, sample, marks=marks, gone=gone), unreadable=encodings_differ(definition, sample.rule))
+    gone = {name for name in lost if not discovered.columns[name].declared.optional}
+    return replace(
+        changed(discovered, sample, marks=marks, gone=gone), unreadable=encodings_differ(definition, sample.rule)
+    )
 
 
 def _why_not(before: MadeColumn, now: MadeColumn) -> str | None:

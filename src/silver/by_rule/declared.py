@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lakehouse.contracts.column_types import DecimalType
 from lakehouse.contracts.models import Feed
+from lakehouse.contracts.parts.column_types import DecimalType
 from lakehouse.contracts.tables import Column
 from silver.by_rule.definitions import DECIMALS, DefinedColumn, Definition, encoding
-from silver.decode.message import Json, Number, Object, Record
-from silver.decode.table import fields_of, table_statement
-from silver.decode.values import BITS, carries_precise_decimals, epoch_unit, meaning, scale_of
-from silver.decode.wrapper import Unwrapping
+from silver.decode.reference.message import Json, Number, Object, Record
+from silver.decode.reference.table import fields_of, table_statement
+from silver.decode.reference.values import BITS, carries_precise_decimals, epoch_unit, meaning, scale_of
+from silver.decode.reference.wrapper import Unwrapping
 
 _TIMES = ("TIMESTAMP", "timestamp", "time", "DATE", "date")
 _UNITS = {"millis": "milliseconds", "micros": "microseconds", "nanos": "nanoseconds"}

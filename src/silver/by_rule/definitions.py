@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakehouse.contracts.column_types import MOST_DIGITS
+from lakehouse.contracts.parts.column_types import MAX_DIGITS
 from lakehouse.contracts.topics import ConnectorOptions, TableRule
 from lakehouse.registered import RegisteredSchema
 from silver.by_rule.types import Guess
-from silver.decode.message import MalformedError, Record, text_of, whole_number
-from silver.decode.wrapper import Unwrapping
+from silver.decode.reference.message import MalformedError, Record, text_of, whole_number
+from silver.decode.reference.wrapper import Unwrapping
 
 WHY = "{} in the database"
 _QUOTED = r'"(?:[^"]|"")*"'
@@ -184,7 +184,7 @@ def guess_of(column: DefinedColumn, rule: TableRule) -> Guess:
 
 def _decimal(column: DefinedColumn, why: str, rule: TableRule) -> Guess:
     digits, scale = column.length or 10, column.scale or 0
-    if digits > MOST_DIGITS:
+    if digits > MAX_DIGITS:
         return Guess("STRING", why, source_type=f"numeric({digits},{scale})")
     if rule.decimal_handling_mode == "double":  # what came has lost digits already
         return Guess("DOUBLE", why)

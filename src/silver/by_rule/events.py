@@ -12,25 +12,23 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from lakehouse.contracts.column_types import SimpleType
 from lakehouse.contracts.models import Feed
+from lakehouse.contracts.parts.column_types import SimpleType
 from lakehouse.contracts.tables import Column
 from lakehouse.registered import RegisteredSchema
 from silver.decode.avro import is_confluent, schema_id
-from silver.decode.message import (
-    FieldSchema,
-    Key,
-    Object,
-    Record,
-    Source,
-    Statement,
-    decoded_text,
-    text_of,
+from silver.decode.reference.message import FieldSchema, Key, Object, Record, Source, Statement, decoded_text, text_of
+from silver.decode.reference.outbox import outbox_statement
+from silver.decode.reference.shapes import other_shape
+from silver.decode.reference.table import (
+    Fields,
+    fields_of,
+    is_heartbeat,
+    is_schema_change,
+    is_transaction,
+    table_statement,
 )
-from silver.decode.outbox import outbox_statement
-from silver.decode.shapes import other_shape
-from silver.decode.table import Fields, fields_of, is_heartbeat, is_schema_change, is_transaction, table_statement
-from silver.decode.wrapper import OF_KEY, Unwrapping
+from silver.decode.reference.wrapper import OF_KEY, Unwrapping
 
 
 @dataclass(frozen=True)

@@ -13,28 +13,29 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakehouse.contracts.by_rule import MadeTable
+from lakehouse.contracts.by_rule import DiscoveredTable
 from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.delta.tables import TableSpec, Warehouse, inline_rows
 from lakehouse.errors import TableError
 from lakehouse.registered import RegisteredSchema
-from lakehouse.spark.tables import TableSpec, Warehouse, small_table
-from silver.batch.earlier_records import in_parts
 from silver.batch.merge import silver_table
 from silver.by_rule.changed import Change, by_definition, changed
 from silver.by_rule.definitions import Definition, definitions
+from silver.by_rule.discovered import Rule, Sample, discovered_table
 from silver.by_rule.events import Event, events_of
-from silver.by_rule.made import Rule, Sample, made_table
-from silver.decode.drift import MOST_MARKS
-from silver.decode.message import Record
+from silver.decode.drift import MAX_MARKS
+from silver.decode.reference.message import Record
+from silver.lookback.earlier_records import in_parts
 from silver.order.runs import TopicPartition
-from silver.suspended import COLUMNS, ENCODING, NOT_MADE, Suspension
+from silver.rejects.suspended import COLUMNS, ENCODING, NOT_MADE, Suspension
+from silver.row_history.table import history_table
 from silver.views import ensure_view_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-_COLUMNS = "name STRING, version INT, source STRING, topic STRING, made STRING, run STRING"
-MADE_TABLES = TableSpec(name="ops.tables", columns=f"{_COLUMNS}, written_at TIMESTAMP")
+_COLUMNS = "name STRING, version INT, source STRING, topic STRING, discovered STRING, run STRING"
+DISCOVERED_TABLES = TableSpec(name="ops.tables", columns=f"{_COLUMNS}, written_at TIMESTAMP")
 # Of the beginning and of the end of what a batch has of a topic-partition.
 SAMPLED = 20
 
@@ -46,70 +47,76 @@ Place = tuple[str, str, int, int]
 Marked = Mapping[str, Collection[Place]]
 
 
-def made_tables(warehouse: Warehouse, contracts: Contracts) -> list[MadeTable]:
+def discovered_tables(warehouse: Warehouse, contracts: Contracts) -> list[DiscoveredTable]:
     """The tables that rules have made in this warehouse; one query, and none without a rule."""
     has_rules = any(source.by_rule for source in contracts.topics.sources.values())
-    if not has_rules or not warehouse.exists(MADE_TABLES.name):
+    if not has_rules or not warehouse.exists(DISCOVERED_TABLES.name):
         return []
-    last = warehouse.read(MADE_TABLES.name).groupBy("name").agg(F.max_by("made", "version").alias("made"))
-    return sorted((MadeTable.model_validate_json(row["made"]) for row in last.collect()), key=lambda one: one.name)
+    last = (
+        warehouse.read(DISCOVERED_TABLES.name)
+        .groupBy("name")
+        .agg(F.max_by("discovered", "version").alias("discovered"))
+    )
+    return sorted(
+        (DiscoveredTable.model_validate_json(row["discovered"]) for row in last.collect()), key=lambda one: one.name
+    )
 
 
-def with_made_tables(warehouse: Warehouse, contracts: Contracts) -> Contracts:
+def with_discovered_tables(warehouse: Warehouse, contracts: Contracts) -> Contracts:
     """The contracts with the tables that rules have made in this warehouse."""
-    made = made_tables(warehouse, contracts)
-    return contracts.with_made(made) if made or contracts.made else contracts
+    discovered = discovered_tables(warehouse, contracts)
+    return contracts.with_discovered(discovered) if discovered or contracts.discovered else contracts
 
 
 @dataclass
-class MadeTables:
+class DiscoveredTables:
     """Those that a run knows, which grow. `run`: its id. `accepted`: those whose changed columns a person accepts.
 
     `names`: which source and topic each name is for, also of a table that is not written down yet.
     """
 
-    known: dict[str, MadeTable] = field(default_factory=dict)
+    known: dict[str, DiscoveredTable] = field(default_factory=dict)
     run: str = ""
     accepted: frozenset[str] = frozenset()
     names: dict[str, tuple[str, str]] = field(default_factory=dict)
     changes: int = 0
 
-    def of_source(self, source: str) -> list[MadeTable]:
+    def of_source(self, source: str) -> list[DiscoveredTable]:
         """Those of one source."""
         # A copy: another source may make a table meanwhile.
         return [one for one in list(self.known.values()) if one.source == source]
 
-    def store(self, warehouse: Warehouse, tables: Iterable[MadeTable]) -> None:
+    def store(self, warehouse: Warehouse, tables: Iterable[DiscoveredTable]) -> None:
         """Write these versions down, and know them."""
         written = list(tables)
         if not written:
             return
-        warehouse.ensure(MADE_TABLES)
+        warehouse.ensure(DISCOVERED_TABLES)
         rows = [
             {
                 "name": one.name,
                 "version": one.version,
                 "source": one.source,
                 "topic": one.topic,
-                "made": one.model_dump_json(),
+                "discovered": one.model_dump_json(),
                 "run": self.run,
             }
             for one in written
         ]
-        table = small_table(warehouse.spark, rows, _COLUMNS)
-        warehouse.append(MADE_TABLES.name, table.withColumn("written_at", F.current_timestamp()))
+        table = inline_rows(warehouse.spark, rows, _COLUMNS)
+        warehouse.append(DISCOVERED_TABLES.name, table.withColumn("written_at", F.current_timestamp()))
         self.known.update({one.name: one for one in written})
         self.changes += 1
 
 
 @dataclass(frozen=True)
-class Making:
+class TableInference:
     """What is needed to make and change the tables of one source."""
 
     warehouse: Warehouse
     source: str
     contracts: Contracts
-    tables: MadeTables
+    tables: DiscoveredTables
     registered: Registered
     _definitions: dict[str, dict[str, Definition]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -119,7 +126,7 @@ class Making:
         `records`: bronze rows, which have these `ranges`.
         """
         source = self.contracts.topics.sources[self.source]
-        topics = {place[0] for place in ranges}
+        topics = {topic_partition[0] for topic_partition in ranges}
         by_topic = {one.topic: one for one in self.tables.of_source(self.source)}
         rules = {topic: name for topic in sorted(topics) if (name := source.rule_of(topic)) is not None}
         new = [topic for topic in rules if topic not in by_topic or not by_topic[topic].is_made]
@@ -128,11 +135,13 @@ class Making:
         }
         written = []
         if new:
-            sampled = sample_of(records, {place: at for place, at in ranges.items() if place[0] in new})
+            sampled = sample_of(
+                records, {topic_partition: at for topic_partition, at in ranges.items() if topic_partition[0] in new}
+            )
             written += [
                 one
                 for topic in new
-                if (one := self._made(rules[topic], topic, sampled.get(topic, []), by_topic.get(topic))) is not None
+                if (one := self._infer(rules[topic], topic, sampled.get(topic, []), by_topic.get(topic))) is not None
             ]
         for name in sorted(changed_rules):
             written += self._revised(name)
@@ -145,12 +154,12 @@ class Making:
         stopped = [one for one in self._known() if one.rule == rule and one.why and one.is_made]
         return any(one.name in self.tables.accepted or not one.may_be_accepted for one in stopped)
 
-    def _known(self) -> list[MadeTable]:
+    def _known(self) -> list[DiscoveredTable]:
         return self.tables.of_source(self.source)
 
-    def _made(
-        self, rule_name: str, topic: str, records: Sequence[Record], before: MadeTable | None
-    ) -> MadeTable | None:
+    def _infer(
+        self, rule_name: str, topic: str, records: Sequence[Record], before: DiscoveredTable | None
+    ) -> DiscoveredTable | None:
         """The table of a topic; None where that says nothing new."""
         source = self.contracts.topics.sources[self.source]
         rule = Rule(self.source, source.kind, rule_name, source.by_rule[rule_name])
@@ -159,14 +168,16 @@ class Making:
             own = self.source, topic
             others = {*self.tables.known, *(name for name, of in list(self.tables.names.items()) if of != own)}
             taken = {*self.contracts.feeds, *others} - ({before.name} if before else set())
-            made = made_table(rule, topic, records, taken=taken, registered=self.registered, defined=defined)
+            discovered = discovered_table(
+                rule, topic, records, taken=taken, registered=self.registered, defined=defined
+            )
             if before is not None:
-                if (made.why, made.table) == (before.why, before.table):
+                if (discovered.why, discovered.table) == (before.why, before.table):
                     return None
-                return made.model_copy(update={"name": before.name, "version": before.version + 1})
+                return discovered.model_copy(update={"name": before.name, "version": before.version + 1})
             # Another source may take the name at the same time.
-            if self.tables.names.setdefault(made.name, own) == own:
-                return made
+            if self.tables.names.setdefault(discovered.name, own) == own:
+                return discovered
 
     def definitions(self, rule: str) -> dict[str, Definition] | None:
         """The tables as the rule's topic of schema changes defines them, in all of bronze; None where it names none.
@@ -181,33 +192,39 @@ class Making:
             self._definitions[rule] = definitions(definition_records(stored), self.registered)
         return self._definitions[rule]
 
-    def _revised(self, rule_name: str) -> list[MadeTable]:
+    def _revised(self, rule_name: str) -> list[DiscoveredTable]:
         """The tables whose definition has changed, as they are now, or with what a person must accept."""
         rule = self.contracts.topics.sources[self.source].by_rule[rule_name]
         defined = self.definitions(rule_name) or {}
         written = []
-        for made in self._known():
-            if made.rule != rule_name or not made.is_made or made.known_by != "topic of schema changes":
+        for discovered in self._known():
+            if (
+                discovered.rule != rule_name
+                or not discovered.is_made
+                or discovered.known_by != "topic of schema changes"
+            ):
                 continue
-            change = by_definition(made, Sample(rule, (), made.known_by, defined.get(made.table)))
-            is_accepted = not change.unreadable and (not change.refused or made.name in self.tables.accepted)
+            change = by_definition(discovered, Sample(rule, (), discovered.known_by, defined.get(discovered.table)))
+            is_accepted = not change.unreadable and (not change.refused or discovered.name in self.tables.accepted)
             new = change.accepted if is_accepted else change.table
             why = "" if is_accepted else "; ".join(change.unreadable or change.refused)
-            if (new.columns, why) != (made.columns, made.why):
-                update = {"why": why, "may_be_accepted": not change.unreadable, "version": made.version + 1}
+            if (new.columns, why) != (discovered.columns, discovered.why):
+                update = {"why": why, "may_be_accepted": not change.unreadable, "version": discovered.version + 1}
                 written.append(new.model_copy(update=update))
         return written
 
     def change(
-        self, made: MadeTable, records: DataFrame, ranges: Ranges, *, marked: Marked, gone: Collection[str]
+        self, discovered: DiscoveredTable, records: DataFrame, ranges: Ranges, *, marked: Marked, gone: Collection[str]
     ) -> Change:
         """What becomes of a table by records that are `marked`; `ranges`: of its topic, and `records` of these."""
-        rule = self.contracts.topics.sources[self.source].by_rule[made.rule]
-        places = {place for of_mark in marked.values() for place in of_mark}
-        sampled = sample_of(records, ranges, also=places).get(made.topic, [])
+        rule = self.contracts.topics.sources[self.source].by_rule[discovered.rule]
+        topic_partitions = {topic_partition for of_mark in marked.values() for topic_partition in of_mark}
+        sampled = sample_of(records, ranges, also=topic_partitions).get(discovered.topic, [])
         events = [one for one in events_of(sampled, self.registered) if isinstance(one, Event)]
-        definition = (self.definitions(made.rule) or {}).get(made.table)
-        return changed(made, Sample(rule, events, made.known_by, definition), marks=marked.keys(), gone=gone)
+        definition = (self.definitions(discovered.rule) or {}).get(discovered.table)
+        return changed(
+            discovered, Sample(rule, events, discovered.known_by, definition), marks=marked.keys(), gone=gone
+        )
 
 
 _OF_RECORD = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -226,11 +243,11 @@ def definition_records(stored: DataFrame) -> list[Record]:
     In a topic-partition that is the order of offsets: a worker's clock may go back.
     """
     rows = stored.select("_topic_id", *_OF_RECORD).collect()
-    places = [(row["topic"], row["_topic_id"], row["partition"]) for row in rows]
+    topic_partitions = [(row["topic"], row["_topic_id"], row["partition"]) for row in rows]
     begins: dict[tuple[str, str | None, int], datetime] = {}
-    for place, row in zip(places, rows, strict=True):
-        begins[place] = min(row["timestamp"], begins.get(place, row["timestamp"]))
-    ordered = sorted(zip(places, rows, strict=True), key=lambda one: (begins[one[0]], one[1]["offset"]))
+    for topic_partition, row in zip(topic_partitions, rows, strict=True):
+        begins[topic_partition] = min(row["timestamp"], begins.get(topic_partition, row["timestamp"]))
+    ordered = sorted(zip(topic_partitions, rows, strict=True), key=lambda one: (begins[one[0]], one[1]["offset"]))
     return [record_of(row) for _place, row in ordered]
 
 
@@ -239,8 +256,8 @@ def sample_of(records: DataFrame, ranges: Ranges, *, also: Collection[Place] = (
 
     `ranges`: of the records.
     """
-    parts = [(place, low, min(low + SAMPLED - 1, high)) for place, (low, high) in ranges.items()]
-    parts += [(place, max(low, high - SAMPLED + 1), high) for place, (low, high) in ranges.items()]
+    parts = [(topic_partition, low, min(low + SAMPLED - 1, high)) for topic_partition, (low, high) in ranges.items()]
+    parts += [(topic_partition, max(low, high - SAMPLED + 1), high) for topic_partition, (low, high) in ranges.items()]
     parts += [((topic, topic_id, partition), at, at) for topic, topic_id, partition, at in also]
     sampled = in_parts(records, parts).select(*_OF_RECORD).collect()
     rows = {(row["topic"], row["partition"], row["offset"]): row for row in sampled}
@@ -259,21 +276,24 @@ def marked_records(judged: DataFrame) -> Marked:
     order = F.struct("timestamp", "offset")
     ends = of_marks.groupBy("mark").agg(F.min_by("at", order).alias("first"), F.max_by("at", order).alias("last"))
     # A damaged record may have any number of fields.
-    ends = ends.orderBy("mark").limit(MOST_MARKS)
+    ends = ends.orderBy("mark").limit(MAX_MARKS)
     return {row["mark"]: {tuple(row["first"]), tuple(row["last"])} for row in ends.collect()}
 
 
-def ensure_made(feed: Feed, *, warehouse: Warehouse) -> bool | TableError:
+def ensure_discovered(feed: Feed, *, warehouse: Warehouse) -> bool | TableError:
     """Create the silver table of a feed that a rule has made, or add the columns that it lacks. And its view.
 
     Whether it was created, or why it cannot be used: it differs otherwise.
     """
-    spec = replace(silver_table(feed), comment=_comment(feed))
-    is_new = not warehouse.exists(spec.name)
+    specs = [replace(silver_table(feed), comment=_comment(feed))]
+    if feed.has_history:
+        specs.append(history_table(feed))
+    is_new = not warehouse.exists(specs[0].name)
     try:
-        if not is_new:
-            warehouse.add_columns(spec)
-        warehouse.ensure(spec)
+        for spec in specs:
+            if not is_new:
+                warehouse.add_columns(spec)
+            warehouse.ensure(spec)
         ensure_view_of(warehouse, feed)
     except TableError as error:
         return error
@@ -282,19 +302,19 @@ def ensure_made(feed: Feed, *, warehouse: Warehouse) -> bool | TableError:
 
 def _comment(feed: Feed) -> str:
     """What the table says of itself: where its columns come from, and which of them are guessed."""
-    if feed.made is None:
+    if feed.discovered is None:
         return ""
-    of_rule = f"Made by the rule {feed.made.rule} of bronze/topics.yaml from topic {feed.made.topic}."
-    guessed = [name for name, column in feed.made.columns.items() if not column.came_as]
+    of_rule = f"Made by the rule {feed.discovered.rule} of bronze/topics.yaml from topic {feed.discovered.topic}."
+    guessed = [name for name, column in feed.discovered.columns.items() if not column.came_as]
     if not guessed:
-        return f"{of_rule} Its types are those of the {feed.made.known_by}."
+        return f"{of_rule} Its types are those of the {feed.discovered.known_by}."
     return f"{of_rule} Types inferred from values, to be checked: {', '.join(guessed)}."
 
 
-def suspension(made: MadeTable, why: str) -> Suspension:
+def suspension(discovered: DiscoveredTable, why: str) -> Suspension:
     """That a table waits for a person, or for what says what it is."""
-    if not made.may_be_accepted:
+    if not discovered.may_be_accepted:
         return Suspension(ENCODING, "All values of a column are written in one way.", why)
-    if made.is_made:
+    if discovered.is_made:
         return Suspension(COLUMNS, "The table's columns are those of its events.", why)
     return Suspension(NOT_MADE, "The events say what the table is.", why)

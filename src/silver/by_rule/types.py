@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lakehouse.contracts.column_types import MOST_DIGITS
+from lakehouse.contracts.parts.column_types import MAX_DIGITS
 from lakehouse.contracts.tables import EpochUnit
 from lakehouse.contracts.topics import FeedTopics
-from silver.decode.explain import placeholders
-from silver.decode.message import FieldSchema, Json, Number, text_of, whole_number
-from silver.decode.numbers import digits_of, from_base64
+from silver.decode.reference.decoder import placeholders
+from silver.decode.reference.message import FieldSchema, Json, Number, text_of, whole_number
+from silver.decode.reference.numbers import digits_of, from_base64
 
 _UNAVAILABLE = placeholders(FeedTopics.model_fields["unavailable_value_placeholder"].default)
 
@@ -162,8 +162,8 @@ def _from_fractions(values: Sequence[Json], *, of_table: bool) -> Guess:
     numbers = [digits_of(value) for value in values if type(value) is Number]
     known = [number for number in numbers if number is not None]  # an exponent beyond all limits is of no number
     before = max((number.before_point for number in known), default=0)
-    after = max((number.places for number in known), default=0)
-    is_exact = len(known) == len(numbers) and after > 0 and max(before, 0) + after <= MOST_DIGITS
+    after = max((number.decimal_places for number in known), default=0)
+    is_exact = len(known) == len(numbers) and after > 0 and max(before, 0) + after <= MAX_DIGITS
     exact = f", up to {_digits(after)} after the point" if is_exact else ""
     why = f"{_of(len(values), values)} are numbers{exact}: write DECIMAL(p,s) if they are exact amounts"
     return Guess("DOUBLE", why, decimals="double" if of_table else None)
@@ -210,7 +210,7 @@ def _widest(decimals: Sequence[tuple[int, int]]) -> str | None:
     """The DECIMAL that holds all of these; None without any, and if it had more digits than Spark's."""
     scale = max((scale for _precision, scale in decimals), default=0)
     precision = max((precision - scale for precision, scale in decimals), default=0) + scale
-    return f"DECIMAL({precision},{scale})" if 1 <= precision <= MOST_DIGITS else None
+    return f"DECIMAL({precision},{scale})" if 1 <= precision <= MAX_DIGITS else None
 
 
 _BASE_TYPES = {
@@ -268,15 +268,15 @@ def _from_schema(schema: FieldSchema) -> Guess:
 def _from_decimal_schema(schema: FieldSchema) -> Guess:
     """`scale` is Connect's; `connect.decimal.precision` is what Debezium adds."""
     scale, precision = schema.scale, schema.precision
-    if scale is None or not 0 <= scale <= (precision or MOST_DIGITS):
+    if scale is None or not 0 <= scale <= (precision or MAX_DIGITS):
         return Guess("STRING", "a Decimal in the events' schema with a scale that fits no DECIMAL: base64 text")
     if precision is None:
         return Guess(
-            f"DECIMAL({MOST_DIGITS},{scale})",
+            f"DECIMAL({MAX_DIGITS},{scale})",
             "a Decimal in the events' schema, which states its scale alone: check the precision",
             decimals="precise",
         )
-    if precision > MOST_DIGITS:
-        why = f"a Decimal in the events' schema, of more than {MOST_DIGITS} digits: STRING keeps them all"
+    if precision > MAX_DIGITS:
+        why = f"a Decimal in the events' schema, of more than {MAX_DIGITS} digits: STRING keeps them all"
         return Guess("STRING", why, decimals="precise", source_type=f"numeric({precision},{scale})")
     return Guess(f"DECIMAL({precision},{scale})", "a Decimal in the events' schema", decimals="precise")

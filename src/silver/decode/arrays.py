@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.contracts.column_types import ArrayType, DecimalType, Type
-from silver.decode.numbers import from_base64
-from silver.decode.typed import Form, TypedColumn
-from silver.decode.values import Value
+from lakehouse.contracts.parts.column_types import ArrayType, DecimalType, Type
+from silver.decode.fast.json_records import Form, TypedColumn
+from silver.decode.reference.numbers import from_base64
+from silver.decode.reference.values import Value
 
 UTC = pa.timestamp("us", tz="UTC")
 TEXTS = pa.list_(pa.string())
@@ -41,7 +41,7 @@ def type_of(held: Type) -> pa.DataType:
 
 
 def array_of(values: Sequence[Value], held: Type) -> pa.Array:
-    """Values of Python, as `silver.decode.values` has them, as an array of the declared type."""
+    """Values of Python, as `silver.decode.reference.values` has them, as an array of the declared type."""
     if isinstance(held, ArrayType):
         present = [value for value in values if value is not None]
         ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)]).astype(np.int32)

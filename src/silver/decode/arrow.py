@@ -1,8 +1,8 @@
 """Batches of records into batches of events.
 
 `decode_batches` gives a row for each record of a feed's topic, in the order of `columns`:
-the record as it came, and what it states (`silver.decode.explain.Event`); of the row the feed's own struct alone is not
-null. Records of topics without a feed are left out.
+the record as it came, and what it states (`silver.decode.reference.decoder.Event`); of the row the feed's own struct
+alone is not null. Records of topics without a feed are left out.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.contracts.column_types import STRING
 from lakehouse.contracts.models import Feed
+from lakehouse.contracts.parts.column_types import STRING
 from lakehouse.registered import RegisteredSchema
 from silver.decode.arrays import TEXTS, UTC, array_of, empty_lists, in_bulk, sequences, type_of
 from silver.decode.avro import is_confluent, schema_id
-from silver.decode.explain import Event, Explaining, of_topic
-from silver.decode.message import NUMBERS_OF_SOURCE, MalformedError, Record, Source, compact
+from silver.decode.fast.avro_records import FastAvroDecoder, typed_avro
+from silver.decode.fast.json_records import FastDecoder, FastRows, typed
 from silver.decode.metadata import with_metadata
-from silver.decode.records import Headers, bytes_of, may_be_typed
-from silver.decode.typed import Typed, TypedRows, typed
-from silver.decode.typed_avro import TypedAvro, typed_avro
-from silver.decode.values import CONVERSION_ERROR
-from silver.decode.wrapper import MOST_KNOWN, WRAPPED, Unwrapping
+from silver.decode.records import Headers, bytes_of, is_fast_path
+from silver.decode.reference.decoder import Event, ReferenceDecoder, of_topic
+from silver.decode.reference.message import NUMBERS_OF_SOURCE, MalformedError, Record, Source, compact
+from silver.decode.reference.values import CONVERSION_ERROR
+from silver.decode.reference.wrapper import MAX_KNOWN, WRAPPED, Unwrapping
 
 # What is decoded at a time: one record may be as large as Kafka lets it be.
-MOST_RECORDS, MOST_BYTES = 10_000, 32 * 1024 * 1024
+MAX_RECORDS, MAX_BYTES = 10_000, 32 * 1024 * 1024
 # Of the name of a table that a record names, what is shown.
 _NOT_OF_NAMES = re.compile(r"[^\w.$-]")
-MOST_OF_NAME = 200
+MAX_OF_NAME = 200
 
 # Columns of the records, as bronze has them; `topic_id` is empty where it is not known.
 RECORD: Mapping[str, str] = {
@@ -61,7 +61,7 @@ _STATED: Mapping[str, str] = {
     "event_id": "STRING",
     "old_key": "STRING",
     "new_key": "STRING",
-    **dict.fromkeys(("absent", "left_out", "untold", "problems", "drift"), "ARRAY<STRING>"),
+    **dict.fromkeys(("absent", "unchanged_toast", "unsent_columns", "problems", "drift"), "ARRAY<STRING>"),
 }
 _SEQUENCE = Source._fields.index("sequence")
 
@@ -107,7 +107,7 @@ def decode_batches(
 
 def name_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[pa.RecordBatch]:
     """`field`: the names of the fields that the rows in these records (RECORD) of a feed's topics have."""
-    explaining = Explaining(feed)
+    explaining = ReferenceDecoder(feed)
     for batch in batches:
         found = {name for record in _records(batch) for name in explaining.fields(record)}
         yield pa.RecordBatch.from_arrays([pa.array(sorted(found), pa.string())], names=["field"])
@@ -118,10 +118,10 @@ def table_batches(batches: Iterable[pa.RecordBatch], *, feed: Feed) -> Iterator[
 
     A name may be anything: it is made safe to be shown.
     """
-    explaining = Explaining(feed)
+    explaining = ReferenceDecoder(feed)
     for batch in batches:
         tables = map(explaining.table, _records(batch))
-        shown = [None if table is None else _NOT_OF_NAMES.sub("?", table)[:MOST_OF_NAME] for table in tables]
+        shown = [None if table is None else _NOT_OF_NAMES.sub("?", table)[:MAX_OF_NAME] for table in tables]
         yield pa.RecordBatch.from_arrays([pa.array(shown, pa.string())], names=["name"])
 
 
@@ -159,14 +159,14 @@ def _no_collections() -> Iterator[None]:
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in parts of at most so many records, and so many bytes unless one record has more."""
-    if batch.num_rows <= MOST_RECORDS and batch.nbytes <= MOST_BYTES:
+    if batch.num_rows <= MAX_RECORDS and batch.nbytes <= MAX_BYTES:
         if batch.num_rows:
             yield batch
         return
     sizes = pc.fill_null(pc.binary_length(batch.column("value")), 0).to_pylist()
     first = size = 0
     for at, one in enumerate(sizes):
-        if at > first and (size + one > MOST_BYTES or at - first >= MOST_RECORDS):
+        if at > first and (size + one > MAX_BYTES or at - first >= MAX_RECORDS):
             yield batch.slice(first, at - first)
             first, size = at, 0
         size += one
@@ -184,13 +184,13 @@ class _Decoder:
 
     def __init__(self, feed: Feed, feeds: Sequence[Feed], *, definition_alone: bool) -> None:
         self.feed, self._feeds = feed, feeds
-        self._explaining = Explaining(feed)
+        self._explaining = ReferenceDecoder(feed)
         self._is_quick = not definition_alone
         self._typed = typed(feed) if self._is_quick else None
         # By the schema that messages begin with.
-        self._wrapped: dict[bytes, Typed | None] = {}
+        self._wrapped: dict[bytes, FastDecoder | None] = {}
         # By the ids of the schemas of value and key; of a key that is JSON none.
-        self._avro: dict[tuple[int, int | None], TypedAvro | None] = {}
+        self._avro: dict[tuple[int, int | None], FastAvroDecoder | None] = {}
 
     def events(self, topic: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The events of records of one topic."""
@@ -198,7 +198,7 @@ class _Decoder:
         keys, values = bytes_of(batch.column("key")), bytes_of(batch.column("value"))
         taken: set[int] = set()
         may_be = self._is_quick and _names_keys(self.feed, topic)
-        plain = may_be_typed(batch, headers, most=self.feed.max_record_bytes) if may_be else [False] * batch.num_rows
+        plain = is_fast_path(batch, headers, most=self.feed.max_record_bytes) if may_be else [False] * batch.num_rows
         for reads, (at, of_keys, of_values) in self._as_declared(topic, keys, values, plain).items():
             rows, columns = _columns(reads, reads.read(of_keys, of_values), topic)
             if rows.at:
@@ -217,20 +217,20 @@ class _Decoder:
 
     def _as_declared(
         self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None], plain: Sequence[bool]
-    ) -> Mapping[Typed | TypedAvro, tuple[list[int], list[bytes], list[bytes]]]:
+    ) -> Mapping[FastDecoder | FastAvroDecoder, tuple[list[int], list[bytes], list[bytes]]]:
         """The records that may be as declared, by the reader of their form: their numbers, keys and values."""
-        found: dict[Typed | TypedAvro, tuple[list[int], list[bytes], list[bytes]]] = {}
+        found: dict[FastDecoder | FastAvroDecoder, tuple[list[int], list[bytes], list[bytes]]] = {}
         if not any(plain):
             return found
         for number, (key, value) in enumerate(zip(keys, values, strict=True)):
             if not key or not value or not plain[number]:
                 continue
-            reads: Typed | TypedAvro | None
+            reads: FastDecoder | FastAvroDecoder | None
             if is_confluent(value):
                 of_key, of_value, reads = key, value, self._of_avro(key, value)
             else:
                 of_key, of_value, reads = self._without_schemas(key, value)
-            if not (of_key and of_value) and len(self._wrapped) < MOST_KNOWN:
+            if not (of_key and of_value) and len(self._wrapped) < MAX_KNOWN:
                 # The first with its schema: the definition reads it, and then it is known.
                 self._explaining.event(Record(topic, key, value))
                 self._learn()
@@ -242,14 +242,14 @@ class _Decoder:
                 of_values.append(of_value)
         return found
 
-    def _of_avro(self, key: bytes, value: bytes) -> TypedAvro | None:
+    def _of_avro(self, key: bytes, value: bytes) -> FastAvroDecoder | None:
         """The reader of records with the schemas of these."""
         ids = schema_id(value), schema_id(key) if is_confluent(key) else None
         if ids not in self._avro:
             self._avro[ids] = self._new_of_avro(key, value)
         return self._avro[ids]
 
-    def _new_of_avro(self, key: bytes, value: bytes) -> TypedAvro | None:
+    def _new_of_avro(self, key: bytes, value: bytes) -> FastAvroDecoder | None:
         try:
             of_value = self._explaining.registered.of(value, name="")
             of_key = self._explaining.registered.of(key, name="") if is_confluent(key) else None
@@ -257,13 +257,13 @@ class _Decoder:
             return None
         return typed_avro(self.feed, of_value, of_key)
 
-    def _without_schemas(self, key: bytes, value: bytes) -> tuple[bytes, bytes, Typed | None]:
+    def _without_schemas(self, key: bytes, value: bytes) -> tuple[bytes, bytes, FastDecoder | None]:
         """Key and value without the schemas around them, and the reader of the value; no bytes where one is new."""
         of_key = self._unwrapped(key)[0] if key.startswith(_WRAPPED) else key
         of_value, reads = self._unwrapped(value) if value.startswith(_WRAPPED) else (value, self._typed)
         return of_key, of_value, reads
 
-    def _unwrapped(self, message: bytes) -> tuple[bytes, Typed | None]:
+    def _unwrapped(self, message: bytes) -> tuple[bytes, FastDecoder | None]:
         """The payload of a message whose schema is known, and the reader for it; no bytes of any other."""
         for prefix, reads in self._wrapped.items():
             if message.startswith(prefix) and message.endswith(b"}"):
@@ -300,7 +300,7 @@ def _at(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
     return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int32()))
 
 
-def _columns(reads: Typed | TypedAvro, rows: TypedRows, topic: str) -> tuple[TypedRows, list[pa.Array]]:
+def _columns(reads: FastDecoder | FastAvroDecoder, rows: FastRows, topic: str) -> tuple[FastRows, list[pa.Array]]:
     """The rows that are as declared after all, the `sequence` of their sources, and the arrays of their columns."""
     arrays: list[pa.Array] = []
     of_sources, errors = sequences([block[_SEQUENCE] for block in rows.source])
@@ -323,7 +323,7 @@ def _columns(reads: Typed | TypedAvro, rows: TypedRows, topic: str) -> tuple[Typ
     return rows, [of_sources, pa.array([True] * len(rows.at), pa.bool_()), *arrays]
 
 
-def _stated_by_typed(rows: TypedRows, sequences: pa.Array, run_ids: pa.Array) -> list[pa.Array]:
+def _stated_by_typed(rows: FastRows, sequences: pa.Array, run_ids: pa.Array) -> list[pa.Array]:
     """The columns of `_STATED` for records that were as declared."""
     number = len(rows.at)
     op = pa.array(rows.op, pa.string())

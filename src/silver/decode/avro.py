@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from lakehouse.registered import ABSENT, AVRO, RegisteredSchema
-from silver.decode.message import FieldSchema, Json, MalformedError, MessageSchema, Number, parsed
-from silver.decode.numbers import shortest_single
+from silver.decode.reference.message import FieldSchema, Json, MalformedError, MessageSchema, Number, parsed
+from silver.decode.reference.numbers import shortest_single
 
 HEAD = 5
 

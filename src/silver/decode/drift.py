@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from functools import cache
 
 from lakehouse.contracts.models import Feed
-from silver.decode.message import FieldSchema, Object
+from silver.decode.reference.message import FieldSchema, Object
 
 # A mark is one of these before the name of the field.
 NEW, RETYPED = "+", "~"
 # So many marks of a record are shown: a table has not more columns.
-MOST_MARKS = 1000
+MAX_MARKS = 1000
 BY_SCHEMA = "schema of the messages"
 # What transforms add to a flattened row is no column of its table.
 _ADDED = "__"
@@ -30,7 +30,7 @@ def came_as(schema: FieldSchema) -> str:
 
 def new_fields(fields: Collection[str], declared: Collection[str]) -> list[str]:
     """Of the fields of a row those that no column is of."""
-    return [f"{NEW}{name}" for name in fields if name not in declared and not name.startswith(_ADDED)][:MOST_MARKS]
+    return [f"{NEW}{name}" for name in fields if name not in declared and not name.startswith(_ADDED)][:MAX_MARKS]
 
 
 class Drift:
@@ -38,11 +38,15 @@ class Drift:
 
     def __init__(self, feed: Feed) -> None:
         """Look at the table once, for all records."""
-        made = feed.made
-        self._is_made = made is not None
-        columns = {} if made is None else {feed.fields_of(name)[0]: column for name, column in made.columns.items()}
+        discovered = feed.discovered
+        self._is_made = discovered is not None
+        columns = (
+            {}
+            if discovered is None
+            else {feed.fields_of(name)[0]: column for name, column in discovered.columns.items()}
+        )
         self._fields = columns.keys()
-        is_known = made is not None and made.known_by == BY_SCHEMA
+        is_known = discovered is not None and discovered.known_by == BY_SCHEMA
         self._came_as = {field: one.came_as for field, one in columns.items() if is_known and one.came_as}
 
     def marks(self, row: Object | None, schemas: Mapping[str, FieldSchema] | None) -> list[str]:

@@ -1,6 +1,7 @@
 """Columns that say of a record where it comes from: what the envelope or Kafka has of it, all of a batch at once.
 
-`schema` and `source.properties` stand in the message itself: the definition reads them (silver.decode.explain).
+`schema` and `source.properties` stand in the message itself: the definition reads them
+(silver.decode.reference.decoder).
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import pyarrow.compute as pc
 
 from lakehouse.contracts.models import Feed
 from silver.decode.arrays import UTC
-from silver.decode.explain import OF_DEFINITION
-from silver.decode.message import compact
+from silver.decode.fast.json_records import IN_MILLIS
 from silver.decode.records import replaced
-from silver.decode.typed import IN_MILLIS
+from silver.decode.reference.decoder import OF_DEFINITION
+from silver.decode.reference.message import compact
 
 
 def with_metadata(

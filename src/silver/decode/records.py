@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from silver.decode.avro import HEAD
-from silver.decode.explain import RUN_ID
-from silver.decode.message import header_text
+from silver.decode.reference.decoder import RUN_ID
+from silver.decode.reference.message import header_text
 
 # Headers that say of an envelope what is not in it: of a changed key.
 _OF_CHANGED_KEYS = ("__debezium.oldkey", "__debezium.newkey")
@@ -34,9 +34,9 @@ class Headers:
         """The connector's run of each of these records; empty where it does not say."""
         at = pc.indices_nonzero(pc.fill_null(pc.equal(self._names, RUN_ID), fill_value=False))
         # The first of that name counts: written last, it stays.
-        parents, places = np.asarray(self._parents)[np.asarray(at)][::-1], np.asarray(at)[::-1]
+        parents, indices = np.asarray(self._parents)[np.asarray(at)][::-1], np.asarray(at)[::-1]
         first = np.full(len(self._headers), -1, dtype=np.int64)
-        first[parents.astype(np.int64)] = places
+        first[parents.astype(np.int64)] = indices
         first = first[np.asarray(rows, dtype=np.int64)]
         # A batch has few runs: each is read once.
         found = self._values.take(pa.array(first, mask=first < 0)).dictionary_encode()
@@ -62,8 +62,8 @@ class Headers:
         return self._names.to_pylist(), self._values.to_pylist(), ends
 
 
-def may_be_typed(batch: pa.RecordBatch, headers: Headers, *, most: int) -> list[bool]:
-    """Of each record whether `Typed.read` may look at it. `most`: so many bytes it may have."""
+def is_fast_path(batch: pa.RecordBatch, headers: Headers, *, most: int) -> list[bool]:
+    """Of each record whether `FastDecoder.read` may look at it. `most`: so many bytes it may have."""
     sizes = (pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value"))
     found = sum(np.asarray(size, dtype=np.int64) for size in sizes) <= most
     texts = {name: _without_avro(batch.column(name)) for name in ("key", "value")}

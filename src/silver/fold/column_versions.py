@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from lakehouse.contracts.models import Feed
-from silver.decode.explain import large_columns
+from silver.decode.reference.decoder import large_columns
 from silver.fold.index import before_all_offsets, coordinates_of
 from silver.fold.previous_keys import values_of_previous_keys
 

@@ -12,7 +12,7 @@ outcome of each event. A row names the events that its values are from, by numbe
     6. A large value that a change of the key does not send is the newest that the previous key has sent.
 
 Rules 0 to 2 and 6 compare an event with all others of its key. A batch does not have them: keys that may need these
-rules are `undecided`, and are folded again from all of their events (silver.batch.rederive). For all other keys
+rules are `undecided`, and are folded again from all of their events (silver.lookback.rederive). For all other keys
 `fold(a + b)` is the same as `fold(b, rows=fold(a))`, for any cut. Columnar, in Polars; imports without pyspark.
 """
 
@@ -24,19 +24,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from lakehouse.contracts.models import Feed
-from silver.decode.explain import large_columns
+from silver.decode.reference.decoder import large_columns
+from silver.fold.changes import ordered, with_repeated_events
 from silver.fold.column_versions import with_values_of_previous_keys, with_versions
-from silver.fold.damage import damaged, with_rows_counted_on
 from silver.fold.index import Positions, coordinates_of, cutoff_frame
-from silver.fold.operands import (
-    LOG_FIELDS,
-    indexed_events,
-    indexed_rows,
-    no_rows,
-    positions_of_rows,
-    with_row_keys,
-)
-from silver.fold.tombstones import deleting_tombstones, lone_tombstones, sent_again
+from silver.fold.operands import LOG_FIELDS, no_rows
+from silver.fold.tombstones import lone_tombstones
 from silver.order.runs import Cutoff
 
 # Of two numbers of events and of rows: whether the values of both are the same, but for metadata.
@@ -80,23 +73,13 @@ def fold(
     table does not have is ignored below it. `has_unchanged`: whether any change has ever left a large value unchanged.
     """
     by_source = feed.sequence_by == "source_position"
-    if is_whole and by_source and feed.kind != "postgresql":
-        events = with_rows_counted_on(events)
-    limits = cutoff_frame(cutoffs, feed)
-    purged = cutoff_frame({} if purged_below is None else {"": purged_below}, feed)
+    limits = cutoff_frame(cutoffs.items(), feed)
+    purged = cutoff_frame([] if purged_below is None else [("", purged_below)], feed)
     states = no_rows(feed) if rows is None else rows
-    sent = events.select(pl.col("position").struct.unnest())
-    operands = [sent, limits, purged, *positions_of_rows(states, feed)]
-    positions = Positions.of(operands, feed, offsets=events.get_column("offset"))
-    indexed = indexed_events(events, positions, feed)
-    damage = damaged(indexed) if is_whole and by_source else frozenset[int]()
-    sound = indexed.filter(~pl.col("number").is_in([*damage])) if damage else indexed
-    changes = _changes(sound, positions, feed, is_whole=is_whole)
-    table = indexed_rows(states, positions, feed, first=events.height)
-    changes, table = with_row_keys(changes, table, feed)
+    positions, sound, damage, changes, table = ordered(events, states, feed, also=[limits, purged], is_whole=is_whole)
     limits = limits.with_columns(cutoff=positions.encode(limits))
     changes, table = _below_cutoffs(changes, limits), _below_cutoffs(table, limits)
-    changes = _with_repeated_events(changes, feed)
+    changes = with_repeated_events(changes, feed)
     latest = _latest(changes, table, feed, same_values)
     if is_whole:
         latest = with_values_of_previous_keys(latest, changes, feed)
@@ -109,34 +92,6 @@ def fold(
     if not is_whole and by_source:
         undecided = _undecided(sound, ended, latest, table, feed, has_unchanged=has_unchanged)
     return Folded(latest, outcomes, damage, undecided, positions)
-
-
-def _changes(sound: pl.DataFrame, positions: Positions, feed: Feed, *, is_whole: bool) -> pl.DataFrame:
-    """The changes, and the tombstones that delete: `sent_position` is their own, `position` where they stand."""
-    deletes = _no_moves()
-    if is_whole or feed.sequence_by == "kafka_offset":
-        deletes = deleting_tombstones(sound, positions, by_source=feed.sequence_by == "source_position")
-    again = sent_again(sound, deletes, positions) if feed.sequence_by == "source_position" else _no_moves()
-    moved = pl.concat([deletes.with_columns(deletes=pl.lit(True)), again.with_columns(deletes=pl.lit(False))])
-    found = sound.filter((pl.col("kind") == "change") | pl.col("number").is_in(deletes.get_column("number").implode()))
-    return (
-        found.join(moved, on="number", how="left", maintain_order="left")
-        .with_columns(
-            sent_position=pl.col("position"),
-            position=pl.coalesce("moved_to", "position"),
-            deletes=pl.col("deletes").fill_null(False),
-        )
-        .with_columns(
-            is_delete=pl.col("is_delete") | pl.col("deletes"),
-            op=pl.when("deletes").then(pl.lit("d")).otherwise("op"),
-        )
-        .filter(pl.col("position").is_not_null())
-        .drop("moved_to")
-    )
-
-
-def _no_moves() -> pl.DataFrame:
-    return pl.DataFrame(schema={"number": pl.UInt32, "moved_to": pl.Int64})
 
 
 def _below_cutoffs(operands: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
@@ -168,24 +123,6 @@ _OF_CUTOFF = {
     "offset": "at_offset",
 }
 _CUT = {"topic": "at_topic", "partition": "at_partition", "offset": "at_offset"}
-
-
-def _with_repeated_events(changes: pl.DataFrame, feed: Feed) -> pl.DataFrame:
-    """The changes with `is_repeated`: whether another change of the same event id comes first.
-
-    Shards may have the same ids. `repeats_event`: of an outbox, whether an event of an earlier batch has the id.
-    """
-    if feed.envelope != "outbox":
-        return changes.with_columns(is_repeated=pl.lit(False))
-    event = ["shard", "event_id"]
-    counts = ~pl.col("is_below_cutoff") & pl.col("event_id").is_not_null()
-    firsts = changes.with_columns(first=pl.col("position").filter(counts).min().over(event))
-    # A topic that was made again begins at offset 0 again, and a router may give an event the time of its row.
-    is_first = pl.col("position") == pl.col("first")
-    firsts = firsts.with_columns(first_id=pl.col("topic_id").filter(counts & is_first).min().over(event))
-    is_other = ~(is_first & (pl.col("topic_id") == pl.col("first_id"))).fill_null(True)
-    repeated = pl.col("event_id").is_not_null() & (is_other | pl.col("repeats_event"))
-    return firsts.with_columns(is_repeated=repeated).drop("first", "first_id")
 
 
 def _latest(changes: pl.DataFrame, table: pl.DataFrame, feed: Feed, same_values: SameValues | None) -> pl.DataFrame:

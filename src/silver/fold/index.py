@@ -6,7 +6,7 @@ numbers of the events that a row takes its values from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -93,8 +93,10 @@ def before_all_offsets(position: str = "position") -> pl.Expr:
     return coordinates_of(position) * (1 << OFFSET_BITS)
 
 
-def cutoff_frame(cutoffs: Mapping[str, Cutoff], feed: Feed) -> pl.DataFrame:
-    """A row a cutoff: its `shard`, the fields of its position, `cutoff_op`, and the record that says so (`at_…`)."""
+def cutoff_frame(cutoffs: Iterable[tuple[str, Cutoff]], feed: Feed) -> pl.DataFrame:
+    """A row a cutoff, of (shard, cutoff): its `shard`, the fields of its position, `cutoff_op`, the record that says so
+    (`at_…`), and `cutoff_ms`, its time at the source.
+    """
     rows: list[dict[str, Any]] = [
         {
             "shard": shard,
@@ -103,11 +105,13 @@ def cutoff_frame(cutoffs: Mapping[str, Cutoff], feed: Feed) -> pl.DataFrame:
             "at_topic": cutoff.at_topic,
             "at_partition": cutoff.at_partition,
             "at_offset": cutoff.at_offset,
+            "cutoff_ms": cutoff.source_ms,
         }
-        for shard, cutoff in cutoffs.items()
+        for shard, cutoff in cutoffs
     ]
     kinds: dict[str, Any] = {"shard": pl.String, **position_types(feed)}
     kinds |= {"cutoff_op": pl.String, "at_topic": pl.String, "at_partition": pl.Int32, "at_offset": pl.Int64}
+    kinds |= {"cutoff_ms": pl.Int64}
     return pl.DataFrame(rows, schema=kinds)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lakehouse.contracts.models import Feed
+from silver.decode.reference.decoder import large_columns
 from silver.fold.index import OFFSET_BITS
 
 
@@ -43,7 +44,7 @@ def values_of_previous_keys(
     if since.is_empty():
         return rows
     creates = since.sort("position").unique("row_key", keep="last").select("row_key", "shard", "old_key", "position")
-    by_key = _by_key(changes, versioned)
+    previous = PreviousKeys(changes, feed)
     found: dict[str, list[Any]] = {"row_key": []}
     found |= {f"{kind}:{column}": [] for column in versioned for kind in ("previous", "number_of")}
     versions = unresolved.select("row_key", *(f"version:{one}" for one in versioned))
@@ -52,8 +53,7 @@ def values_of_previous_keys(
         for column in versioned:
             number = None
             if row[f"version:{column}"] is None:
-                shard = row["shard"] if feed.is_sharded else ""
-                number = _number_of(by_key, column, shard=shard, key=row["old_key"], before=row["position"])
+                number = previous.number(column, shard=row["shard"], key=row["old_key"], before=row["position"])
             found[f"number_of:{column}"].append(number)
             found[f"previous:{column}"].append(None if number is None else row["position"])
     kinds: dict[str, Any] = {name: pl.Int64 if name.startswith("previous:") else pl.UInt32 for name in found}
@@ -67,6 +67,17 @@ def values_of_previous_keys(
         *[pl.coalesce(f"version:{column}", f"previous:{column}").alias(f"version:{column}") for column in versioned],
         *[pl.coalesce(f"number:{column}", f"number_of:{column}").alias(f"number:{column}") for column in versioned],
     ).drop(name for name in found if name != "row_key")
+
+
+class PreviousKeys:
+    """What previous keys have sent. `changes`: of all keys of a feed."""
+
+    def __init__(self, changes: pl.DataFrame, feed: Feed) -> None:
+        self._by_key = _by_key(changes, large_columns(feed))
+
+    def number(self, column: str, *, shard: str, key: str, before: int) -> int | None:
+        """The number of the change that has sent the column last, before this position."""
+        return _number_of(self._by_key, column, shard=shard, key=key, before=before)
 
 
 def _by_key(changes: pl.DataFrame, versioned: Sequence[str]) -> Mapping[tuple[str, str], list[_Change]]:

@@ -5,7 +5,7 @@ Values are taken by number from the columns that they are in, so every type pass
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from silver.fold.index import EVENT, position_types
 from silver.fold.operands import table_row_types
 from silver.order.facts import key_hash
 from silver.order.narrow_events import log_columns
-from silver.order.positions import Places, add_coordinates, add_positions
+from silver.order.positions import PositionContexts, add_coordinates, add_positions
 from silver.order.runs import Cutoff, TopicPartition
 
 
@@ -44,27 +44,29 @@ class FoldedTable:
 class Plan:
     """What a fold needs to know beside its operands: the same for all events of a batch.
 
-    `places`: what is known of every topic-partition (`History.places`). `cutoffs`: by shard. `purged_below`: the
-    position below which a key that the table does not have is ignored. `has_unchanged`: whether any change of the feed
-    has ever left a large value unchanged. `damaged`: topic, topic id, partition and offset of records that were found
-    damaged before. `deleted_last`: by topic-partition the hash (`silver.order.facts.key_hash`) of the key that the last
-    record before the batch deletes.
+    `position_contexts`: what is known of every topic-partition (`History.position_contexts`). `cutoffs`: by shard.
+    `purged_below`: the position below which a key that the table does not have is ignored. `has_unchanged`: whether any
+    change of the feed has ever left a large value unchanged. `damaged`: topic, topic id, partition and offset of
+    records that were found damaged before. `deleted_last`: by topic-partition the hash (`silver.order.facts.key_hash`)
+    of the key that the last record before the batch deletes. `every_cutoff`: each with its shard, where the table keeps
+    the history of its rows.
     """
 
     feed: Feed
-    places: Places
+    position_contexts: PositionContexts
     cutoffs: Mapping[str, Cutoff]
     purged_below: Cutoff | None = None
     has_unchanged: bool = False
     damaged: Collection[tuple[str, str, int, int]] = ()
     deleted_last: Mapping[TopicPartition, int] = field(default_factory=dict)
+    every_cutoff: Sequence[tuple[str, Cutoff]] = ()
 
 
 # The columns of a judged record that are folded, beside its `row` and `position_columns`. `image` (a hash of it),
 # `key_text` and `repeats_event` may be absent.
 JUDGED = (
     *("topic", "topic_id", "partition", "offset", "timestamp", "key", "run_id", "kind", "op", "is_delete", "event_id"),
-    *("old_key", "new_key", "read_ms", "source_ts", "left_out", "absent"),
+    *("old_key", "new_key", "read_ms", "source_ts", "unchanged_toast", "absent"),
 )
 MAY_BE_ABSENT = {"image": pa.int64(), "key_text": pa.string(), "repeats_event": pa.bool_()}
 
@@ -74,12 +76,12 @@ def position_columns(feed: Feed) -> list[str]:
     return [name for name in log_columns(feed.kind) if name != "source_name"]
 
 
-def positioned_table(records: pa.Table, feed: Feed, places: Places) -> pa.Table:
+def positioned_table(records: pa.Table, feed: Feed, position_contexts: PositionContexts) -> pa.Table:
     """The records with `position`, `is_streamed`, `is_replay` and `run_from`."""
-    positioned = _positions_of(records, feed, places)
+    positioned = _positions_of(records, feed, position_contexts)
     fields = positioned.select(pl.col("position").struct.unnest())
     added = {
-        "position": _position_array(fields, positioned.get_column("position").is_null(), feed),
+        "position": position_array(fields, positioned.get_column("position").is_null(), feed),
         **{name: positioned.get_column(name).to_arrow() for name in ("is_streamed", "is_replay", "run_from")},
     }
     for name, array in added.items():
@@ -87,31 +89,37 @@ def positioned_table(records: pa.Table, feed: Feed, places: Places) -> pa.Table:
     return records
 
 
-def places_after(records: pa.Table, places: Places) -> Places:
+def position_contexts_after(records: pa.Table, position_contexts: PositionContexts) -> PositionContexts:
     """What is known of the topic-partitions after these records: the highest timestamp so far."""
     times = pl.DataFrame(records.select([*TOPIC_PARTITION, "timestamp"]))
     highest = times.group_by(TOPIC_PARTITION).agg(pl.col("timestamp").dt.epoch("ms").max())
     found = {of_row[:-1]: of_row[-1] for of_row in highest.iter_rows()}
 
-    def highest_of(place: Mapping[str, Any]) -> int | None:
-        both = place["highest_timestamp_ms"], found.get(tuple(place[name] for name in TOPIC_PARTITION))
+    def highest_of(topic_partition: Mapping[str, Any]) -> int | None:
+        both = (
+            topic_partition["highest_timestamp_ms"],
+            found.get(tuple(topic_partition[name] for name in TOPIC_PARTITION)),
+        )
         return max((one for one in both if one is not None), default=None)
 
-    return [{**place, "highest_timestamp_ms": highest_of(place)} for place in places]
+    return [
+        {**topic_partition, "highest_timestamp_ms": highest_of(topic_partition)}
+        for topic_partition in position_contexts
+    ]
 
 
-def _positions_of(records: pa.Table, feed: Feed, places: Places) -> pl.DataFrame:
+def _positions_of(records: pa.Table, feed: Feed, position_contexts: PositionContexts) -> pl.DataFrame:
     names = ["topic", "topic_id", "partition", "offset", "timestamp", "run_id", "read_ms", *position_columns(feed)]
     names += [name for name in ("highest_timestamp_ms",) if name in records.column_names]
     frame = _frame(records.select(names)).with_columns(timestamp_ms=pl.col("timestamp").dt.epoch("ms"))
-    placed = add_positions(add_coordinates(frame, feed), feed, places)
-    return placed.with_columns(is_streamed=pl.col("streamed") == 1)
+    positioned = add_positions(add_coordinates(frame, feed), feed, position_contexts)
+    return positioned.with_columns(is_streamed=pl.col("streamed") == 1)
 
 
 def fold_all(events: pa.Table, plan: Plan) -> FoldedTable:
     """All events of some keys (judged records), whatever the table has: a row for each key."""
     events = events.combine_chunks()
-    folded = fold(_index(events, plan), plan.feed, plan.cutoffs)
+    folded = fold(event_index(events, plan), plan.feed, plan.cutoffs)
     return _result(folded, events, None, plan.feed, folded.rows)
 
 
@@ -124,42 +132,43 @@ def fold_batch(events: pa.Table, rows: pa.Table | None, plan: Plan) -> FoldedTab
     if rows is not None:
         rows = rows.combine_chunks()
     folded = fold(
-        _index(events, plan),
+        event_index(events, plan),
         plan.feed,
         plan.cutoffs,
         is_whole=False,
         rows=None if rows is None else _index_of_rows(rows, plan.feed),
-        same_values=None if rows is None else partial(_same_values, events, rows, plan.feed),
+        same_values=None if rows is None else partial(same_values, events, rows, plan.feed),
         purged_below=plan.purged_below,
         has_unchanged=plan.has_unchanged,
     )
     return _result(folded, events, rows, plan.feed, folded.rows.filter(pl.col("is_changed")))
 
 
-def _index(events: pa.Table, plan: Plan) -> pl.DataFrame:
+def event_index(events: pa.Table, plan: Plan) -> pl.DataFrame:
+    """Judged records as `silver.fold.fold` takes them."""
     feed, rows = plan.feed, events.num_rows
     columns = {name: events.column(name) for name in JUDGED if name not in ("timestamp", "read_ms")}
     columns |= {f"key:{key}": pc.struct_field(events.column("row"), key) for key in feed.keys}
     known = {name: kind for name, kind in MAY_BE_ABSENT.items() if name in events.column_names}
     columns |= {name: events.column(name).cast(kind) for name, kind in known.items()}
     columns |= {name: pa.nulls(rows, kind) for name, kind in MAY_BE_ABSENT.items() if name not in known}
-    missing = "absent" if feed.payload == "partial" else "left_out"
+    missing = "absent" if feed.payload == "partial" else "unchanged_toast"
     flags = [pl.col(missing).list.contains(column).fill_null(False) for column in versioned_columns(feed)]
-    placed = _placed(events, plan)
+    positioned = _placed(events, plan)
     frame = _frame(pa.table(columns)).with_columns(
         *[flag.alias(f"missing:{column}") for flag, column in zip(flags, versioned_columns(feed), strict=True)],
-        *placed.select("is_streamed", "is_replay", "run_from", "timestamp_ms").get_columns(),
-        placed.get_column("position").cast(pl.Struct(position_types(feed))),
-        has_unchanged=pl.col("left_out").list.len().fill_null(0) > 0,
+        *positioned.select("is_streamed", "is_replay", "run_from", "timestamp_ms").get_columns(),
+        positioned.get_column("position").cast(pl.Struct(position_types(feed))),
+        has_unchanged=pl.col("unchanged_toast").list.len().fill_null(0) > 0,
         repeats_event=pl.col("repeats_event").fill_null(False),
     )
-    return _with_damage(_with_last_deletes(frame, plan), plan).drop("left_out", "absent").cast(pl.Schema(EVENT))
+    return _with_damage(_with_last_deletes(frame, plan), plan).drop("unchanged_toast", "absent").cast(pl.Schema(EVENT))
 
 
 def _placed(events: pa.Table, plan: Plan) -> pl.DataFrame:
     """The positions of the events, which they have already where more than they themselves was asked for them."""
     if "position" not in events.column_names:
-        return _positions_of(events, plan.feed, plan.places)
+        return _positions_of(events, plan.feed, plan.position_contexts)
     names = ["position", "is_streamed", "is_replay", "run_from", "timestamp"]
     return _frame(events.select(names)).with_columns(timestamp_ms=pl.col("timestamp").dt.epoch("ms"))
 
@@ -236,12 +245,12 @@ def _values(folded: Folded, events: pa.Table, rows: pa.Table | None, feed: Feed,
         numbers = last if column in feed.keys else live
         if column in versioned:
             numbers = changed.get_column(f"number:{column}")
-        found[column] = _taken(_column(events, rows, column), numbers)
+        found[column] = taken(_column(events, rows, column), numbers)
     found |= {
         "_position": _positions(folded, changed.get_column("position"), feed),
         "_op": changed.get_column("op").to_arrow().cast(pa.string()),
         "_is_deleted": is_delete.to_arrow(),
-        "_source_ts": _taken(_concat(events.column("source_ts"), rows, "_source_ts"), of_event),
+        "_source_ts": taken(concatenated(events.column("source_ts"), rows, "_source_ts"), of_event),
         "_topic": changed.get_column("topic").to_arrow().cast(pa.string()),
         "_partition": changed.get_column("partition").to_arrow(),
         "_offset": changed.get_column("offset").to_arrow(),
@@ -257,10 +266,11 @@ def _values(folded: Folded, events: pa.Table, rows: pa.Table | None, feed: Feed,
 
 
 def _positions(folded: Folded, positions: pl.Series, feed: Feed) -> pa.Array:
-    return _position_array(folded.positions.decode(positions), positions.is_null(), feed)
+    return position_array(folded.positions.decode(positions), positions.is_null(), feed)
 
 
-def _position_array(fields: pl.DataFrame, is_absent: pl.Series, feed: Feed) -> pa.Array:
+def position_array(fields: pl.DataFrame, is_absent: pl.Series, feed: Feed) -> pa.Array:
+    """Positions as structs, with these fields."""
     kinds = {name: _ARROW.get(kind, pa.int64()) for name, kind in position_types(feed).items()}
     arrays = [fields.get_column(name).to_arrow().cast(kind) for name, kind in kinds.items()]
     return pa.StructArray.from_arrays(arrays, names=list(kinds), mask=is_absent.to_arrow())
@@ -270,22 +280,23 @@ _ARROW = {pl.String: pa.string(), pl.Int32: pa.int32()}
 
 
 def _column(events: pa.Table, rows: pa.Table | None, column: str) -> pa.ChunkedArray:
-    return _concat(pc.struct_field(events.column("row"), column), rows, column)
+    return concatenated(pc.struct_field(events.column("row"), column), rows, column)
 
 
-def _concat(values: pa.ChunkedArray, rows: pa.Table | None, column: str) -> pa.ChunkedArray:
+def concatenated(values: pa.ChunkedArray, rows: pa.Table | None, column: str) -> pa.ChunkedArray:
     """The values of the events, and behind them those of the table's rows."""
     if rows is None:
         return values
     return pa.chunked_array([*values.chunks, *rows.column(column).cast(values.type).chunks], values.type)
 
 
-def _taken(values: pa.ChunkedArray, numbers: pl.Series) -> pa.Array:
-    taken = values.take(numbers.cast(pl.Int64).to_arrow())
-    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
+def taken(values: pa.ChunkedArray, numbers: pl.Series) -> pa.Array:
+    """The values with these numbers; null where there is none."""
+    found = values.take(numbers.cast(pl.Int64).to_arrow())
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
-def _same_values(events: pa.Table, rows: pa.Table, feed: Feed, numbers: pl.Series, of_rows: pl.Series) -> pl.Series:
+def same_values(events: pa.Table, rows: pa.Table, feed: Feed, numbers: pl.Series, of_rows: pl.Series) -> pl.Series:
     """Whether an event and a row of the table say the same, but for metadata and columns with versions of their own."""
     apart = {*feed.keys, *versioned_columns(feed)}
     plain = [name for name, one in feed.columns.items() if name not in apart and one.metadata is None]
@@ -294,11 +305,11 @@ def _same_values(events: pa.Table, rows: pa.Table, feed: Feed, numbers: pl.Serie
     for name in plain:
         sent = pc.struct_field(events.column("row"), name).take(numbers.cast(pl.Int64).to_arrow())
         kept = rows.column(name).cast(sent.type).take(here)
-        same = pc.and_(same, _equal(sent, kept))
+        same = pc.and_(same, equal_values(sent, kept))
     return _frame(pa.table({"same": same})).get_column("same")
 
 
-def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+def equal_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
     """As Spark's `<=>`: NULL is equal to NULL, and NaN to NaN."""
     if pa.types.is_nested(one.type):
         return pa.array([a == b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)], pa.bool_())

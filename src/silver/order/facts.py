@@ -13,15 +13,15 @@ from typing import Any
 import polars as pl
 
 from lakehouse.contracts.models import Feed
-from silver.decode.wrapper import OF_KEY
+from lakehouse.contracts.parts.column_types import WHOLE_NUMBERS
+from silver.decode.reference.wrapper import OF_KEY
 from silver.order.position import END_OF_SNAPSHOT
 from silver.order.positions import COORDINATES
 from silver.order.runs import SEGMENT_KEY, TopicPartition
 
-WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 # How the facts of two parts of a batch become one.
 _SUMS = (
-    *("read", "changes", "deletes", "truncates", "tombstones", "ignored", "quarantined", "leaving_out"),
+    *("read", "changes", "deletes", "truncates", "tombstones", "ignored", "quarantined", "with_unchanged_toast"),
     *("judged", "unread", "keyed", "unread_keys"),
 )
 _LOWEST = ("first_offset", "lowest", "first_ms", "read_from_ms")
@@ -34,7 +34,7 @@ Facts = Mapping[str, Any]
 # (`key:<name>`).
 FACT_COLUMNS = (
     *("topic", "topic_id", "partition", "offset", "timestamp_ms", "key", "run_id", "kind", "is_delete", "read_ms"),
-    *("left_out", "absent", "problems", "drift", "failed_rules", "is_judged", "is_unread"),
+    *("unchanged_toast", "absent", "problems", "drift", "failed_rules", "is_judged", "is_unread"),
 )
 
 
@@ -81,7 +81,7 @@ def facts(records: pl.DataFrame, feed: Feed, rules: Sequence[str]) -> list[dict[
         tombstones=(kind == "tombstone").sum(),
         ignored=(kind == "ignored").sum(),
         quarantined=(kind == "quarantined").sum(),
-        leaving_out=(pl.col("left_out").list.len() > 0).sum(),
+        with_unchanged_toast=(pl.col("unchanged_toast").list.len() > 0).sum(),
         judged=pl.col("is_judged").sum(),
         unread=pl.col("is_unread").sum(),
         has_end=pl.col("is_end").any(),
@@ -115,14 +115,14 @@ def merge_facts(parts: Iterable[Facts]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def ignored_facts(place: TopicPartition, *, first: int, last: int, records: int, first_ms: int) -> Facts:
+def ignored_facts(topic_partition: TopicPartition, *, first: int, last: int, records: int, first_ms: int) -> Facts:
     """The facts of the records of a topic-partition without a feed (heartbeat topics): read, and ignored by policy."""
     nothing: dict[str, Any] = dict.fromkeys(_SUMS, 0)
     nothing |= dict.fromkeys(("lowest", "highest", "read_from_ms", "read_to_ms", "highest_timestamp_ms"))
     nothing |= dict.fromkeys(("snapshot_at", "key_problem", *_LAST)) | {name: {} for name in _MAPS}
     return {
         **nothing,
-        **{"feed": None, **dict(zip(("topic", "topic_id", "partition"), place, strict=True)), "run_id": ""},
+        **{"feed": None, **dict(zip(("topic", "topic_id", "partition"), topic_partition, strict=True)), "run_id": ""},
         **{"first_offset": first, "last_offset": last, "read": records, "ignored": records, "first_ms": first_ms},
         **{"has_end": False, "source_names": [], "drift": [], "key_ranges": {}},
     }

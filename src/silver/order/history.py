@@ -17,21 +17,21 @@ from silver.order.runs import (
     SnapshotCutoff,
     TopicPartition,
     brought_about,
-    covering,
     epoch_at,
     epoch_start,
     epochs,
     epochs_of_runs,
+    merge_segments,
+    offset_bounds,
     read_again,
     regressions,
     replays_below,
     run_segments,
     snapshot_cutoffs,
-    together,
 )
 from silver.order.state import State, Stored
 
-COLLECTED = "collected"
+PURGED = "collected"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class History:
 
     def read_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
         """Of every topic-partition the first and the last offset that silver has read, this batch included."""
-        return covering((one.place, one.first_offset, one.last_offset) for one in self.known)
+        return offset_bounds((one.topic_partition, one.first_offset, one.last_offset) for one in self.known)
 
     def sends_again(self) -> bool:
         """Whether earlier batches may have read streamed changes of the batch: of its topic and epoch they have come as
@@ -109,7 +109,13 @@ class History:
         return any(
             self._log_event(one.lowest)
             <= highest.get(
-                (one.topic, of_runs.get((one.place, one.run_id), epoch_at(begins, one.place, one.first_offset))), ()
+                (
+                    one.topic,
+                    of_runs.get(
+                        (one.topic_partition, one.run_id), epoch_at(begins, one.topic_partition, one.first_offset)
+                    ),
+                ),
+                (),
             )
             for one in self.own
             if one.lowest is not None
@@ -133,7 +139,7 @@ class History:
 
     def regressions(self) -> list[Regression]:
         """The runs whose coordinates regress, as this batch shows."""
-        new = {one.place for one in self.own}
+        new = {one.topic_partition for one in self.own}
         found = [
             regression
             for shard in self.shards()
@@ -143,7 +149,7 @@ class History:
 
     def epoch_start(self, regression: Regression) -> EpochStart:
         """The epoch that begins with the run of this regression."""
-        (shard,) = [one for one in self.shards() if one.topic in {None, regression.place[0]}]
+        (shard,) = [one for one in self.shards() if one.topic in {None, regression.topic_partition[0]}]
         return epoch_start(regression, shard.known, shard.epoch_starts, shard=shard.topic)
 
     def epochs(self, epoch_starts: Sequence[EpochStart] | None = None) -> dict[TopicPartition, list[tuple[int, int]]]:
@@ -168,37 +174,41 @@ class History:
                 if one.shard == shard.topic:
                     ranges += read_again(shard.known, one, before=self.read_to).items()
         for segment, epoch in self.positioned:
-            now = epochs_now.get((segment.place, segment.run_id), epoch)
+            now = epochs_now.get((segment.topic_partition, segment.run_id), epoch)
             if now != epoch:
-                ranges.append((segment.place, (segment.first_offset, segment.last_offset)))
+                ranges.append((segment.topic_partition, (segment.first_offset, segment.last_offset)))
             if now < epoch:
                 topic = segment.topic if self.feed.is_sharded else None
-                ranges += [(place, (0, last)) for place, last in self.read_to.items() if topic in (None, place[0])]
+                ranges += [
+                    (topic_partition, (0, last))
+                    for topic_partition, last in self.read_to.items()
+                    if topic in (None, topic_partition[0])
+                ]
         found: dict[TopicPartition, tuple[int, int]] = {}
-        for place, (first, last) in ranges:
-            so_far = found.get(place, (first, last))
-            found[place] = (min(so_far[0], first), max(so_far[1], last))
+        for topic_partition, (first, last) in ranges:
+            so_far = found.get(topic_partition, (first, last))
+            found[topic_partition] = (min(so_far[0], first), max(so_far[1], last))
         return found
 
     def nameless(self) -> list[dict[str, Any]]:
         """Of every topic-partition that has new coordinates without a run: the highest of earlier batches in the epoch
-        (silver.batch.earlier_records.NAMELESS): of streamed changes, and of all. `read_to`: the last offset.
+        (silver.lookback.earlier_records.NAMELESS): of streamed changes, and of all. `read_to`: the last offset.
         """
         begins = self.epochs()
         firsts: dict[TopicPartition, int] = {}
         for one in self.own:
             if not one.run_id and one.low is not None:
-                firsts[one.place] = min(one.first_offset, firsts.get(one.place, one.first_offset))
+                firsts[one.topic_partition] = min(one.first_offset, firsts.get(one.topic_partition, one.first_offset))
         rows = []
-        for place, first in sorted(firsts.items()):
-            topic, topic_id, partition = place
-            epoch = epoch_at(begins, place, first)
+        for topic_partition, first in sorted(firsts.items()):
+            topic, topic_id, partition = topic_partition
+            epoch = epoch_at(begins, topic_partition, first)
             earlier = [
                 one
                 for one, in_epoch in self.positioned
                 if (one.topic, one.partition) == (topic, partition) and in_epoch == epoch
             ]
-            here = [one.last_offset for one in earlier if one.place == place]
+            here = [one.last_offset for one in earlier if one.topic_partition == topic_partition]
             rows.append(
                 {
                     **{"topic": topic, "topic_id": topic_id, "partition": partition},
@@ -214,7 +224,7 @@ class History:
         found: dict[tuple[TopicPartition, str], int] = {}
         for shard in self.shards():
             by_run = epochs_of_runs(shard.known, shard.epoch_starts)
-            found |= {(one.place, one.run_id): by_run[one.run_id] for one in shard.known if one.run_id}
+            found |= {(one.topic_partition, one.run_id): by_run[one.run_id] for one in shard.known if one.run_id}
         return found
 
     def with_epoch_starts(self, epoch_starts: Iterable[EpochStart]) -> History:
@@ -243,13 +253,19 @@ class History:
         Not one in an epoch that its record is not of any more.
         """
         highest: dict[str | None, Cutoff] = {}
-        epochs_now = self._epochs_of_runs()
-        for cutoff in self.cutoffs:
+        for cutoff in self._sound_cutoffs(*reasons):
             other = highest.get(cutoff.topic)
-            is_higher = other is None or cutoff.as_position() > other.as_position()
-            if cutoff.reason in reasons and is_higher and self._is_in_its_epoch(cutoff, epochs_now):
+            if other is None or cutoff.as_position() > other.as_position():
                 highest[cutoff.topic] = cutoff
         return highest
+
+    def every_cutoff(self) -> list[tuple[str, Cutoff]]:
+        """Every cutoff below which rows are gone, each with its topic, or an empty text, as `cutoff_by_shard`."""
+        return [(one.topic or "", one) for one in self._sound_cutoffs("truncate", "snapshot")]
+
+    def _sound_cutoffs(self, *reasons: str) -> list[Cutoff]:
+        epochs_now = self._epochs_of_runs()
+        return [one for one in self.cutoffs if one.reason in reasons and self._is_in_its_epoch(one, epochs_now)]
 
     def _is_in_its_epoch(self, cutoff: Cutoff, epochs_now: Mapping[tuple[TopicPartition, str], int]) -> bool:
         """Whether a run that has the cutoff's offset is of the cutoff's epoch, as far as its runs have names."""
@@ -259,10 +275,10 @@ class History:
             if (one.topic, one.partition) == (cutoff.at_topic, cutoff.at_partition)
             and one.first_offset <= cutoff.at_offset <= one.last_offset
         ]
-        named = [epochs_now[one.place, one.run_id] for one in of_offset if one.run_id]
+        named = [epochs_now[one.topic_partition, one.run_id] for one in of_offset if one.run_id]
         return len(named) < len(of_offset) or not named or cutoff.as_position()[0] in named
 
-    def places(self, *, runs: Collection[str] | None = None) -> list[dict[str, Any]]:
+    def position_contexts(self, *, runs: Collection[str] | None = None) -> list[dict[str, Any]]:
         """Of every topic-partition what the positions of records depend on (silver.order.positions).
 
         `runs`: of these alone, where only their records are placed.
@@ -274,30 +290,34 @@ class History:
             repeats |= replays_below(shard.known, shard.epoch_starts)
         rows: dict[TopicPartition, dict[str, Any]] = {}
         for one in self.known:
-            topic, topic_id, partition = one.place
-            before = self.before.get(one.place)
+            topic, topic_id, partition = one.topic_partition
+            before = self.before.get(one.topic_partition)
             row = rows.setdefault(
-                one.place,
+                one.topic_partition,
                 {
                     "topic": topic,
                     "topic_id": topic_id,
                     "partition": partition,
-                    "epochs": [{"from_offset": at, "epoch": epoch} for at, epoch in begins.get(one.place, ())],
+                    "epochs": [
+                        {"from_offset": at, "epoch": epoch} for at, epoch in begins.get(one.topic_partition, ())
+                    ],
                     "snapshots": [],
                     "runs": {},
                     "highest_timestamp_ms": before and before.highest_timestamp_ms,
                 },
             )
             if one.snapshot_at is not None and self.feed.kind == "postgresql":
-                epoch = of_runs.get((one.place, one.run_id), epoch_at(begins, one.place, one.first_offset))
+                epoch = of_runs.get(
+                    (one.topic_partition, one.run_id), epoch_at(begins, one.topic_partition, one.first_offset)
+                )
                 snapshot = {"run_id": one.run_id, "epoch": epoch, "from_offset": one.first_offset}
                 row["snapshots"].append({**snapshot, "lsn": one.snapshot_at[-1], "read_from_ms": one.read_from_ms})
             if runs is not None and one.run_id not in runs:
                 continue
             run = row["runs"].setdefault(one.run_id, {"run_id": one.run_id, "from_offset": one.first_offset})
             run["from_offset"] = min(run["from_offset"], one.first_offset)
-            run["repeats_to"] = repeats.get((one.place, one.run_id))
-            run["epoch"] = of_runs.get((one.place, one.run_id))
+            run["repeats_to"] = repeats.get((one.topic_partition, one.run_id))
+            run["epoch"] = of_runs.get((one.topic_partition, one.run_id))
         return [{**row, "runs": list(row["runs"].values())} for row in rows.values()]
 
     def cutoff_by_shard(self) -> dict[str, Cutoff]:
@@ -318,13 +338,17 @@ def with_new_epochs(
     repeating: set[tuple[TopicPartition, str]] = set()
     while True:
         found = [
-            regression for regression in past.regressions() if (regression.place, regression.run_id) not in repeating
+            regression
+            for regression in past.regressions()
+            if (regression.topic_partition, regression.run_id) not in repeating
         ]
         # A snapshot repeats nothing. The others are compared when no snapshot is left: an epoch may explain them.
         with_news: Collection[Regression] = [regression for regression in found if regression.is_snapshot]
         if found and not with_news:
             with_news = telling_news(found)
-            repeating |= {(regression.place, regression.run_id) for regression in found if regression not in with_news}
+            repeating |= {
+                (regression.topic_partition, regression.run_id) for regression in found if regression not in with_news
+            }
         if not with_news:
             return past, begun
         for regression in with_news:
@@ -349,30 +373,35 @@ def history(feed: Feed, rows: Sequence[Stored], state: State) -> History:
         epoch_starts=state.epoch_starts(feed.name, is_sharded=feed.is_sharded),
         cutoffs=state.cutoffs_of(feed.name),
         read_to=read_to,
-        reads_back=any(read_to.get(place, -1) >= start for place, start in starts.items()),
-        has_unchanged=any(row["leaving_out"] for row in (*stored, *rows)),
+        reads_back=any(read_to.get(topic_partition, -1) >= start for topic_partition, start in starts.items()),
+        has_unchanged=any(row["with_unchanged_toast"] for row in (*stored, *rows)),
     )
     epochs_before, begins = past._epochs_of_runs(), past.epochs()
     positioned = [
-        (one, epochs_before.get((one.place, one.run_id), epoch_at(begins, one.place, one.first_offset)))
+        (
+            one,
+            epochs_before.get(
+                (one.topic_partition, one.run_id), epoch_at(begins, one.topic_partition, one.first_offset)
+            ),
+        )
         for one in past.known
     ]
-    return replace(past, known=together([*past.known, *own]), judged=past.regressions(), positioned=positioned)
+    return replace(past, known=merge_segments([*past.known, *own]), judged=past.regressions(), positioned=positioned)
 
 
 def _read_to(stored: Sequence[Stored]) -> dict[TopicPartition, int]:
     highest: dict[TopicPartition, int] = {}
     for row in stored:
-        place = (row["topic"], row["topic_id"], row["partition"])
-        highest[place] = max(row["last_offset"], highest.get(place, row["last_offset"]))
+        topic_partition = (row["topic"], row["topic_id"], row["partition"])
+        highest[topic_partition] = max(row["last_offset"], highest.get(topic_partition, row["last_offset"]))
     return highest
 
 
 def _starts(rows: Sequence[Stored]) -> dict[TopicPartition, int]:
     starts: dict[TopicPartition, int] = {}
     for row in rows:
-        place = (row["topic"], row["topic_id"], row["partition"])
-        starts[place] = min(row["first_offset"], starts.get(place, row["first_offset"]))
+        topic_partition = (row["topic"], row["topic_id"], row["partition"])
+        starts[topic_partition] = min(row["first_offset"], starts.get(topic_partition, row["first_offset"]))
     return starts
 
 
@@ -380,15 +409,19 @@ def _before(stored: Sequence[Stored], starts: Mapping[TopicPartition, int]) -> d
     """Of every topic-partition the record before the batch; not where the batch is before others that were read."""
     found: dict[TopicPartition, Before] = {}
     for row in stored:
-        place = (row["topic"], row["topic_id"], row["partition"])
-        other = found.get(place)
+        topic_partition = (row["topic"], row["topic_id"], row["partition"])
+        other = found.get(topic_partition)
         times = [row["highest_timestamp_ms"], other and other.highest_timestamp_ms]
         highest = max((time for time in times if time is not None), default=None)
         if other is None or row["last_offset"] > other.last_offset:
-            found[place] = Before(row["last_offset"], highest, row["last_key"], row["last_is_delete"])
+            found[topic_partition] = Before(row["last_offset"], highest, row["last_key"], row["last_is_delete"])
         else:
-            found[place] = replace(other, highest_timestamp_ms=highest)
-    return {place: one for place, one in found.items() if one.last_offset < starts.get(place, one.last_offset + 1)}
+            found[topic_partition] = replace(other, highest_timestamp_ms=highest)
+    return {
+        topic_partition: one
+        for topic_partition, one in found.items()
+        if one.last_offset < starts.get(topic_partition, one.last_offset + 1)
+    }
 
 
 def epoch_rows(history: History, new: Sequence[EpochStart]) -> list[dict[str, Any]]:
@@ -415,5 +448,6 @@ def _cutoff(feed: Feed, snapshot: SnapshotCutoff, shard: str | None) -> Cutoff:
     else:
         file, pos, row = snapshot.at
         parts = {"epoch": snapshot.epoch, "binlog_file": file, "binlog_pos": pos, "binlog_row": row, "streamed": 0}
-    topic, _topic_id, partition = snapshot.place
-    return Cutoff("snapshot", json.dumps({**parts, "kafka_offset": -1}), shard, topic, partition, snapshot.offset)
+    topic, _topic_id, partition = snapshot.topic_partition
+    position = json.dumps({**parts, "kafka_offset": -1})
+    return Cutoff("snapshot", position, shard, topic, partition, snapshot.offset, snapshot.read_ms)

@@ -61,7 +61,7 @@ def first_sent(feed: Feed, rows: Iterable[Mapping[str, Any]], past: History) -> 
 
     `past`: the history up to the end of the batch.
     """
-    known = {(row["topic"], row["topic_id"], row["partition"]): row for row in past.places()}
+    known = {(row["topic"], row["topic_id"], row["partition"]): row for row in past.position_contexts()}
     found: dict[tuple[str, str], Numbers] = {}
     for row in rows:
         lowest = _lowest(feed, row, known[row["topic"], row["topic_id"], row["partition"]]) if row["judged"] else None
@@ -93,7 +93,7 @@ def _coordinates(row: Mapping[str, Any]) -> Sequence[int] | None:
     return found
 
 
-def _lowest(feed: Feed, row: Mapping[str, Any], place: Mapping[str, Any]) -> Numbers | None:
+def _lowest(feed: Feed, row: Mapping[str, Any], topic_partition: Mapping[str, Any]) -> Numbers | None:
     """The lowest position of a run segment's records; None where none has a position."""
     offset = row["first_offset"]
     if feed.sequence_by == "kafka_offset":
@@ -101,7 +101,7 @@ def _lowest(feed: Feed, row: Mapping[str, Any], place: Mapping[str, Any]) -> Num
     at = _coordinates(row)
     if at is None:
         return None
-    epoch = epoch_of(place, run_id=row["run_id"], offset=offset)
+    epoch = epoch_of(topic_partition, run_id=row["run_id"], offset=offset)
     streamed = 0 if row["snapshot_at"] is not None else 1
     if feed.kind != "postgresql":
         return (epoch, *at, streamed, offset)

@@ -37,8 +37,11 @@ def position_fields(feed: Feed) -> list[str]:
     return [part.split(":")[0].strip() for part in position_type(feed)[len("STRUCT<") : -1].split(",")]
 
 
-def epoch_of(place: Mapping[str, Any], *, run_id: str, offset: int) -> int:
-    """The epoch of a record: that of its run, else that in which its offset lies. `place`: of `History.places`."""
-    of_run = next((run["epoch"] for run in place["runs"] if run["run_id"] == run_id), None)
-    begun = (one["epoch"] for one in place["epochs"] if one["from_offset"] <= offset)
+def epoch_of(topic_partition: Mapping[str, Any], *, run_id: str, offset: int) -> int:
+    """The epoch of a record: that of its run, else that in which its offset lies.
+
+    `topic_partition`: one of `History.position_contexts`.
+    """
+    of_run = next((run["epoch"] for run in topic_partition["runs"] if run["run_id"] == run_id), None)
+    begun = (one["epoch"] for one in topic_partition["epochs"] if one["from_offset"] <= offset)
     return max(begun, default=0) if of_run is None else int(of_run)

@@ -68,10 +68,13 @@ class ReadRanges:
 
     def after(self, ranges: Iterable[tuple[TopicPartition, HalfOpen]], *, ingested_to: int) -> ReadRanges:
         """The same with these that were read."""
-        found = {place: [*known] for place, known in self.ranges.items()}
+        found = {topic_partition: [*known] for topic_partition, known in self.ranges.items()}
         for topic_partition, one in ranges:
             found.setdefault(topic_partition, []).append(one)
-        return ReadRanges({place: _joined(known) for place, known in found.items()}, max(self.ingested_to, ingested_to))
+        return ReadRanges(
+            {topic_partition: _joined(known) for topic_partition, known in found.items()},
+            max(self.ingested_to, ingested_to),
+        )
 
     def as_row(self) -> dict[str, Any]:
         """As `ops.batches` has it (`read_ranges`)."""
@@ -87,8 +90,8 @@ class ReadRanges:
         """What `as_row` has written."""
         ranges: dict[TopicPartition, list[HalfOpen]] = {}
         for one in row["ranges"]:
-            place = one["topic"], one["topic_id"], one["partition"]
-            ranges.setdefault(place, []).append((one["from_offset"], one["until_offset"]))
+            topic_partition = one["topic"], one["topic_id"], one["partition"]
+            ranges.setdefault(topic_partition, []).append((one["from_offset"], one["until_offset"]))
         return cls(ranges, row["ingested_to"])
 
 
@@ -111,14 +114,14 @@ class BatchRanges:
 
 
 @dataclass(frozen=True)
-class Reach:
+class RecordRange:
     """What a batch has of a topic-partition, by `ops.batches` or by its records.
 
     `schema_ids`: of the registry's schemas that its records name. `has_definitions`: whether some of them define
     tables. `first_ms`: the lowest Kafka timestamp.
     """
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     first: int
     last: int
     records: int
@@ -128,19 +131,21 @@ class Reach:
     first_ms: int = 0
 
 
-def reaches_of(ranges: Sequence[IngestedRange]) -> list[Reach]:
+def record_ranges_of(ranges: Sequence[IngestedRange]) -> list[RecordRange]:
     """What these ranges have of every topic-partition."""
-    found: dict[TopicPartition, Reach] = {}
+    found: dict[TopicPartition, RecordRange] = {}
     for one in ranges:
         if one.first is None or one.last is None:
             continue
-        new = Reach(one.topic_partition, one.first, one.last, one.records, one.value_bytes, first_ms=one.first_ms or 0)
+        new = RecordRange(
+            one.topic_partition, one.first, one.last, one.records, one.value_bytes, first_ms=one.first_ms or 0
+        )
         before = found.get(one.topic_partition, new)
         found[one.topic_partition] = new if before is new else _both(before, new)
     return list(found.values())
 
 
-def _both(one: Reach, other: Reach) -> Reach:
+def _both(one: RecordRange, other: RecordRange) -> RecordRange:
     return replace(
         one,
         first=min(one.first, other.first),
@@ -208,10 +213,12 @@ def _unread_parts(ingested: IngestedRange, read: ReadRanges, waiting: Sequence[_
     """What is unread of a range that has records, and not of what is waiting."""
     if not ingested.records:
         return []
-    place = ingested.topic_partition
-    before = [(place, (part.begin, part.until)) for part in waiting if part.of.topic_partition == place]
+    topic_partition = ingested.topic_partition
+    before = [
+        (topic_partition, (part.begin, part.until)) for part in waiting if part.of.topic_partition == topic_partition
+    ]
     known = read.after(before, ingested_to=-1)
-    return [_Part(ingested, *unread) for unread in known.unread(place, ingested.begin, ingested.until)]
+    return [_Part(ingested, *unread) for unread in known.unread(topic_partition, ingested.begin, ingested.until)]
 
 
 def _cuts(parts: Sequence[_Part]) -> int:

@@ -53,7 +53,7 @@ class RunSegment:
     highest_timestamp_ms: int | None = None
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """Topic, topic id and partition."""
         return self.topic, self.topic_id, self.partition
 
@@ -85,7 +85,7 @@ class EpochStart:
 class Regression:
     """A run with coordinates behind `below`, of an earlier record of the topic-partition: a replay or an epoch."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     run_id: str
     from_offset: int
     below: Coordinates
@@ -94,7 +94,10 @@ class Regression:
 
 @dataclass(frozen=True)
 class Cutoff:
-    """Rows and changes below `position` (JSON) are gone. `topic`: only those of this topic. The record that says so."""
+    """Rows and changes below `position` (JSON) are gone. `topic`: only those of this topic. The record that says so.
+
+    `source_ms`: when that was at the source, as far as it is known.
+    """
 
     reason: str
     position: str
@@ -102,6 +105,7 @@ class Cutoff:
     at_topic: str
     at_partition: int
     at_offset: int
+    source_ms: int | None = None
 
     def as_json(self) -> dict[str, object]:
         """The cutoff in the form of `cutoff_type`."""
@@ -114,27 +118,31 @@ class Cutoff:
 
 @dataclass(frozen=True)
 class SnapshotCutoff:
-    """What a completed full snapshot states: rows older than `at`, in the epoch, that it did not name are gone."""
+    """What a completed full snapshot states: rows older than `at`, in the epoch, that it did not name are gone.
 
-    place: TopicPartition
+    `read_ms`: when the connector began to read it.
+    """
+
+    topic_partition: TopicPartition
     offset: int
     run_id: str
     epoch: int
     at: Coordinates
+    read_ms: int | None = None
 
 
-def covering(parts: Iterable[OffsetRange]) -> dict[TopicPartition, tuple[int, int]]:
+def offset_bounds(parts: Iterable[OffsetRange]) -> dict[TopicPartition, tuple[int, int]]:
     """Of every topic-partition the range of offsets in which these ranges lie."""
     ranges: dict[TopicPartition, tuple[int, int]] = {}
-    for place, first, last in parts:
-        so_far = ranges.get(place, (first, last))
-        ranges[place] = (min(so_far[0], first), max(so_far[1], last))
+    for topic_partition, first, last in parts:
+        so_far = ranges.get(topic_partition, (first, last))
+        ranges[topic_partition] = (min(so_far[0], first), max(so_far[1], last))
     return ranges
 
 
 def run_segments(rows: Iterable[Mapping[str, Any]]) -> list[RunSegment]:
     """Rows of `ops.batches`, or of one batch, as run segments: one a partition, run and snapshot."""
-    return together(
+    return merge_segments(
         RunSegment(
             topic=row["topic"],
             topic_id=row["topic_id"],
@@ -156,16 +164,16 @@ def run_segments(rows: Iterable[Mapping[str, Any]]) -> list[RunSegment]:
     )
 
 
-def together(parts: Iterable[RunSegment]) -> list[RunSegment]:
+def merge_segments(parts: Iterable[RunSegment]) -> list[RunSegment]:
     """Those of the same partition, run and snapshot as one; by partition and offset."""
     merged: dict[tuple[Any, ...], RunSegment] = {}
     for new in parts:
-        identity = (new.place, new.run_id, new.snapshot_at)
-        merged[identity] = _together(merged[identity], new) if identity in merged else new
-    return sorted(merged.values(), key=lambda one: (one.place, one.first_offset))
+        identity = (new.topic_partition, new.run_id, new.snapshot_at)
+        merged[identity] = _merge(merged[identity], new) if identity in merged else new
+    return sorted(merged.values(), key=lambda one: (one.topic_partition, one.first_offset))
 
 
-def _together(one: RunSegment, other: RunSegment) -> RunSegment:
+def _merge(one: RunSegment, other: RunSegment) -> RunSegment:
     return replace(
         one,
         first_offset=min(one.first_offset, other.first_offset),
@@ -202,7 +210,7 @@ def run_order(known: Sequence[RunSegment]) -> dict[str, int]:
         if one.run_id:
             begin = (one.first_ms or 0, one.first_offset, one.run_id)
             first[one.run_id] = min(begin, first.get(one.run_id, begin))
-    lanes = [deque(run_id for run_id, _parts in _runs_of(lane) if run_id) for lane in _lanes(known)]
+    lanes = [deque(run_id for run_id, _parts in _runs_in_order(lane) if run_id) for lane in _by_partition(known)]
     lanes_of: dict[str, list[deque[str]]] = defaultdict(list)
     for lane in lanes:
         for run_id in lane:
@@ -247,9 +255,9 @@ def regressions(
     """
     opened = {epoch_start.run_id for epoch_start in epoch_starts}
     found = []
-    for parts in _lanes(known):
+    for parts in _by_partition(known):
         high: Coordinates | None = None
-        for run_id, of_run in _runs_of(parts):
+        for run_id, of_run in _runs_in_order(parts):
             lows = [part.low for part in of_run if part.low is not None]
             if run_id in opened:
                 high = None
@@ -257,9 +265,11 @@ def regressions(
                 snapshots = [part.snapshot_at for part in of_run if part.snapshot_at is not None]
                 is_snapshot = bool(snapshots) and min(snapshots) < high
                 found += [
-                    Regression(place, run_id, min(part.first_offset for part in here), high, is_snapshot)
-                    for place, here in groupby(sorted(of_run, key=_by_place), key=lambda one: one.place)
-                    if place in new
+                    Regression(topic_partition, run_id, min(part.first_offset for part in here), high, is_snapshot)
+                    for topic_partition, here in groupby(
+                        sorted(of_run, key=_by_place), key=lambda one: one.topic_partition
+                    )
+                    if topic_partition in new
                 ]
             for part in of_run:
                 high = _most(high, part.high)
@@ -274,15 +284,18 @@ def brought_about(
     A batch does if it has a part of the run (`own`: its own run segments) that lies behind, or if the run was not known
     (`before`: the regressions without this batch) to regress behind these coordinates.
     """
-    judged = {(one.place, one.run_id, one.below) for one in before}
+    judged = {(one.topic_partition, one.run_id, one.below) for one in before}
     lows: dict[tuple[TopicPartition, str], Coordinates] = {}
     for part in own:
         if part.low is not None:
-            lows[part.place, part.run_id] = min(part.low, lows.get((part.place, part.run_id), part.low))
+            lows[part.topic_partition, part.run_id] = min(
+                part.low, lows.get((part.topic_partition, part.run_id), part.low)
+            )
     return [
         one
         for one in found
-        if (one.place, one.run_id, one.below) not in judged or lows.get((one.place, one.run_id), one.below) < one.below
+        if (one.topic_partition, one.run_id, one.below) not in judged
+        or lows.get((one.topic_partition, one.run_id), one.below) < one.below
     ]
 
 
@@ -292,19 +305,19 @@ def replays_below(
     """Of every topic-partition and run: up to which coordinates an earlier run of the epoch sent streamed changes."""
     opened = {epoch_start.run_id for epoch_start in epoch_starts}
     below: dict[tuple[TopicPartition, str], Coordinates] = {}
-    for parts in _lanes(known):
+    for parts in _by_partition(known):
         high: Coordinates | None = None
-        for run_id, of_run in _runs_of(parts):
+        for run_id, of_run in _runs_in_order(parts):
             if run_id in opened:
                 high = None
             if run_id and high is not None:
-                below |= {(part.place, run_id): high for part in of_run}
+                below |= {(part.topic_partition, run_id): high for part in of_run}
             for part in of_run:
                 high = _most(high, part.highest)
     return below
 
 
-def _lanes(known: Sequence[RunSegment]) -> list[list[RunSegment]]:
+def _by_partition(known: Sequence[RunSegment]) -> list[list[RunSegment]]:
     """The run segments of every topic-partition, whatever the topic's id."""
     lanes: dict[tuple[str, int], list[RunSegment]] = defaultdict(list)
     for one in known:
@@ -312,22 +325,22 @@ def _lanes(known: Sequence[RunSegment]) -> list[list[RunSegment]]:
     return list(lanes.values())
 
 
-def _runs_of(lane: Sequence[RunSegment]) -> list[tuple[str, list[RunSegment]]]:
+def _runs_in_order(lane: Sequence[RunSegment]) -> list[tuple[str, list[RunSegment]]]:
     """The runs of one partition in the order of their offsets; records without a run are where the first of them is.
 
     Offsets begin again in a topic that was made again: the one with the earlier records comes first.
     """
-    made: dict[str, int] = {}
+    created: dict[str, int] = {}
     for one in lane:
-        made[one.topic_id] = min(one.first_ms or 0, made.get(one.topic_id, one.first_ms or 0))
+        created[one.topic_id] = min(one.first_ms or 0, created.get(one.topic_id, one.first_ms or 0))
     runs: dict[str, list[RunSegment]] = defaultdict(list)
-    for one in sorted(lane, key=lambda one: (made[one.topic_id], one.topic_id, one.first_offset)):
+    for one in sorted(lane, key=lambda one: (created[one.topic_id], one.topic_id, one.first_offset)):
         runs[one.run_id].append(one)
     return list(runs.items())
 
 
 def _by_place(one: RunSegment) -> TopicPartition:
-    return one.place
+    return one.topic_partition
 
 
 def epoch_start(
@@ -362,14 +375,16 @@ def epochs(
         if one.run_id not in order:
             continue
         of_epoch = [part for part in known if part.run_id and order[part.run_id] >= order[one.run_id]]
-        for place, parts in groupby(sorted(of_epoch, key=_by_place), key=_by_place):
-            begins[place].append((min(part.first_offset for part in parts), one.epoch))
+        for topic_partition, parts in groupby(sorted(of_epoch, key=_by_place), key=_by_place):
+            begins[topic_partition].append((min(part.first_offset for part in parts), one.epoch))
     return dict(begins)
 
 
-def epoch_at(begins: Mapping[TopicPartition, Sequence[tuple[int, int]]], place: TopicPartition, offset: int) -> int:
+def epoch_at(
+    begins: Mapping[TopicPartition, Sequence[tuple[int, int]]], topic_partition: TopicPartition, offset: int
+) -> int:
     """The epoch of a record."""
-    return max((epoch for from_offset, epoch in begins.get(place, ()) if from_offset <= offset), default=0)
+    return max((epoch for from_offset, epoch in begins.get(topic_partition, ()) if from_offset <= offset), default=0)
 
 
 def read_again(
@@ -380,10 +395,10 @@ def read_again(
     `before`: of every topic-partition the last offset that was read before this batch.
     """
     ranges = {}
-    for place, begins in epochs(known, [new]).items():
+    for topic_partition, begins in epochs(known, [new]).items():
         (first, _epoch) = begins[0]
-        if place in before and first <= before[place]:
-            ranges[place] = (first, before[place])
+        if topic_partition in before and first <= before[topic_partition]:
+            ranges[topic_partition] = (first, before[topic_partition])
     return ranges
 
 
@@ -409,16 +424,18 @@ def snapshot_cutoffs(known: Sequence[RunSegment], epoch_starts: Collection[Epoch
     parts_of: dict[str, list[RunSegment]] = defaultdict(list)
     for one in known:
         parts_of[one.run_id].append(one)
-    places = {one.place for one in known}
+    topic_partitions = {one.topic_partition for one in known}
     first_run = None if has_nameless else min(order, key=lambda run: order[run])
     found = []
     later: set[TopicPartition] = set()  # the topic-partitions of the runs after this one
     for run_id in sorted(order, key=lambda run: order[run], reverse=True):
         parts = parts_of[run_id]
         cutoff = None if run_id == first_run else _cutoff(parts, epochs_by_run[run_id])
-        if cutoff is not None and all(_is_through(place, parts, later, cutoff) for place in places):
+        if cutoff is not None and all(
+            _is_through(topic_partition, parts, later, cutoff) for topic_partition in topic_partitions
+        ):
             found.append(cutoff)
-        later |= {part.place for part in parts}
+        later |= {part.topic_partition for part in parts}
     return found[::-1]
 
 
@@ -432,15 +449,18 @@ def _cutoff(parts: Sequence[RunSegment], epoch: int) -> SnapshotCutoff | None:
     opening_rows = [one for one in snapshots if one.snapshot_at == at]
     ends = [one for one in opening_rows if one.has_end]
     names = {name for one in opening_rows for name in one.source_names}
-    first_streamed = {one.place: one.first_offset for one in streamed}
-    opens_partitions = all(one.first_offset < first_streamed.get(one.place, MAX_OFFSET) for one in opening_rows)
+    first_streamed = {one.topic_partition: one.first_offset for one in streamed}
+    opens_partitions = all(
+        one.first_offset < first_streamed.get(one.topic_partition, MAX_OFFSET) for one in opening_rows
+    )
     read_to = _most_of(one.read_to_ms for one in opening_rows)
     streamed_from = _least_of(one.read_from_ms for one in streamed)
     opens_run = read_to is None or streamed_from is None or read_to <= streamed_from
     if not ends or len(names) > 1 or not opens_partitions or not opens_run:
         return None
     end = ends[-1]
-    return SnapshotCutoff(end.place, end.last_offset, end.run_id, epoch, at)
+    read_ms = _least_of(one.read_from_ms for one in opening_rows)
+    return SnapshotCutoff(end.topic_partition, end.last_offset, end.run_id, epoch, at, read_ms)
 
 
 def _least_of(values: Iterable[int | None]) -> int | None:
@@ -452,10 +472,13 @@ def _most_of(values: Iterable[int | None]) -> int | None:
 
 
 def _is_through(
-    place: TopicPartition, parts: Sequence[RunSegment], later: Collection[TopicPartition], cutoff: SnapshotCutoff
+    topic_partition: TopicPartition,
+    parts: Sequence[RunSegment],
+    later: Collection[TopicPartition],
+    cutoff: SnapshotCutoff,
 ) -> bool:
     """Whether no row of the snapshot can be pending in this partition: its end is here, or records of a later run, or
     the run has begun to stream, in whatever partition: one in which nothing changes would else block it for ever.
     """
     streamed = any(one.snapshot_at is None and one.lowest is not None for one in parts)
-    return place == cutoff.place or streamed or place in later
+    return topic_partition == cutoff.topic_partition or streamed or topic_partition in later

@@ -1,6 +1,6 @@
 """What silver knows of a source, and what a batch adds to it: plain rows in, rows of `ops.batches` out.
 
-Imports without pyspark: silver.audit reads and writes the table.
+Imports without pyspark: silver.accounts.audit reads and writes the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ Stored = Mapping[str, Any]
 _IN_PLACE = ("topic", "topic_id", "partition")
 _OF_SEGMENT = (
     *("first_offset", "last_offset", "lowest", "highest", "has_end", "first_ms", "read_from_ms", "read_to_ms"),
-    *("source_names", "highest_timestamp_ms", "last_key", "last_is_delete", "leaving_out", "judged", "absent_columns"),
+    *(
+        "source_names",
+        "highest_timestamp_ms",
+        "last_key",
+        "last_is_delete",
+        "with_unchanged_toast",
+        "judged",
+        "absent_columns",
+    ),
 )
 _LOWEST = ("first_offset", "lowest", "first_ms", "read_from_ms")
 _HIGHEST = ("last_offset", "highest", "read_to_ms", "highest_timestamp_ms")
@@ -43,7 +51,7 @@ class PendingRange:
     """Offsets that are pending for a suspended table, since this batch."""
 
     feed: str
-    place: TopicPartition
+    topic_partition: TopicPartition
     first: int
     last: int
     batch: int
@@ -109,11 +117,11 @@ class State:
         """Whether the newest records with coordinates of a topic-partition of the feed do not name a connector run."""
         newest: dict[TopicPartition, Stored] = {}
         for row in self.of_feed(feed):
-            place = (row["topic"], row["topic_id"], row["partition"])
+            topic_partition = (row["topic"], row["topic_id"], row["partition"])
             if row["lowest"] is None and row["snapshot_at"] is None:
                 continue
-            if place not in newest or row["last_offset"] > newest[place]["last_offset"]:
-                newest[place] = row
+            if topic_partition not in newest or row["last_offset"] > newest[topic_partition]["last_offset"]:
+                newest[topic_partition] = row
         return any(not row["run_id"] for row in newest.values())
 
     def ranges(self, feed: str) -> list[PendingRange]:
@@ -123,11 +131,13 @@ class State:
     def pending_offsets(self, feed: str) -> list[OffsetRange]:
         """The same as ranges that have no offset in common, in order."""
         found: list[OffsetRange] = []
-        for place, first, last in sorted((one.place, one.first, one.last) for one in self.ranges(feed)):
-            if found and found[-1][0] == place and first <= found[-1][2] + 1:
-                found[-1] = (place, found[-1][1], max(last, found[-1][2]))
+        for topic_partition, first, last in sorted(
+            (one.topic_partition, one.first, one.last) for one in self.ranges(feed)
+        ):
+            if found and found[-1][0] == topic_partition and first <= found[-1][2] + 1:
+                found[-1] = (topic_partition, found[-1][1], max(last, found[-1][2]))
             else:
-                found.append((place, first, last))
+                found.append((topic_partition, first, last))
         return found
 
     @property
@@ -160,8 +170,10 @@ class State:
             if row.get("suspended"):
                 part = row["suspended"]
                 if part["first_offset"] is not None:
-                    place = (row["topic"], row["topic_id"], row["partition"])
-                    pending.append(PendingRange(feed, place, part["first_offset"], part["last_offset"], row["batch"]))
+                    topic_partition = (row["topic"], row["topic_id"], row["partition"])
+                    pending.append(
+                        PendingRange(feed, topic_partition, part["first_offset"], part["last_offset"], row["batch"])
+                    )
                 if part["why"] is not None:
                     causes[feed] = SuspensionCause(part["rule"], part["why"], part["contract"])
             if row.get("resumed"):
@@ -191,7 +203,7 @@ def segment_rows(state: State, counted: Iterable[Stored]) -> list[dict[str, Any]
         if row["feed"] is not None:
             identity = _identity(row)
             before = found.get(identity) or state.segments.get(identity)
-            found[identity] = row if before is None else _together(before, row)
+            found[identity] = row if before is None else _merge_rows(before, row)
     return [
         {
             **{name: row[name] for name in ("feed", *SEGMENT_KEY)},
@@ -232,7 +244,7 @@ def feed_row(
 
 
 @dataclass(frozen=True)
-class Extent:
+class ReadExtent:
     """The range of offsets in which records were read, and how many were."""
 
     first: int
@@ -245,17 +257,17 @@ class Extent:
         return self.last - self.first + 1 != self.read
 
 
-def extents(counted: Iterable[Stored], *, apart: Collection[str] = ()) -> dict[OfFeed, Extent]:
+def read_extents(counted: Iterable[Stored], *, apart: Collection[str] = ()) -> dict[OfFeed, ReadExtent]:
     """What was read of every topic-partition, by all of its feeds (None).
 
     By each feed where the topic is one of those `apart`: then records of a feed that shares it were not read.
     """
-    found: dict[OfFeed, Extent] = {}
+    found: dict[OfFeed, ReadExtent] = {}
     for row in counted:
         one = _counted_as(row, apart)
-        before = found.get(one, Extent(row["first_offset"], row["last_offset"], 0))
+        before = found.get(one, ReadExtent(row["first_offset"], row["last_offset"], 0))
         first, last = min(before.first, row["first_offset"]), max(before.last, row["last_offset"])
-        found[one] = Extent(first, last, before.read + row["read"])
+        found[one] = ReadExtent(first, last, before.read + row["read"])
     return found
 
 
@@ -268,11 +280,11 @@ def audit_rows(
 ) -> list[dict[str, Any]]:
     """What was read (COUNTS) of every feed in every topic-partition, and what became of it.
 
-    `outcomes`: how many changes, truncates and tombstones ended how. `gaps`: of the `extents` (`apart` as there). Each
-    of them is in one row: of feeds that share a topic in the first one's.
+    `outcomes`: how many changes, truncates and tombstones ended how. `gaps`: of the `read_extents` (`apart` as there).
+    Each of them is in one row: of feeds that share a topic in the first one's.
     """
     rows: dict[OfFeed, dict[str, Any]] = {}
-    left = extents(counted, apart=apart)
+    left = read_extents(counted, apart=apart)
     for one in counted:
         of_feed = (one["feed"], (one["topic"], one["topic_id"], one["partition"]))
         row = rows.setdefault(
@@ -300,17 +312,17 @@ def audit_rows(
     return list(rows.values())
 
 
-def moved_row(feed: str, place: TopicPartition, counts: Mapping[str, int]) -> dict[str, Any]:
+def correction_row(feed: str, topic_partition: TopicPartition, counts: Mapping[str, int]) -> dict[str, Any]:
     """Records of earlier batches that go from one outcome to another: the sum of `counts` is 0."""
-    return {**_NONE, "feed": feed, **dict(zip(_IN_PLACE, place, strict=True)), **counts}
+    return {**_NONE, "feed": feed, **dict(zip(_IN_PLACE, topic_partition, strict=True)), **counts}
 
 
 def suspended_row(
-    feed: str, place: TopicPartition, *, first: int, last: int, records: int, new: SuspensionCause | None
+    feed: str, topic_partition: TopicPartition, *, first: int, last: int, records: int, new: SuspensionCause | None
 ) -> dict[str, Any]:
     """A range that is pending for a suspended table. `new`: of the batch that suspends it."""
     waits = {"first_offset": first, "last_offset": last, "records": records, **(_ALREADY if new is None else vars(new))}
-    return {"feed": feed, **dict(zip(_IN_PLACE, place, strict=True)), "suspended": waits}
+    return {"feed": feed, **dict(zip(_IN_PLACE, topic_partition, strict=True)), "suspended": waits}
 
 
 def cause_row(feed: str, cause: SuspensionCause) -> dict[str, Any]:
@@ -328,7 +340,7 @@ def _identity(row: Stored) -> tuple[Any, ...]:
     return (row["feed"], *[row[name] for name in SEGMENT_KEY[:-1]], None if at is None else tuple(at))
 
 
-def _together(one: Stored, other: Stored) -> Stored:
+def _merge_rows(one: Stored, other: Stored) -> Stored:
     """One segment of two parts; its last record is that with the highest offset."""
     last = max(one, other, key=lambda row: row["last_offset"])
     absent = dict(one["absent_columns"])
@@ -342,7 +354,7 @@ def _together(one: Stored, other: Stored) -> Stored:
         "source_names": sorted({*(one["source_names"] or ()), *(other["source_names"] or ())}),
         "last_key": last["last_key"],
         "last_is_delete": last["last_is_delete"],
-        "leaving_out": one["leaving_out"] + other["leaving_out"],
+        "with_unchanged_toast": one["with_unchanged_toast"] + other["with_unchanged_toast"],
         "judged": one["judged"] + other["judged"],
         "absent_columns": absent,
     }

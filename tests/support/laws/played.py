@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -13,11 +13,11 @@ from unittest.mock import patch
 from pyspark.sql import functions as F
 
 from lakehouse.contracts.models import Contracts
-from lakehouse.spark.tables import Warehouse
+from lakehouse.delta.tables import Warehouse
 from silver.apply import ensure_tables
 from tests.support.bronze import bronze_rows
 from tests.support.events import Record
-from tests.support.model.batches import BATCHES, Batches
+from tests.support.model.batches import Batches
 from tests.support.recordings import write
 from tests.support.silver import apply
 
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 QUARANTINE = "quality.quarantine"
+# What a second batch finds of the first, a third finds of both.
+BATCHES = 2
 
 
 @dataclass(frozen=True)
 class Cases:
-    """Records of many cases in batches, by source. `again`: those that come once more in a batch behind all others."""
+    """Records of many cases in batches, by source."""
 
     batches: Mapping[str, Batches]
-    again: Mapping[str, Sequence[Record]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,14 @@ def play(
 ) -> Played:
     """Apply the batches of all cases (`count` at most) to silver, batch after batch, each source beside the others."""
     ensure_tables(warehouse, contracts)
-    together = list(cases)
+    played = list(cases)
 
     def batches_of(source: str) -> Batches:
         batches: list[list[Record]] = [[] for _ in range(count)]
-        for one in together:
+        for one in played:
             for batch, records in zip(batches, one.batches.get(source, ()), strict=False):
                 batch.extend(records)
-        return [*batches, [record for one in together for record in one.again.get(source, ())]]
+        return batches
 
     batches = {source: batches_of(source) for source in contracts.topics.sources}
     transports: Counter[bool] = Counter()
@@ -91,10 +92,10 @@ def play(
 
     with (
         ThreadPoolExecutor() as pool,
-        patch("silver.judged.are_few", are_few),
+        patch("silver.validated.are_few", are_few),
         # So that many records are folded in several partitions, and earlier ones are looked for in several steps.
         patch("silver.batch.transport.PARTITION_RECORDS", 1_000),
-        patch("silver.batch.earlier_records.FIRST_STEP", 40),
+        patch("silver.lookback.earlier_records.FIRST_STEP", 40),
     ):
         versions = pool.map(_applied_by(warehouse, contracts, folder), batches, batches.values())
         return Played(warehouse, contracts, batches, dict(zip(batches, versions, strict=True)), transports)

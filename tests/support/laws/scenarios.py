@@ -1,4 +1,4 @@
-"""The scenarios (tests/scenarios) as cases of the laws: each in one batch, once more in the next, and in many.
+"""The scenarios (tests/scenarios) as cases of the laws: each in one batch, once more in the next, and in two.
 
 A scenario's directory has:
 
@@ -25,8 +25,7 @@ from demo.check import as_text
 from tests.support.captures import IDS
 from tests.support.events import Record
 from tests.support.laws.contracts import TOPICS
-from tests.support.laws.played import Cases, Played
-from tests.support.model.batches import BATCHES
+from tests.support.laws.played import BATCHES, Cases, Played
 from tests.support.sharded import CASE, topic_of
 
 if TYPE_CHECKING:
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 
 SCENARIOS = sorted(file.parent for file in (Path(__file__).parents[2] / "scenarios").glob("*/events.jsonl"))
 KEYLESS = "_event_id"
-IN_ONE_BATCH, THE_SAME_BATCH_TWICE, IN_MANY_BATCHES = WAYS = ("one batch", "the same batch twice", "many batches")
+IN_ONE_BATCH, THE_SAME_BATCH_TWICE, IN_TWO_BATCHES = WAYS = ("one batch", "the same batch twice", "two batches")
 # Of those that are read in one batch, and then again, the batch behind which they are looked at.
-SEEN_AFTER = {IN_ONE_BATCH: 0, THE_SAME_BATCH_TWICE: 1, IN_MANY_BATCHES: BATCHES - 1}
+SEEN_AFTER = {IN_ONE_BATCH: 0, THE_SAME_BATCH_TWICE: 1, IN_TWO_BATCHES: BATCHES - 1}
 
 Line = dict[str, Any]
 # The lines of each file of a scenario, by the file's name.
@@ -52,10 +51,10 @@ class Scenarios:
 
 
 def read_scenarios(directories: Sequence[Path]) -> Scenarios:
-    """The scenarios' records in their batches: whole in the first two, and beside that a part in every batch."""
+    """The scenarios' records in their batches: whole in both, and beside that a part in each."""
     batches: dict[str, list[list[Record]]] = {}
     for scenario in directories:
-        for way in (IN_ONE_BATCH, IN_MANY_BATCHES):
+        for way in (IN_ONE_BATCH, IN_TWO_BATCHES):
             for source in ("postgres", "mysql"):
                 of_source = batches.setdefault(source, [[] for _ in range(BATCHES)])
                 records = [one for one in records_of(scenario, way) if _source(one["topic"]) == source]
@@ -68,13 +67,13 @@ def read_scenarios(directories: Sequence[Path]) -> Scenarios:
 
 def case_of(scenario: Path, way: str) -> str:
     """The case of a scenario that is read in this way: the first two are one case, seen twice."""
-    return f"{scenario.name}.in_batches" if way == IN_MANY_BATCHES else scenario.name
+    return f"{scenario.name}.in_batches" if way == IN_TWO_BATCHES else scenario.name
 
 
 def records_of(scenario: Path, way: str) -> Sequence[Record]:
     """A scenario's records, in topics that no other case has.
 
-    In many batches, ids of outbox events and of connector runs are the case's own too: an event is the same wherever
+    In two batches, ids of outbox events and of connector runs are the case's own too: an event is the same wherever
     it is read again, and what is learnt of a run counts in all topics.
     """
     feed_of = {topic: feed for feed, topic in TOPICS.items()}
@@ -82,7 +81,7 @@ def records_of(scenario: Path, way: str) -> Sequence[Record]:
     records = [
         {**record, "topic": topic_of(case, feed_of[record["topic"]])} for record in _lines(scenario / "events.jsonl")
     ]
-    if way != IN_MANY_BATCHES:
+    if way != IN_TWO_BATCHES:
         return records
     return [
         {
@@ -115,15 +114,14 @@ def expected_files(scenario: Path) -> Files:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What all scenarios that were read in one way have led to: rows by feed, and entries of the quarantine."""
+    """What all scenarios have led to behind a batch: rows by feed, and entries of the quarantine."""
 
-    way: str
     silver: Mapping[str, Sequence[Line]]
     quarantine: Sequence[Line]
 
-    def of(self, scenario: Path) -> Files:
-        """The part of one scenario, in the form of its files."""
-        files, case = {}, case_of(scenario, self.way)
+    def of(self, scenario: Path, way: str) -> Files:
+        """The part of one scenario that was read in this way, in the form of its files."""
+        files, case = {}, case_of(scenario, way)
         for feed, rows in self.silver.items():
             own = [row for row in rows if row[CASE] == case]
             files[f"silver.{feed}.jsonl"] = [_without(row) for row in own if not row["_is_deleted"]]
@@ -135,10 +133,9 @@ class Outcome:
         return {name: _sorted(lines) for name, lines in files.items() if lines}
 
 
-def outcome(played: Played, scenarios: Scenarios, way: str) -> Outcome:
-    """What came of the scenarios that were read in this way."""
-    after = SEEN_AFTER[way]
-    cases = [case_of(scenario, way) for scenario in scenarios.directories]
+def outcome(played: Played, scenarios: Scenarios, after: int) -> Outcome:
+    """What had come of the scenarios behind this batch."""
+    cases = [case_of(scenario, way) for scenario in scenarios.directories for way in (IN_ONE_BATCH, IN_TWO_BATCHES)]
     silver = {
         feed: _silver_rows(
             played.table(feed, after=after).where(F.col(CASE).isin(cases)), list(played.contracts.feeds[feed].columns)
@@ -153,7 +150,7 @@ def outcome(played: Played, scenarios: Scenarios, way: str) -> Outcome:
         .select("topic", "partition", "offset", "reasons")
         .collect()
     ]
-    return Outcome(way, silver, quarantine)
+    return Outcome(silver, quarantine)
 
 
 def _lines(file: Path) -> list[Line]:

@@ -10,8 +10,8 @@ import yaml
 
 from demo.processes import HOST
 from demo.stack.stack import Stack
+from lakehouse.contracts.checks.mistakes import TOPICS
 from lakehouse.contracts.files import MODELS, packaged_text
-from lakehouse.contracts.mistakes import TOPICS
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.tables import Column, SilverTable
 from lakehouse.contracts.topics import DatabaseServer, FeedTopics, Source
@@ -95,6 +95,7 @@ def _table(packaged: Contracts, dialect: Dialect, table: str) -> SilverTable:
     told: Mapping[str, Any] = {
         "keys": (CASE, "order_id"),
         "sequence_by": "source_position",
+        "scd_type": 2,
         "columns": {CASE: case, **columns},
     }
     return SilverTable.model_validate(told)

@@ -88,6 +88,36 @@ class Dialect:
                 f" created_at {self.time}, updated_at {self.time}, note {self.text})"
             )
 
+    def log_versions(self, table: str) -> Sequence[str]:
+        """Statements that let triggers write every version of the table's rows into `<table>_log`, in their order."""
+        number = "BIGINT AUTO_INCREMENT PRIMARY KEY" if self.kind != "postgresql" else "BIGSERIAL PRIMARY KEY"
+        log = f"{table}_log"
+        create = (
+            f"CREATE TABLE {log} (number {number}, order_id BIGINT, is_deleted BOOLEAN, status VARCHAR(32),"
+            f" total_amount DECIMAL(10,2), note {self.text})"
+        )
+        into = f"INSERT INTO {log} (order_id, is_deleted, status, total_amount, note)"
+        now = f"{into} VALUES (NEW.order_id, FALSE, NEW.status, NEW.total_amount, NEW.note);"
+        gone = f"{into} SELECT OLD.order_id, TRUE, NULL, NULL, NULL"
+        is_moved = "WHERE OLD.order_id <> NEW.order_id;"
+        if self.kind == "postgresql":
+            body = (
+                f"IF TG_OP = 'DELETE' THEN {gone}; ELSE IF TG_OP = 'UPDATE' THEN {gone} {is_moved} END IF; {now}"
+                " END IF; RETURN NULL;"
+            )
+            return (
+                create,
+                f"CREATE FUNCTION {log}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$",
+                f"CREATE TRIGGER {log} AFTER INSERT OR UPDATE OR DELETE ON {table}"
+                f" FOR EACH ROW EXECUTE FUNCTION {log}()",
+            )
+        return (
+            create,
+            f"CREATE TRIGGER {log}_i AFTER INSERT ON {table} FOR EACH ROW {now}",
+            f"CREATE TRIGGER {log}_u AFTER UPDATE ON {table} FOR EACH ROW BEGIN {gone} FROM DUAL {is_moved} {now} END",
+            f"CREATE TRIGGER {log}_d AFTER DELETE ON {table} FOR EACH ROW {gone}",
+        )
+
 
 POSTGRESQL = Dialect(
     "postgresql",

@@ -14,19 +14,19 @@ import yaml
 
 from bronze import ingest
 from connectors.cluster import State, settled
-from connectors.moving import is_stopped
 from demo.stack.database import Database
 from demo.stack.stack import Stack
 from demo.stack.topics import json_event, wait_for
 from lakehouse.config import settings
 from lakehouse.contracts.models import Contracts
+from lakehouse.delta.tables import Warehouse
 from lakehouse.kafka.broker import partitions
-from lakehouse.spark.tables import Warehouse
 from silver import apply
 from tests.support.live import stories
 from tests.support.live.connectors import PUBLICATION, VARIANTS, Config, Variant
 from tests.support.live.contracts import contracts_of_stories, tables_of
 from tests.support.live.dialects import FINISHED, MARIADB, MYSQL, POSTGRESQL, Dialect, insert
+from tests.support.live.offsets import delete_offsets, is_stopped, stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -202,7 +202,7 @@ def _is_last_of_the_increment(event: Mapping[str, object]) -> bool:
         isinstance(source, dict)
         and source.get("snapshot") == "incremental"
         and isinstance(after, dict)
-        and int(after["order_id"]) >= stories.MANY
+        and int(after["order_id"]) >= stories.LARGE_ROWS
     )
 
 
@@ -211,11 +211,11 @@ def _forget(told: Told) -> None:
     worker = told.stack.connect.worker
     told.drain()
     for variant in VARIANTS:
-        worker.stop(variant.name)
+        stop(worker, variant.name)
     told.wait_until(is_stopped)
     told.everywhere(lambda database, _dialect: stories.between_snapshots(database))
     for variant in VARIANTS:
-        worker.reset_offsets(variant.name)
+        delete_offsets(worker, variant.name)
         worker.resume(variant.name)
     told.wait_until(_runs)
     for variant in VARIANTS:
@@ -224,7 +224,7 @@ def _forget(told: Told) -> None:
 
 
 def _runs(state: State) -> bool:
-    return state.state == "RUNNING" and state.is_settled and not state.has_failed
+    return state.state == "RUNNING" and state.is_unchanged and not state.has_failed
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from typing import Any
 
 from demo.stack.database import Database
 from demo.stack.stack import Stack
-from lakehouse.contracts.names import column_name
+from lakehouse.contracts.parts.names import column_name
+from lakehouse.delta.address import Address
 from lakehouse.kafka.broker import partitions
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Partition, latest
-from lakehouse.spark.tables import Address
 from monitoring.readings.tables import DeltaFiles
 from tests.support.final_state import length_of_time
 from tests.support.live.command import ROOT, Command

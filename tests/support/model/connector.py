@@ -172,11 +172,11 @@ class Connector:
         is_bad = told.garbled or is_negative(row)
         if told.garbled:
             image["total_amount"] = NOT_A_DECIMAL
-        left_out = self.kind == "postgresql" and is_large(row["note"]) and not told.tells_note
-        if left_out:
+        unchanged_toast = self.kind == "postgresql" and is_large(row["note"]) and not told.tells_note
+        if unchanged_toast:
             image["note"] = PLACEHOLDER
         number = self._number()
-        needs = self.note_told_in.get(key_of(told.before)) if left_out else None
+        needs = self.note_told_in.get(key_of(told.before)) if unchanged_toast else None
         if needs is not None:
             self.note_told_in[key] = needs
         elif not is_bad:
@@ -184,7 +184,7 @@ class Connector:
         is_insert = told.before is None or told.changes_key
         before = None if is_insert else self._before(told.before, of_delete=False)
         op = "c" if is_insert else "u"
-        tells = None if left_out else number
+        tells = None if unchanged_toast else number
         return Event(op, key, before, image, source, row, links, is_bad=is_bad, tells=tells, needs=needs)
 
     def _before(self, row: Row | None, *, of_delete: bool) -> Image | None:

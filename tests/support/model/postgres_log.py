@@ -91,8 +91,8 @@ class PostgresLog:
         """The entries of that transaction, which must have written all it has to write."""
         self._advance()
         ts_ms = self.clock.tick()
-        places = [Lsn(lsn, self.lsn, writer.number, ts_ms) for lsn in writer.lsns]
-        return [Entry(change, place) for change, place in zip(writer.changes, places, strict=True)]
+        position_contexts = [Lsn(lsn, self.lsn, writer.number, ts_ms) for lsn in writer.lsns]
+        return [Entry(change, place) for change, place in zip(writer.changes, position_contexts, strict=True)]
 
     def here(self) -> Lsn:
         return Lsn(self.lsn, self.lsn, self.transaction, self.clock.tick())

@@ -45,7 +45,7 @@ class Table:
     keys: Sequence[int]
     features: frozenset[str]
     rows: dict[int, Row] = field(default_factory=dict)
-    untold: set[int] = field(default_factory=set)  # keys whose note stands in records for the quarantine only
+    unsent_columns: set[int] = field(default_factory=set)  # keys whose note stands in records for the quarantine only
 
     def live(self, *, besides: Collection[int] = ()) -> list[int]:
         """The keys that have a row."""
@@ -68,7 +68,7 @@ class Table:
         """
         before = self.rows[key]
         keeps = self.random.random() < 0.5 if keep_note is None else keep_note
-        keeps = bad is not None or (keeps and key not in self.untold)
+        keeps = bad is not None or (keeps and key not in self.unsent_columns)
         after = self.any_row(key, bad=bad)
         if keeps:
             after["note"] = before["note"]
@@ -82,7 +82,7 @@ class Table:
         before = self.rows.pop(key)
         keeps = self.random.random() < 0.7 if keep_note is None else keep_note
         leaves_out = is_large(before["note"]) and "toast" in self.features
-        keeps = keeps and key not in self.untold and (not leaves_out or "key_change_toast" in self.features)
+        keeps = keeps and key not in self.unsent_columns and (not leaves_out or "key_change_toast" in self.features)
         after = {**before, "order_id": new} if keeps and not is_negative(before) else self.any_row(new)
         if keeps:
             after["note"] = before["note"]
@@ -97,7 +97,7 @@ class Table:
 
     def truncate(self) -> Change:
         self.rows.clear()
-        self.untold.clear()
+        self.unsent_columns.clear()
         return Change(None, None)
 
     def any_change(self, *, besides: Collection[int] = ()) -> Change:
@@ -153,9 +153,9 @@ class Table:
 
     def _note_was_told(self, key: int, *, well: bool) -> None:
         if well:
-            self.untold.discard(key)
+            self.unsent_columns.discard(key)
         else:
-            self.untold.add(key)
+            self.unsent_columns.add(key)
 
     def _bad(self) -> Bad | None:
         if "quarantine" not in self.features or self.random.random() < 0.85:

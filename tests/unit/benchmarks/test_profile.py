@@ -44,7 +44,7 @@ EVENTS = [
     completed(1, 101_000, 103_000, rows=30, scopes=("Exchange", "Scan parquet spark_catalog.silver.orders")),
     completed(2, 102_000, 106_000, rows=12),
     # Spark passes over a stage that it has run for an earlier job.
-    job(2, stages=[2, 3], description="collect at /somewhere/src/gold/marts.py:161"),
+    job(2, stages=[2, 3], description="collect at /somewhere/src/gold/derived/marts.py:161"),
     completed(3, 111_000, 112_000),
     job(3, stages=[4], description="$anonfun$recordOperation$1 at Logging.scala:128"),
     completed(4, 113_000, 113_500),
@@ -74,7 +74,7 @@ def test_the_longest_stages_are_told_with_what_they_do() -> None:
         *("silver", "1", "1", "silver postgres: Writing modified data"),
         *("Exchange, Scan parquet", "2", "2.0", "4.0", "30"),
     ]
-    assert table[2][3] == "collect at gold/marts.py:161"
+    assert table[2][3] == "collect at derived/marts.py:161"
     assert table[3][3] == "recordOperation at Logging.scala:128"
     assert table[4][3] == "bronze/mysql_events Optimizing 2 files"
     assert table[5][3] == "save at NativeMethodAccessorImpl.java:0"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bronze.offsets import Step, cannot_join, steps_from
+from bronze.offsets import cannot_join
+from bronze.source_state import OffsetMove, steps_from
 from lakehouse.kafka.offsets import Partition
 
 A, B, C = Partition("a", 0), Partition("a", 1), Partition("c", 0)
 
 
-def step(place: Partition, from_offset: int, to_offset: int) -> Step:
-    return Step("shop", 0, place.topic, "id", place.number, from_offset, to_offset, "start")
+def step(place: Partition, from_offset: int, to_offset: int) -> OffsetMove:
+    return OffsetMove("shop", 0, place.topic, "id", place.number, from_offset, to_offset, "start")
 
 
 def test_a_partition_that_begins_later_than_offset_0_cannot_join_a_checkpoint_that_has_others() -> None:

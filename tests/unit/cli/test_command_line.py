@@ -19,7 +19,7 @@ from tools.generated import commands as reference_files
 from tools.generated import troubles
 
 JOBS = ("bronze", "silver", "gold", "publish", "run")
-OF_CONNECT = ("connect deploy", "connect delete", "connect offsets set", "connect offsets reset")
+OF_CONNECT = ("connect deploy", "connect delete")
 WRITES = {"offsets set", "offsets forget", "init", *OF_CONNECT}
 
 
@@ -119,7 +119,6 @@ def test_a_folder_of_contracts_can_come_from_the_environment(
             "jars",
         ),
         *(f"connect {command}" for command in ("render", "check", "deploy", "status", "restart", "resume", "delete")),
-        *(f"connect offsets {command}" for command in ("show", "set", "reset")),
     ],
 )
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
@@ -144,7 +143,7 @@ def test_an_error_of_a_parameter_is_json_too(capsys: pytest.CaptureFixture[str])
     code, out, _err = run(capsys, "silver", "--json")
     answer = as_json(out)
     assert (code, answer["exit_code"], answer["errors"][0]["kind"]) == (2, 2, "Settings")
-    assert answer["errors"][0]["remedy"].startswith("Pass --warehouse")
+    assert answer["errors"][0]["hint"].startswith("Pass --warehouse")
 
 
 SPARK_COMMANDS = (

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
+from cli.options import PassOptions
 from lakehouse.failures import unexpected
 
 BY_PATH = Path(main.__file__).parents[1] / "orders_lakehouse" / "__main__.py"
@@ -20,8 +21,8 @@ def test_a_job_that_went_well_returns(job: str, monkeypatch: pytest.MonkeyPatch)
     """Databricks takes every SystemExit of a wheel task for a failure."""
     ran: list[tuple[object, ...]] = []
 
-    def run_jobs(_chosen: object, names: Sequence[str], _metrics: object, *, dry_run: bool, **_more: object) -> None:
-        ran.append((*names, dry_run))
+    def run_jobs(_chosen: object, names: Sequence[str], passes: PassOptions, *_more: object, **_given: object) -> None:
+        ran.append((*names, passes.dry_run))
 
     monkeypatch.setattr(main, "run_command", run_jobs)
     options = ["--warehouse=./w", "--bootstrap-servers=127.0.0.1:1", "--kafka-config="]

@@ -9,24 +9,23 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 
-from cli.connect.shared import table as table_of_connect
 from cli.monitoring import doctor, explain, status
 from cli.proposal.database import TopicRow
-from cli.proposal.shown import shown as shown_topics
+from cli.proposal.texts.shown import shown as shown_topics
 from cli.tables import optimize, purge, verify
 from cli.tables.accounts import Account, Findings
-from gold.compare import Comparison
+from cli.tables.results import gate_results, records_by_feed
+from gold.topics.compare import Comparison
 from lakehouse.contracts.files import load_contracts
+from lakehouse.delta.optimize import Maintained
+from lakehouse.process.steps import wide_console
+from lakehouse.process.terminal import new_table
 from lakehouse.quality.results import Result as RuleResult
-from lakehouse.report import gate_results, records_by_feed
-from lakehouse.spark.optimize import Maintained
-from lakehouse.steps import wide_console
 from monitoring.doctor import Result
 from monitoring.explain import Explained, Explanation
 from monitoring.model import Finding, Freshness, Headroom, Pass, Quarantine, Stage, Status
-from monitoring.readings.topics import Published, PublishedRecords
+from monitoring.readings.unified_topic import Published, PublishedRecords
 from monitoring.status import View
 from silver.purge import Plan
 from tests.support.command_line import run
@@ -65,7 +64,7 @@ def result(text: str) -> RuleResult:
 def of_status(text: str) -> Status:
     return Status(
         NOW,
-        stages=[Stage(text, "topics", "critical", what=f"absent: {text}", remedy=text)],
+        stages=[Stage(text, "topics", "critical", what=f"absent: {text}", hint=text)],
         freshness=[Freshness(text, 1.0, 2.0, 3)],
         headroom=[Headroom(text, 1.0, 2.0, 3.0, 4.0, text)],
         quarantine=[Quarantine(text, 1, 0.1, 10.0, {text: 1})],
@@ -150,8 +149,8 @@ def test_topics_are_shown(capsys: pytest.CaptureFixture[str], text: str) -> None
     assert out.count(text) == 13
 
 
-def test_a_table_of_connectors_is_shown(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    made: Table = table_of_connect(text, text)
+def test_a_new_tableors_is_shown(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    made = new_table(text, text)
     made.add_row(text)
     assert printed(capsys, lambda console: console.print(made)).count(text) == 3
 
@@ -173,18 +172,6 @@ def test_the_trace_of_a_task_is_shown(
     assert said.count(text) >= 2
     assert "\\x1b[2J\\u202e" in said
     assert not {"\x1b", "\u202e"} & set(out + err)
-
-
-@pytest.mark.parametrize("is_json", [True, False])
-def test_offsets_of_a_connector_are_shown(
-    capsys: pytest.CaptureFixture[str], connect: ConnectStandIn, text: str, is_json: bool
-) -> None:
-    connect.add("orders", postgres().config)
-    connect.offsets["orders"] = [{"partition": {text: text}, "offset": {"file": text, "pos": 1, "gtids": text}}]
-    form = ("--json",) if is_json else ()
-    code, out, _err = run(capsys, "connect", "offsets", "show", "orders", "--connect-url", connect.url, *form)
-    assert code == 0
-    assert "".join(out.split()).replace("\\\\", "\\").count(text) == 4
 
 
 def test_a_refused_option_is_shown(capsys: pytest.CaptureFixture[str], text: str) -> None:

@@ -47,7 +47,7 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path: Path, name: str) -> Non
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (KafkaError("The broker is not there.", remedy="Start it."), "The broker is not there."),
+        (KafkaError("The broker is not there.", hint="Start it."), "The broker is not there."),
         (ValueError("the note of order 7"), "ValueError."),
     ],
 )

@@ -24,7 +24,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     happened: list[str] = []
 
     @contextmanager
-    def at_work(*_given: Any) -> Iterator[SimpleNamespace]:
+    def acquire_lock(*_given: Any) -> Iterator[SimpleNamespace]:
         happened.append("locked")
         yield SimpleNamespace(check=lambda: happened.append("still locked"))
         happened.append("unlocked")
@@ -34,8 +34,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return Plan(feed.name, "{}", 1)
 
     monkeypatch.setattr(purge, "opened", lambda *_given: SimpleNamespace())
-    monkeypatch.setattr(purge, "with_made_tables", lambda chosen, _warehouse: chosen)
-    monkeypatch.setattr(purge, "at_work", at_work)
+    monkeypatch.setattr(purge, "with_discovered_tables", lambda chosen, _warehouse: chosen)
+    monkeypatch.setattr(purge, "acquire_lock", acquire_lock)
     monkeypatch.setattr(cli.tables.accounts, "skipped_topics", lambda *_given: set())
     monkeypatch.setattr(silver.purge, "plan", plan)
     monkeypatch.setattr(silver.purge, "carry_out", lambda *_given: happened.append("delete"))

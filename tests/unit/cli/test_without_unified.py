@@ -24,20 +24,20 @@ def test_validate_says_that_there_are_none(
 
 
 @pytest.mark.parametrize(
-    ("command", "remedy"),
+    ("command", "hint"),
     [
         (["explain", "PG-1"], "docs/gold.md says how they are declared"),
         (["doctor", "--probe"], "Leave out --probe: it waits for an order in the unified topic"),
     ],
 )
 def test_what_is_about_orders_is_refused_in_one_sentence(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: Sequence[str], remedy: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: Sequence[str], hint: str
 ) -> None:
     own = ["--contracts", str(written(tmp_path, ITEMS)), "--warehouse", str(tmp_path / "warehouse")]
     code, out, err = run(capsys, *command, *own)
     assert (code, out) == (2, "")
     assert NO_UNIFIED in err
-    assert remedy in err
+    assert hint in err
 
 
 def test_doctor_says_that_there_are_none_and_that_this_is_no_trouble(

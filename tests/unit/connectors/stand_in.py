@@ -86,24 +86,13 @@ class ConnectStandIn:
         if method == "GET":
             told = {"config": self.configs[name], "offsets": {"offsets": self.offsets.get(name, [])}}
             return 200, self.status(name) if what == "status" else told[what]
-        if what == "offsets":
-            return self._of_offsets(method, name, body)
-        if what in {"stop", "resume"}:
-            self.states[name] = {"stop": "STOPPED", "resume": "RUNNING"}[what]
+        if what == "resume":
+            self.states[name] = "RUNNING"
         elif what == "restart":
             self.traces[name] = ""
         else:
             del self.configs[name]
         return 202, None
-
-    def _of_offsets(self, method: str, name: str, body: Any) -> Answer:
-        if self.states[name] != "STOPPED":
-            return 400, {
-                "error_code": 400,
-                "message": "Connectors must be in the STOPPED state before their offsets ...",
-            }
-        self.offsets[name] = body["offsets"] if method == "PATCH" else []
-        return 200, {"message": "The offsets were changed"}
 
 
 @contextmanager
@@ -125,7 +114,7 @@ def connect_stand_in() -> Iterator[ConnectStandIn]:
             self.end_headers()
             self.wfile.write(text)
 
-        do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815 the names are http.server's
+        do_GET = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 the names are http.server's
 
         def log_message(self, *_given: object) -> None:
             """Tests need no log."""
@@ -144,8 +133,4 @@ def connect_stand_in() -> Iterator[ConnectStandIn]:
 
 def at_once(url: str, *, user: str = "", password: str = "") -> Worker:
     """The worker, without pauses between two looks at it."""
-    return replace(worker_at(url, user=user, password=password), pause=no_pause)
-
-
-def no_pause(_seconds: float) -> None:
-    """Go on at once."""
+    return replace(worker_at(url, user=user, password=password), pause_seconds=0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.checks import OF_DEBEZIUM, OF_EVERY_CONNECTOR, findings_of
+from connectors.checking.checks import OF_DEBEZIUM, OF_EVERY_CONNECTOR, findings_of
+from connectors.checking.placement import placement_findings
+from connectors.checking.together import KeptTopic, all_findings, described, topic_findings
 from connectors.connectors import CLASSES, EVENT_ROUTER, FLATTENER, JSON_CONVERTER, Connector
-from connectors.placement import placement_findings
-from connectors.together import KeptTopic, all_findings, described, topic_findings
 from lakehouse.contracts.models import Feed
 from tests.support.feeds import feed
 
@@ -91,14 +91,14 @@ def test_a_connector_without_a_mistake_has_no_finding(one: Connector) -> None:
 def test_an_old_name_is_told_with_that_of_today(old: str, new: str) -> None:
     (finding,) = findings_of(connector("pg", postgres().config, {old: "x"}))
     assert (finding.check, finding.key) == ("old_name", old)
-    assert f"Today it is {new}." in finding.remedy
+    assert f"Today it is {new}." in finding.hint
 
 
 @pytest.mark.parametrize(("old", "new"), [("schema_only", "no_data"), ("schema_only_recovery", "recovery")])
 def test_an_old_snapshot_mode_is_told_with_that_of_today(old: str, new: str) -> None:
     (finding,) = findings_of(mysql(snapshot__mode=old))
     assert (finding.check, finding.key) == ("old_name", "snapshot.mode")
-    assert new in finding.remedy
+    assert new in finding.hint
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_an_old_name_of_a_transform_is_told(kind: str, option: str, new: str) ->
     skipped = {"skipped.operations": "(absent)"} if kind == EVENT_ROUTER else {}
     (finding,) = findings_of(connector("pg", postgres().config, {**more, **skipped}))
     assert (finding.check, finding.key) == ("old_name", f"transforms.t.{option}")
-    assert new in finding.remedy
+    assert new in finding.hint
 
 
 def test_a_class_that_is_no_more_is_told() -> None:
@@ -303,7 +303,7 @@ def test_what_two_connectors_share_is_told_of_the_later_one(
     assert (finding.connector, finding.check, finding.key) == ("other", check, key)
     assert first.name in finding.what
     # The same with one that runs on the cluster already.
-    (finding,) = all_findings([second], beside=[first])
+    (finding,) = all_findings([second], running_beside=[first])
     assert (finding.connector, finding.check) == ("other", check)
 
 
@@ -312,7 +312,7 @@ def test_two_of_one_name() -> None:
 
 
 def test_a_connector_takes_the_place_of_the_one_of_its_name() -> None:
-    assert all_findings([postgres()], beside=[postgres()]) == ()
+    assert all_findings([postgres()], running_beside=[postgres()]) == ()
 
 
 def test_a_slot_of_another_server_is_another_slot() -> None:
@@ -364,7 +364,7 @@ def test_the_finding_names_feed_and_both_names() -> None:
     one = connector("out", outbox().config, {PLACEMENT: "type:header:kind"})
     (finding,) = placement_findings([one], [DELETING])
     assert "the column type as kind, and feed things reads the type of an event as eventType" in finding.what
-    assert "type:header:eventType" in finding.remedy
+    assert "type:header:eventType" in finding.hint
 
 
 def test_a_feed_without_types_that_decide_and_one_of_other_topics_ask_for_none() -> None:

@@ -1,4 +1,4 @@
-"""`lakehouse connect` on a cluster, which a small server stands for: deployed, watched, deleted, moved."""
+"""`lakehouse connect` on a cluster, which a small server stands for: deployed, watched, deleted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 
 import cli.connect.commands
 import cli.connect.shared
-from connectors.cluster import change_of, left_behind, settled, state_of
+from connectors.checking.together import KeptTopic
+from connectors.cluster import change_of, orphaned_resources, settled, state_of
 from connectors.connectors import Connector
-from connectors.rest import worker_at
-from connectors.together import KeptTopic
 from lakehouse.contracts.files import MODELS, packaged_text
 from tests.support import command_line
-from tests.unit.connectors.stand_in import ConnectStandIn, at_once, no_pause
+from tests.unit.connectors.stand_in import ConnectStandIn, at_once
 
 ROOT = Path(__file__).parents[3]
 BUNDLE = ["--bundle", str(ROOT / "bundle.yaml"), "--var", "bootstrap_servers=b:9092"]
@@ -38,7 +37,6 @@ MYSQL = {
     "schema.history.internal.kafka.topic": "history",
 }
 TRACE = "org.E: the slot is gone, password=hunter2\n\tat org.A.b(A.java:1)\nCaused by: p.F: why\n\t... 3 more"
-PG_OFFSET = {"partition": {"server": "pg"}, "offset": {"lsn": 100, "lsn_proc": 90, "lsn_commit": 80, "ts_usec": 1}}
 
 
 @pytest.fixture(autouse=True)
@@ -90,13 +88,13 @@ def test_a_state_counts_once_it_was_seen_again(stand_in: ConnectStandIn) -> None
     starting = stand_in.status("c") | {"tasks": []}
     old = stand_in.status("c")
     stand_in.answers["GET", "/connectors/c/status"] = [(200, old), (200, starting)]
-    assert settled(worker_at(stand_in.url), "c", pause=no_pause).is_settled
+    assert settled(at_once(stand_in.url), "c").is_unchanged
     assert len(stand_in.asked) == 5
 
 
 def test_waiting_is_bounded(stand_in: ConnectStandIn) -> None:
-    state = settled(worker_at(stand_in.url), "absent", seconds=5, pause=no_pause)
-    assert not state.is_settled
+    state = settled(at_once(stand_in.url), "absent", seconds=5)
+    assert not state.is_unchanged
     assert len(stand_in.asked) == 5
 
 
@@ -245,137 +243,14 @@ def test_delete_says_what_stays_and_asks(stand_in: ConnectStandIn, capsys: pytes
 
 
 def test_what_stays_of_mysql() -> None:
-    said = " ".join(left_behind(Connector(name="c", config=MYSQL, file="f")))
+    said = " ".join(orphaned_resources(Connector(name="c", config=MYSQL, file="f")))
     assert "history" in said
     assert "slot" not in said
 
 
-# offsets.
-
-
-def test_offsets_are_shown_and_saved(stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str]) -> None:
-    stand_in.add("c", POSTGRES)
-    assert "has no offsets" in run(capsys, "offsets", "show", "c", *at(stand_in))[1]
-    stand_in.offsets["c"] = [PG_OFFSET]
-    code, out, _err = run(capsys, "offsets", "show", "c", *at(stand_in))
-    assert code == 0
-    assert "lsn 90 (0/5A)" in out
-    assert told(run(capsys, "offsets", "show", "c", *at(stand_in), "--json")[1])["offsets"] == [PG_OFFSET]
-
-
-def test_an_offset_is_set_while_the_connector_is_stopped(
-    stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stand_in.add("c", POSTGRES)
-    stand_in.offsets["c"] = [PG_OFFSET]
-    code, out, err = run(capsys, "offsets", "set", "c", "--offset", "lsn=0/C8", *at(stand_in), "--yes")
-    assert code == 0
-    offset = {"lsn": 200, "lsn_proc": 200, "lsn_commit": 200}
-    assert stand_in.offsets["c"] == [{"partition": {"server": "pg"}, "offset": offset}]
-    path = "/connectors/c"
-    assert stand_in.changes == [("PUT", f"{path}/stop"), ("PATCH", f"{path}/offsets"), ("PUT", f"{path}/resume")]
-    assert stand_in.states["c"] == "RUNNING"
-    assert "forward" in out
-    assert "are never sent" in out
-    assert "debezium_signal" in out
-    assert err.index("stopping c") < err.index("changing its offsets") < err.index("letting it go on")
-
-
-def test_one_that_was_stopped_stays_so(stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str]) -> None:
-    stand_in.add("c", POSTGRES)
-    stand_in.states["c"] = "STOPPED"
-    assert run(capsys, "offsets", "reset", "c", *at(stand_in), "--yes")[0] == 0
-    assert stand_in.changes == [("DELETE", "/connectors/c/offsets")]
-    assert stand_in.states["c"] == "STOPPED"
-
-
-def test_saved_offsets_are_set_again(
-    stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    stand_in.add("c", POSTGRES)
-    stand_in.offsets["c"] = [PG_OFFSET]
-    file = tmp_path / "before.json"
-    file.write_text(run(capsys, "offsets", "show", "c", *at(stand_in), "--json")[1])
-    stand_in.offsets["c"] = [{**PG_OFFSET, "offset": {"lsn": 300}}]
-    code, out, _err = run(capsys, "offsets", "set", "c", "--to-file", str(file), *at(stand_in), "--yes", "--json")
-    assert (code, told(out)["moves"][0]["direction"]) == (0, "back")
-    assert stand_in.offsets["c"] == [PG_OFFSET]
-    assert any("confirmed_flush_lsn" in sentence for sentence in told(out)["follows"])
-
-
-def test_a_dry_run_of_offsets_changes_nothing(stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str]) -> None:
-    stand_in.add("c", MYSQL)
-    server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-    stand_in.offsets["c"] = [
-        {"partition": {"server": "my"}, "offset": {"file": "b.000002", "pos": 9, "gtids": f"{server}:1-9"}}
-    ]
-    given = ["--offset", f"gtids={server}:1-4"]
-    code, out, _err = run(capsys, "offsets", "set", "c", *given, *at(stand_in), "--dry-run", "--json")
-    assert (code, told(out)["moves"][0]["direction"]) == (0, "back")
-    assert told(out)["moves"][0]["new"] == {"file": "b.000002", "pos": 9, "gtids": f"{server}:1-4"}
-    assert run(capsys, "offsets", "reset", "c", *at(stand_in), "--dry-run")[0] == 0
-    assert stand_in.changes == []
-
-
-def test_nobody_moves_a_connector_without_being_asked(
-    stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stand_in.add("c", POSTGRES)
-    assert run(capsys, "offsets", "reset", "c", *at(stand_in))[0] == 2
-    assert stand_in.changes == []
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "left"),
-    [
-        ("PUT", "/connectors/c/stop", "with its offsets as they were"),
-        ("PATCH", "/connectors/c/offsets", "stopped, with its offsets as they were, or changed already"),
-        ("PUT", "/connectors/c/resume", "stopped, with its offsets changed"),
-    ],
-)
-def test_a_failure_in_between_says_how_the_connector_is_left(
-    stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str], method: str, path: str, left: str
-) -> None:
-    stand_in.add("c", POSTGRES)
-    stand_in.offsets["c"] = [PG_OFFSET]
-    stand_in.answers[method, path] = [(500, {"message": "no"})]
-    code, _out, err = run(capsys, "offsets", "set", "c", "--offset", "lsn=1", *at(stand_in), "--yes")
-    assert code == 4
-    assert left in err
-    assert "lakehouse connect resume c" in err
-
-
-def test_a_connector_that_does_not_stop_keeps_its_offsets(
-    stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stand_in.add("c", POSTGRES)
-    stand_in.answers["PUT", "/connectors/c/stop"] = [(204, None)]
-    code, _out, err = run(capsys, "offsets", "reset", "c", *at(stand_in), "--yes", "--timeout", "5")
-    assert code == 4
-    assert "has not stopped within 5 s" in err
-    assert ("DELETE", "/connectors/c/offsets") not in stand_in.changes
-
-
-def test_a_connector_that_fails_after_it_was_moved_is_told(
-    stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stand_in.add("c", POSTGRES, trace=TRACE)
-    code, _out, err = run(capsys, "offsets", "reset", "c", *at(stand_in), "--yes")
-    assert code == 4
-    assert "it has failed since: org.E: the slot is gone" in err
-
-
-@pytest.mark.parametrize("given", [[], ["--offset", "lsn=1", "--to-file", "x"]])
-def test_what_to_set_is_given_once(
-    stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str], given: list[str]
-) -> None:
-    assert run(capsys, "offsets", "set", "c", *given, *at(stand_in))[0] == 2
-
-
-def test_a_sink_is_not_moved(stand_in: ConnectStandIn, capsys: pytest.CaptureFixture[str]) -> None:
-    stand_in.add("s", {"connector.class": "x.Sink"})
-    assert run(capsys, "offsets", "reset", "s", *at(stand_in), "--yes")[0] == 2
-    assert run(capsys, "offsets", "reset", "x", *at(stand_in), "--yes")[0] == 4
+def test_the_offsets_that_stay_are_deleted_by_kafka_connect() -> None:
+    said = " ".join(orphaned_resources(Connector(name="my orders", config=MYSQL, file="f")))
+    assert "PUT /connectors/my%20orders/stop, then DELETE /connectors/my%20orders/offsets" in said
 
 
 # render and check.

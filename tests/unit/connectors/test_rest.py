@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import socket
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import ConnectError, ConnectGoneError, ConnectorMissingError, SettingsError
+from lakehouse.errors import ConnectError, ConnectorMissingError, ConnectUnavailableError, SettingsError
 from tests.unit.connectors.stand_in import HIDDEN, ConnectStandIn, at_once
 
 
@@ -71,11 +74,27 @@ def test_names_are_quoted_and_unknown_ones_are_errors(stand_in: ConnectStandIn) 
 
 
 def test_who_does_not_answer_is_an_error(stand_in: ConnectStandIn) -> None:
-    with pytest.raises(ConnectGoneError, match="No Kafka Connect answers"):
+    with pytest.raises(ConnectUnavailableError, match="No Kafka Connect answers"):
         at_once("http://127.0.0.1:1").names()
     stand_in.answers["GET", "/connectors"] = [(200, "<html>")]
     with pytest.raises(ConnectError, match="not Kafka Connect's REST API"):
         at_once(stand_in.url).names()
+
+
+def test_how_long_a_silent_one_was_waited_for_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        worker = replace(at_once(f"http://127.0.0.1:{silent.getsockname()[1]}"), timeout=0.2)
+        with pytest.raises(ConnectUnavailableError, match=r"\(waited 0\.2 s\)"):
+            worker.names()
+
+
+def test_a_login_of_the_machine_is_not_sent(
+    stand_in: ConnectStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login someone password {HIDDEN}", encoding="ascii")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    at_once(stand_in.url).names()
+    assert "Authorization" not in stand_in.headers[0]
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8083", "file:///etc/passwd", "http://", "http://[x"])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from connectors.checking.together import KeptTopic, all_findings, data_topics, topic_findings, wanted_topics
 from connectors.connectors import CLASSES, EVENT_ROUTER, FLATTENER, Connector
 from connectors.files import ConnectorFile, read_text
 from connectors.routes import REGEX_ROUTER, Route, default_topic, routed
-from connectors.together import KeptTopic, all_findings, data_topics, topic_findings, wanted_topics
 
 CLASS_OF = {database: kind for kind, database in CLASSES.items()}
 WHOLE = {
@@ -238,7 +238,7 @@ def test_a_mistake_is_a_finding_with_file_and_key(topics: Any, key: str, said: s
     finding = file.findings[0]
     assert (finding.check, finding.file, finding.key) == ("topics", "c.json", key)
     assert finding.line == (3 if key == "topics" else 3 + len(topics))
-    assert re.search(said, f"{finding.what} {finding.remedy}")
+    assert re.search(said, f"{finding.what} {finding.hint}")
     assert len(file.findings) == 1
 
 

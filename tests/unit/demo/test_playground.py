@@ -9,9 +9,9 @@ from demo.__main__ import DATA, RECORDINGS
 from demo.playground import MORE, as_contracts_name_it
 from demo.replay import recorded
 from lakehouse.contracts.files import load_contracts
-from silver.decode.explain import Explaining
-from silver.decode.message import Record
-from silver.decode.table import OTHER_TABLE
+from silver.decode.reference.decoder import ReferenceDecoder
+from silver.decode.reference.message import Record
+from silver.decode.reference.table import OTHER_TABLE
 
 
 def test_every_record_is_of_a_table_of_its_feed() -> None:
@@ -25,7 +25,7 @@ def test_every_record_is_of_a_table_of_its_feed() -> None:
                     looked_at[feed.name] += 1
                     sent = as_contracts_name_it(record)
                     value = None if sent.value is None else str(sent.value).encode()
-                    event = Explaining(feed).event(Record(topic, str(sent.key).encode(), value))
+                    event = ReferenceDecoder(feed).event(Record(topic, str(sent.key).encode(), value))
                     assert OTHER_TABLE not in event.problems
     assert set(looked_at) == set(contracts.feeds)
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gold.gate import with_counts
-from lakehouse.consumed import Version
+from gold.quality.gate import with_counts
 from lakehouse.contracts.models import TableExpectation, TableGate
 from lakehouse.quality.counting import Counts
+from lakehouse.versions import Version
 
 NOW = Version("silver.orders", created_ms=1, number=7)
 RULE = TableExpectation(

@@ -40,12 +40,12 @@ def test_nothing_is_guessed() -> None:
 
 def test_schemas_may_have_other_names() -> None:
     chosen = settings(warehouse="orders_dev", checkpoints="/c", schemas="bronze=dev_me_bronze, gold=dev_me_gold")
-    warehouse = chosen.address.opened(None)  # type: ignore[arg-type]
+    warehouse = chosen.address.open(None)  # type: ignore[arg-type]
     assert warehouse.path("bronze.postgres_events") == "orders_dev.dev_me_bronze.postgres_events"
     assert warehouse.path("silver.postgres_orders") == "orders_dev.silver.postgres_orders"
-    folder = settings(warehouse="/data", schemas="gold=published").address.opened(None)  # type: ignore[arg-type]
+    folder = settings(warehouse="/data", schemas="gold=published").address.open(None)  # type: ignore[arg-type]
     assert folder.path("gold.unified_orders") == "/data/published/unified_orders"
-    assert folder.address == folder.address.opened(None).address  # type: ignore[arg-type]
+    assert folder.address == folder.address.open(None).address  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import time
 
 import pytest
 
-from lakehouse.ending import SIGNALS, ending
+from lakehouse.process.ending import SIGNALS, ending
 
 BEGINNING = """
 import os, signal, sys, threading, time
-from lakehouse import ending as endings
-from lakehouse.ending import ending
+from lakehouse.process import ending as endings
+from lakehouse.process.ending import ending
 
 def act():
     time.sleep({seconds})
@@ -49,7 +49,7 @@ def test_a_signal_ends_the_process_as_ever_after_what_was_to_be_done(number: sig
 
 
 def test_what_takes_too_long_is_not_waited_for() -> None:
-    process = story(f"endings.MOST_SECONDS = 0.3\n{WAITS}", seconds=60)
+    process = story(f"endings.MAX_SECONDS = 0.3\n{WAITS}", seconds=60)
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=20)

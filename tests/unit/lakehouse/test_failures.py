@@ -59,7 +59,9 @@ NEITHER = [
 
 @pytest.mark.parametrize("text", FULL)
 def test_a_full_disk(text: str, tmp_path: Path) -> None:
-    error = storage_error(RuntimeError(text), job="silver: postgres", places=(str(tmp_path / "not" / "yet"), "main"))
+    error = storage_error(
+        RuntimeError(text), job="silver: postgres", storage_paths=(str(tmp_path / "not" / "yet"), "main")
+    )
     assert error is not None
     assert error.exit_code == 5
     assert error.what.startswith("silver: postgres: a disk that this job writes to is full (free now: ")
@@ -69,7 +71,7 @@ def test_a_full_disk(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "path"), DENIED.items())
 def test_a_missing_right(text: str, path: str) -> None:
-    error = storage_error(RuntimeError(text), job="gold", places=("/w",))
+    error = storage_error(RuntimeError(text), job="gold", storage_paths=("/w",))
     assert error is not None
     assert error.exit_code == 5
     assert error.what.startswith("gold: the store refuses user ")
@@ -81,14 +83,14 @@ def test_a_folder_that_a_full_disk_has_no_room_for(monkeypatch: pytest.MonkeyPat
     usage = shutil.disk_usage(tmp_path)._replace(free=0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     error = RuntimeError(f": java.io.IOException: mkdir of file:{tmp_path}/x failed")
-    explained = storage_error(error, job="gold", places=(str(tmp_path),))
+    explained = storage_error(error, job="gold", storage_paths=(str(tmp_path),))
     assert explained is not None
     assert f"is full (free now: 0 MB at {tmp_path}" in explained.what
 
 
 @pytest.mark.parametrize("text", NEITHER)
 def test_something_else(text: str) -> None:
-    assert storage_error(RuntimeError(text), job="gold", places=("/w",)) is None
+    assert storage_error(RuntimeError(text), job="gold", storage_paths=("/w",)) is None
 
 
 CHECKSUM = "org.apache.hadoop.fs.ChecksumException: Checksum error: file:{} at 512 exp: -123 got: 456"
@@ -110,16 +112,16 @@ DAMAGED = [
 
 @pytest.mark.parametrize(("text", "is_absent"), DAMAGED)
 def test_a_file_that_cannot_be_read_is_named_with_its_table(text: str, is_absent: bool) -> None:
-    error = storage_error(RuntimeError(text), job="silver: postgres", places=("/w", "/w/_checkpoints"))
+    error = storage_error(RuntimeError(text), job="silver: postgres", storage_paths=("/w", "/w/_checkpoints"))
     assert error is not None
     assert error.exit_code == 5
     what = "is not there any more" if is_absent else "cannot be read: its content is damaged"
     assert error.what == f"silver: postgres: a file of bronze.postgres_events {what}: {DATA_FILE}."
-    assert error.remedy.startswith("Restore the file from a backup")
+    assert error.hint.startswith("Restore the file from a backup")
 
 
 @pytest.mark.parametrize(
-    ("file", "remedy"),
+    ("file", "hint"),
     [
         ("/w/silver/orders/x.parquet", r"Restore .*; or rebuild silver from bronze"),
         ("/w/gold/unified_orders/x.parquet", r"Run `lakehouse gold --full-refresh`"),
@@ -130,26 +132,28 @@ def test_a_file_that_cannot_be_read_is_named_with_its_table(text: str, is_absent
         ("/w/ops/batches/x.parquet", r"Restore the file from a backup"),
     ],
 )
-def test_each_layer_has_its_own_way_on(file: str, remedy: str) -> None:
-    error = storage_error(RuntimeError(CHECKSUM.format(file)), job="gold", places=("/x/../w/",))
+def test_each_layer_has_its_own_way_on(file: str, hint: str) -> None:
+    error = storage_error(RuntimeError(CHECKSUM.format(file)), job="gold", storage_paths=("/x/../w/",))
     assert error is not None
-    assert re.match(remedy, error.remedy)
+    assert re.match(hint, error.hint)
     assert ".".join(file.split("/")[2:4]) in error.what
 
 
 def test_a_file_elsewhere_is_named_without_a_table(tmp_path: Path) -> None:
-    error = storage_error(RuntimeError(CHECKSUM.format("/elsewhere/a/b/c.parquet")), job="gold", places=("main",))
+    error = storage_error(
+        RuntimeError(CHECKSUM.format("/elsewhere/a/b/c.parquet")), job="gold", storage_paths=("main",)
+    )
     assert error is not None
     assert error.what == "gold: a file of a table cannot be read: its content is damaged: /elsewhere/a/b/c.parquet."
     store = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://b/w/silver/a/x.parquet. SQLSTATE: K"
-    of_store = storage_error(RuntimeError(store), job="gold", places=("s3a://b/w", str(tmp_path)))
+    of_store = storage_error(RuntimeError(store), job="gold", storage_paths=("s3a://b/w", str(tmp_path)))
     assert of_store is not None
     assert "a file of silver.a cannot be read" in of_store.what
 
 
 def test_a_log_that_is_not_whole_is_said() -> None:
     text = "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 2) are not contiguous. \nA gap in the delta log"
-    error = storage_error(RuntimeError(text), job="gold", places=("/w",))
+    error = storage_error(RuntimeError(text), job="gold", storage_paths=("/w",))
     assert error is not None
     assert error.what == "gold: files of the log of a table (_delta_log) are not there any more."
 
@@ -157,14 +161,14 @@ def test_a_log_that_is_not_whole_is_said() -> None:
 def test_a_deletion_vector_that_is_absent_is_named_and_not_its_data_file() -> None:
     text = UNREADABLE.format("FILE_NOT_EXIST", DATA_FILE, "File does not exist. ")
     cause = "Caused by: java.io.FileNotFoundException: File file:/w/silver/a/deletion_vector_1.bin does not exist"
-    error = storage_error(RuntimeError(f"{text}\n{cause}"), job="gold", places=("/w",))
+    error = storage_error(RuntimeError(f"{text}\n{cause}"), job="gold", storage_paths=("/w",))
     assert error is not None
     assert error.what == "gold: a file of silver.a is not there any more: /w/silver/a/deletion_vector_1.bin."
 
 
 def test_a_right_that_is_missing_is_no_damage() -> None:
     text = f"{UNREADABLE.format('NO_HINT', DATA_FILE, '')}\nCaused by: java.nio.file.AccessDeniedException: {DATA_FILE}"
-    error = storage_error(RuntimeError(text), job="gold", places=("/w",))
+    error = storage_error(RuntimeError(text), job="gold", storage_paths=("/w",))
     assert error is not None
     assert "the store refuses user" in error.what
     assert unreadable_file(RuntimeError(text)) is None
@@ -181,7 +185,7 @@ def test_a_package_that_executors_lack_is_named_with_the_way_on() -> None:
     found = package_missing(RuntimeError(said), job="silver: postgres")
     assert found is not None
     assert found.what == "silver: postgres: Spark's executors have no Python package msgspec."
-    assert "docs/clusters.md" in found.remedy
+    assert "docs/clusters.md" in found.hint
     assert package_missing(RuntimeError("a row has ModuleNotFoundError: No module named 'x'"), job="silver") is None
 
 
@@ -194,7 +198,7 @@ def test_only_a_lost_connection_of_py4j_means_that_java_is_gone() -> None:
         assert java_gone(error, job="gold") is None
     lost = Py4JError("An error occurred while calling o1.x")
     try:
-        raise TableError("A stop that failed.", remedy="Wait.") from lost
+        raise TableError("A stop that failed.", hint="Wait.") from lost
     except TableError as error:
         assert java_gone(error, job="gold") is not None
 
@@ -206,17 +210,17 @@ def test_it_is_found_behind_other_exceptions() -> None:
         except OSError as cause:
             raise RuntimeError("the job failed") from cause
     except RuntimeError as error:
-        explained = storage_error(error, job="bronze", places=("/w",))
+        explained = storage_error(error, job="bronze", storage_paths=("/w",))
     assert explained is not None
     assert explained.what.endswith(" at /w/_checkpoints.")
     full = OSError(errno.ENOSPC, "No space left on device")
-    assert storage_error(full, job="bronze", places=("s3://bucket/w",)) is not None
+    assert storage_error(full, job="bronze", storage_paths=("s3://bucket/w",)) is not None
 
 
 def test_the_trace_that_spark_does_not_show_is_read() -> None:
     error = RuntimeError("[STREAM_FAILED] Query terminated")
     error._stackTrace = "Caused by: java.io.IOException: No space left on device"  # type: ignore[attr-defined]
-    assert storage_error(error, job="silver", places=("/w",)) is not None
+    assert storage_error(error, job="silver", storage_paths=("/w",)) is not None
 
 
 def test_the_place_in_this_code_is_named_and_nothing_else_of_the_text() -> None:

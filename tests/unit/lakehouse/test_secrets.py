@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from lakehouse.errors import InstallationError, LakehouseError, SettingsError
-from lakehouse.secrets import FromDatabricks, FromEnvironment, FromFile, SecretReference, resolve
+from lakehouse.secrets import FromDatabricks, FromEnvironment, FromFile, SecretReference, masked, resolve
 
 HIDDEN = "s3cr\"et\\ value'"
 REFERENCES: TypeAdapter[FromEnvironment | FromFile | FromDatabricks] = TypeAdapter(SecretReference)
@@ -112,3 +112,19 @@ def test_it_loads_without_spark_and_kafka() -> None:
         "sys.exit(any(name in sys.modules for name in ('pyspark', 'confluent_kafka', 'databricks')))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "failed with password=hunter2, then",
+        "jdbc:x?user=a&password=hunter2&b=c",
+        "x://someone:hunter2@host/db",
+        '{"database.password": "hunter2"}',
+        "sasl.jaas.config: Module required username=a password='hunter2';",
+        "Authorization: Basic aHVudGVyMjpodW50ZXIy hunter2",
+    ],
+)
+def test_a_secret_in_a_text_is_hidden(text: str) -> None:
+    assert "hunter2" not in masked(text, ["hunter2" if "Basic" in text else ""])
+    assert "aHVudGVyMjpodW50ZXIy" not in masked(text)

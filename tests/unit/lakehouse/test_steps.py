@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from lakehouse.steps import LoggedSteps, Steps
+from lakehouse.process.steps import LoggedSteps, Steps
 
 
 def test_a_step_says_what_came_of_it() -> None:
@@ -29,7 +29,7 @@ def test_a_failed_step_says_so_and_lets_the_error_through() -> None:
 def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     clock = iter(range(0, 100, 4))
-    monkeypatch.setattr("lakehouse.steps.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("lakehouse.process.steps.time.monotonic", lambda: float(next(clock)))
     with Steps(Console(file=out, width=100)).step("silver", "merging") as step:
         for batch in range(4):
             step.now(f"batch {batch}")

@@ -17,8 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lakehouse.steps import LoggedSteps, Steps, wide_console
-from lakehouse.terminal import PlainConsole, json_text, styled, visible
+from lakehouse.process.steps import LoggedSteps, Steps, wide_console
+from lakehouse.process.terminal import PlainConsole, json_text, styled, visible
 
 ROOT = Path(__file__).parents[3]
 # What ended a command, what vanished, and what a terminal would have obeyed.
@@ -170,7 +170,7 @@ def test_the_consoles_of_the_commands_are_plain() -> None:
 # There is no other way to print.
 
 CODE = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "demo").rglob("*.py")])
-PRINTS = {"src/lakehouse/terminal.py"}
+PRINTS = {"src/lakehouse/process/terminal.py"}
 MARKUP = re.compile(r"\[/?(red|green|yellow|blue|bold|dim|b|i)?\]")
 
 
@@ -188,7 +188,7 @@ def other_ways(tree: ast.Module) -> Iterator[str]:
             case ast.ImportFrom(module="rich.markup" | "rich" | "rich.emoji" | "rich.prompt"):
                 if any(one.name not in {"filesize"} for one in node.names):
                     yield f"line {node.lineno}: {node.module}"
-            case ast.Call(func=ast.Name(id="print" | "Console" | "Text" as called)):
+            case ast.Call(func=ast.Name(id="print" | "Console" | "Table" | "Text" as called)):
                 yield f"line {node.lineno}: {called}"
             case ast.Call(func=ast.Attribute(attr="from_markup" | "from_ansi" | "assemble" as called)):
                 yield f"line {node.lineno}: {called}"

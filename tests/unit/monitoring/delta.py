@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from lakehouse.spark.tables import Address
+from lakehouse.delta.address import Address
 from monitoring.readings.tables import DeltaFiles
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -38,7 +38,7 @@ BATCHES = pa.schema(
                     ("source_names", TEXTS),
                     *((name, pa.int64()) for name in ("highest_timestamp_ms", "last_key")),
                     ("last_is_delete", pa.bool_()),
-                    *((name, pa.int64()) for name in ("leaving_out", "judged")),
+                    *((name, pa.int64()) for name in ("with_unchanged_toast", "judged")),
                     ("absent_columns", pa.map_(pa.string(), pa.int64())),
                 ]
             ),
@@ -78,21 +78,14 @@ BATCHES = pa.schema(
                 ]
             ),
         ),
+        ("state", pa.string()),
         (
-            "taken",
-            pa.struct(
-                [
-                    *(("consumer", pa.string()), ("table", pa.string())),
-                    *((name, pa.int64()) for name in ("table_created_ms", "version", "rows")),
-                ]
-            ),
-        ),
-        (
-            "settled",
+            "fingerprint",
             pa.struct(
                 [
                     ("made_by", pa.string()),
                     ("ends", pa.map_(pa.string(), pa.int64())),
+                    ("published", pa.map_(pa.string(), pa.string())),
                     ("tables", pa.map_(pa.string(), pa.string())),
                 ]
             ),
@@ -115,8 +108,8 @@ RESULTS = pa.schema(
 )
 LEASE = pa.schema(
     [
-        *((name, pa.string()) for name in ("token", "command", "run_id", "host")),
-        *(("started_at", TIME), ("expires_at", TIME)),
+        *((name, pa.string()) for name in ("token", "command", "run_id", "host", "user")),
+        *(("pid", pa.int64()), ("started_at", TIME), ("expires_at", TIME)),
     ]
 )
 SILVER = pa.schema(

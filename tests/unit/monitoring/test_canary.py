@@ -21,7 +21,7 @@ import yaml
 from connectors.connectors import Connector
 from lakehouse.contracts.files import MODELS, packaged_text
 from lakehouse.contracts.topics import DatabaseServer, Source
-from monitoring.probe import written
+from monitoring.probe import insert_probe
 from monitoring.readings.databases import UnaskedError, database_of, password_of, server_of
 from tests.support.command_line import run
 from tests.unit.connectors.stand_in import ConnectStandIn, connect_stand_in
@@ -321,7 +321,7 @@ def test_the_probe_sends_its_login_to_no_other_server(unnamed: Listener) -> None
     login = ("owner", os.environ["LAKEHOUSE_PROBE_PASSWORD"])
     connector = of("127.0.0.1", str(unnamed.port), **{"table.include.list": "public.outbox_events"})
     with pytest.raises(UnaskedError, match="No source of postgresql"):
-        written(connector, [source({"host": "127.0.0.1", "port": 1})], login=login, aggregate="orders")
+        insert_probe(connector, [source({"host": "127.0.0.1", "port": 1})], login=login, aggregate="orders")
     assert unnamed.connections == 0
 
 
@@ -336,5 +336,5 @@ def test_the_probe_writes_to_a_table_that_is_named_and_nothing_else(tables: str,
     connector = of("127.0.0.1", str(named.port), **{"table.include.list": tables})
     server = source({"host": "127.0.0.1", "port": named.port})
     with pytest.raises(UnaskedError, match="does not name one table"):
-        written(connector, [server], login=("owner", "x"), aggregate="orders")
+        insert_probe(connector, [server], login=("owner", "x"), aggregate="orders")
     assert named.connections == 0

@@ -8,6 +8,8 @@ import pytest
 
 from monitoring.readings import databases
 from monitoring.readings.databases import Database
+from monitoring.readings.running import offset_of
+from tests.unit.connectors.stand_in import at_once, connect_stand_in
 from tests.unit.monitoring.scenes import mysql
 
 
@@ -58,3 +60,13 @@ def test_doctor_asks_for_every_setting_by_which_updates_are_lost() -> None:
     (query,) = [one for one in server.asked if "VARIABLES" in one]
     for name in ("log_bin", "binlog_format", "binlog_row_image", "binlog_row_value_options"):
         assert f"'{name}'" in query
+
+
+def test_the_offset_of_a_connector_is_that_of_kafka_connect() -> None:
+    connector = mysql()
+    with connect_stand_in() as connect:
+        connect.add(connector.name, connector.config)
+        assert offset_of(at_once(connect.url), connector) is None
+        offset = {"file": "binlog.000001", "pos": 4}
+        connect.offsets[connector.name] = [{"partition": {"server": "my"}, "offset": offset}]
+        assert offset_of(at_once(connect.url), connector) == offset

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from connectors.checking.findings import Finding
+from connectors.checking.together import KeptTopic, topic_findings
 from connectors.cluster import Task
-from connectors.findings import Finding
-from connectors.together import KeptTopic, topic_findings
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import NO_UNIFIED, GoldTables
 from lakehouse.errors import ConnectError, KafkaError, RegistryGoneError
 from lakehouse.kafka.offsets import Partition
-from monitoring.doctor import CHECKS, Result, Scene, results_of
+from monitoring.doctor import CHECKS, Diagnostics, Result, results_of
+from monitoring.known_issues import TROUBLES, as_page
 from monitoring.readings.databases import Database
 from monitoring.readings.running import Running
-from monitoring.troubles import TROUBLES, as_page
 from tests.unit.monitoring.scenes import (
     BEATS,
     MYSQL_ORDERS,
@@ -60,10 +60,10 @@ def of_mysql(**given: Any) -> Database:
     return database(**{**well, "outbox": COLUMNS, **given})
 
 
-def healthy(**given: Any) -> Scene:
+def healthy(**given: Any) -> Diagnostics:
     """A scene in which every check has something to look at, and finds it well."""
     beats = Partition("__debezium-heartbeat.mysql_prod_tables", 0)
-    return Scene(
+    return Diagnostics(
         **{
             "contracts": load_contracts(),
             "now_ms": NOW_MS,
@@ -81,17 +81,17 @@ def healthy(**given: Any) -> Scene:
     )
 
 
-def broken(scene: Scene) -> list[Result]:
+def broken(scene: Diagnostics) -> list[Result]:
     return [one for one in results_of(scene) if not one.ok]
 
 
-def only(scene: Scene) -> Result:
+def only(scene: Diagnostics) -> Result:
     """The one thing that is not well."""
     (result,) = broken(scene)
     return result
 
 
-def with_database(one: Database, *, connector: Callable[[], Any] = postgres) -> Scene:
+def with_database(one: Database, *, connector: Callable[[], Any] = postgres) -> Diagnostics:
     return healthy(running=[running(connector(), one)])
 
 
@@ -103,7 +103,7 @@ def test_a_healthy_scene_is_well_and_every_check_has_looked() -> None:
 
 
 def test_a_scene_of_nothing_has_no_results() -> None:
-    assert results_of(Scene(load_contracts(), NOW_MS)) == []
+    assert results_of(Diagnostics(load_contracts(), NOW_MS)) == []
 
 
 def test_a_source_whose_orders_are_older_than_what_was_looked_at_is_not_wrong() -> None:
@@ -118,30 +118,30 @@ def test_a_source_whose_orders_are_older_than_what_was_looked_at_is_not_wrong() 
 
 def test_without_unified_orders_one_sentence_says_so() -> None:
     contracts = load_contracts().model_copy(update={"gold": GoldTables()})
-    (result,) = results_of(Scene(contracts, NOW_MS, on_unified={}))
+    (result,) = results_of(Diagnostics(contracts, NOW_MS, on_unified={}))
     assert result == Result("unified-topic", "gold/tables.yaml", True, NO_UNIFIED)
 
 
 def test_checks_that_have_nothing_to_look_at_say_nothing() -> None:
-    results = results_of(Scene(load_contracts(), NOW_MS, running=[running(postgres())]))
+    results = results_of(Diagnostics(load_contracts(), NOW_MS, running=[running(postgres())]))
     assert {one.check for one in results} == {
         *("connect-answers", "connectors-running", "duplicate-server-id"),
         *("shared-schema-history", "shared-topic-prefix", "shared-slot"),
     }
 
 
-def connect_is_gone() -> Scene:
-    error = ConnectError("Kafka Connect does not answer.", remedy="Start a worker.")
+def connect_is_gone() -> Diagnostics:
+    error = ConnectError("Kafka Connect does not answer.", hint="Start a worker.")
     return healthy(running=None, troubles={"connect": error})
 
 
-def broker_is_gone() -> Scene:
-    error = KafkaError("The broker does not answer.", remedy="Start it.")
+def broker_is_gone() -> Diagnostics:
+    error = KafkaError("The broker does not answer.", hint="Start it.")
     return healthy(topics={}, troubles={"topics": error})
 
 
-def registry_is_gone() -> Scene:
-    error = RegistryGoneError("It does not answer (HTTP 503).", servers="http://registry:8081", remedy="Start it.")
+def registry_is_gone() -> Diagnostics:
+    error = RegistryGoneError("It does not answer (HTTP 503).", servers="http://registry:8081", hint="Start it.")
     return healthy(troubles={"registry": error})
 
 
@@ -159,11 +159,11 @@ def two_of_postgres(**options: str) -> Sequence[Running]:
     return [running(postgres(), of_postgres()), running(postgres("two", **{**other, **options}), of_postgres())]
 
 
-def with_settings(**settings: str) -> Scene:
+def with_settings(**settings: str) -> Diagnostics:
     return with_database(of_mysql(settings={**MYSQL_SETTINGS, **settings}), connector=mysql)
 
 
-def with_topics(**given: Any) -> Scene:
+def with_topics(**given: Any) -> Diagnostics:
     return healthy(topics={"postgres": topics(**given)})
 
 
@@ -172,7 +172,7 @@ def compacted() -> Sequence[Finding]:
     return topic_findings([connector], {MYSQL_ORDERS.topic: KeptTopic(1, "compact")}, broker="broker:9092")
 
 
-TROUBLED: list[tuple[str, Scene, str, str]] = [
+TROUBLED: list[tuple[str, Diagnostics, str, str]] = [
     # the trouble, a scene that has it alone, where it is, and a part of what was seen
     ("connect-answers", connect_is_gone(), "Kafka Connect", "Kafka Connect does not answer."),
     (
@@ -332,7 +332,7 @@ TROUBLED: list[tuple[str, Scene, str, str]] = [
 
 
 @pytest.mark.parametrize(("trouble", "scene", "where", "part"), TROUBLED)
-def test_a_trouble_is_found_alone_by_its_name(trouble: str, scene: Scene, where: str, part: str) -> None:
+def test_a_trouble_is_found_alone_by_its_name(trouble: str, scene: Diagnostics, where: str, part: str) -> None:
     result = only(scene)
     assert (result.check, result.where) == (trouble, where)
     assert part in result.seen

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from lakehouse.contracts.files import MODELS, load_contracts
 from lakehouse.contracts.models import Contracts, GoldTables
 from lakehouse.errors import SettingsError, TableError
-from lakehouse.quality.masking import MASK
+from lakehouse.secrets import MASK
 from monitoring import explain as explaining
 from monitoring.explain import Explained, Explanation, as_json, explain
 from tests.support.events import change, compact, order, postgres_image, postgres_source, run_headers
@@ -137,7 +137,7 @@ def segment(run: str, first: int, last: int, *, lowest: int, highest: int, seque
     known = {
         **{"first_offset": first, "last_offset": last, "lowest": [lowest, lowest], "highest": [highest, highest]},
         **{"has_end": False, "first_ms": first, "source_names": ["postgres_prod_tables"], "last_is_delete": False},
-        **{"leaving_out": 0, "judged": 1, "absent_columns": {"note": 1}},
+        **{"with_unchanged_toast": 0, "judged": 1, "absent_columns": {"note": 1}},
     }
     return {
         **{"layer": "silver", "source": "postgres", "writer": "silver/postgres/one", "generation": "one"},
@@ -367,7 +367,7 @@ def test_a_sensitive_column_is_shown_nowhere(tmp_path: Path, sensitive: Contract
 def test_a_key_that_no_source_has_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(SettingsError, match="is no composite key") as refused:
         explain(tables_in(tmp_path), CONTRACTS, key)
-    assert "PG-<order_id>, MY-<order_id>" in refused.value.remedy
+    assert "PG-<order_id>, MY-<order_id>" in refused.value.hint
 
 
 def test_without_unified_orders_there_is_nothing_to_explain(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_of_a_long_history_the_newest_records_are_looked_at_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files with older ones are not opened, as one that is gone shows."""
-    monkeypatch.setattr(explaining, "MOST_RECORDS", 3)
+    monkeypatch.setattr(explaining, "MAX_RECORDS", 3)
     folder = write(tmp_path, "bronze.postgres_events", BRONZE, [stated("c", 0, 100), stated("u", 1, 110, note="a")])
     (oldest,) = folder.glob("*.parquet")
     found = explained(tmp_path, stated("u", 2, 200, note="b"), stated("u", 3, 210, 8), stated("u", 4, 220, note="c"))
@@ -407,7 +407,7 @@ def test_of_a_long_history_the_newest_records_are_looked_at_alone(
     assert explain(tables_in(tmp_path), CONTRACTS, "PG-7") == found
     with pytest.raises(TableError):
         explain(tables_in(tmp_path), CONTRACTS, "PG-7", whole=True)
-    monkeypatch.setattr(explaining, "MOST_RECORDS", 5)
+    monkeypatch.setattr(explaining, "MAX_RECORDS", 5)
     with pytest.raises(TableError):
         explain(tables_in(tmp_path), CONTRACTS, "PG-7")
 

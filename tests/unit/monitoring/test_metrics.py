@@ -183,7 +183,7 @@ def test_a_file_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None
     with pytest.raises(SettingsError, match="No such file or directory") as refused:
         write_metrics(full, file)
     assert str(file) in refused.value.what
-    assert "--metrics-file" in refused.value.remedy
+    assert "--metrics-file" in refused.value.hint
     assert not file.parent.exists()
 
 
@@ -235,7 +235,7 @@ def test_a_port_that_is_taken_is_refused() -> None:
         port = listening.getsockname()[1]
         with pytest.raises(SettingsError, match=rf"Nothing can listen at 127\.0\.0\.1:{port}") as refused:
             serve_metrics(full, host="127.0.0.1", port=port)
-    assert "--metrics-port" in refused.value.remedy
+    assert "--metrics-port" in refused.value.hint
 
 
 @pytest.fixture

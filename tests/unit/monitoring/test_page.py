@@ -16,10 +16,10 @@ from monitoring.model import (
     Freshness,
     Gate,
     Headroom,
+    LevelOrUnknown,
     Pass,
     Quarantine,
     Records,
-    Seen,
     Stage,
     StageName,
     Status,
@@ -33,7 +33,7 @@ AT = datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 
-def stages_of(source: str, **levels: Seen) -> Sequence[Stage]:
+def stages_of(source: str, **levels: LevelOrUnknown) -> Sequence[Stage]:
     """A flow, from its end to its start: the page orders it."""
 
     def stage(name: StageName, at: int) -> Stage:
@@ -47,7 +47,7 @@ def stages_of(source: str, **levels: Seen) -> Sequence[Stage]:
             lag_bytes=48_000_000 if name == "database" else None,
             rate=350.5 - at,
             what=f"{name} of {source} was seen.",
-            remedy="Run `lakehouse run` again." if level != "ok" else "",
+            hint="Run `lakehouse run` again." if level != "ok" else "",
         )
 
     return [stage(name, at) for at, name in reversed(list(enumerate(STAGES)))]
@@ -235,7 +235,7 @@ def test_a_pass_that_did_nothing_is_shown() -> None:
 
 def test_text_is_escaped() -> None:
     bad = "<script>alert('x')</script>\"&"
-    stages = [Stage(bad, "gold", "critical", what=bad, remedy=bad)]
+    stages = [Stage(bad, "gold", "critical", what=bad, hint=bad)]
     shown = page(
         Status(
             AT,
@@ -269,12 +269,12 @@ def test_nothing_is_fetched_and_nothing_runs() -> None:
 
 
 @pytest.mark.parametrize("level", ["ok", "warning", "critical"])
-def test_a_level_is_a_word_and_not_a_colour_alone(level: Seen) -> None:
+def test_a_level_is_a_word_and_not_a_colour_alone(level: LevelOrUnknown) -> None:
     parsed = Parsed(page(Status(AT, stages=[Stage("mysql", "bronze", level)])))
     assert f"bronze {flow_word(level)}" in parsed.text
 
 
-def flow_word(level: Seen) -> str:
+def flow_word(level: LevelOrUnknown) -> str:
     return {"ok": "● ok", "warning": "▲ warning", "critical": "■ critical", "unknown": "○ not looked at"}[level]
 
 

@@ -11,14 +11,14 @@ import pytest
 from lakehouse.contracts.files import load_contracts
 from lakehouse.errors import ConnectError, KafkaError
 from lakehouse.kafka.offsets import Ends
-from monitoring.model import STAGES, Headroom, Stage, StageName
-from monitoring.model import Seen as SeenLevel
+from monitoring.model import STAGES, Headroom, LevelOrUnknown, Stage, StageName
 from monitoring.readings.databases import Database
+from monitoring.readings.freshness import Reads
 from monitoring.readings.running import Running
 from monitoring.readings.topics import SourceTopics
-from monitoring.readings.warehouse import Behind, Reads
+from monitoring.readings.warehouse import Behind
 from monitoring.stages import (
-    Seen,
+    Observations,
     bronze_stage,
     connect_stage,
     database_stage,
@@ -51,9 +51,9 @@ def seen(
     runs: Sequence[Running] = (),
     source_topics: SourceTopics | None = None,
     **given: Any,
-) -> Seen:
+) -> Observations:
     """What was seen of the source `postgres`."""
-    return Seen(
+    return Observations(
         now=NOW,
         limits=LIMITS,
         running={"postgres": runs},
@@ -125,10 +125,10 @@ def test_a_database_without_a_slot_and_a_binlog_has_nothing_to_say() -> None:
         (database(binlog=binlog(files=())), "ok", ""),
     ],
 )
-def test_what_is_wrong_with_a_database(one: Database, level: SeenLevel, what: str) -> None:
+def test_what_is_wrong_with_a_database(one: Database, level: LevelOrUnknown, what: str) -> None:
     stage = of_database(one)
     assert (stage.level, stage.what) == (level, what)
-    assert bool(stage.remedy) == (level != "ok")
+    assert bool(stage.hint) == (level != "ok")
 
 
 def test_the_worst_of_several_databases_counts() -> None:
@@ -145,19 +145,19 @@ def test_connectors_were_not_looked_at_without_an_address() -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_critical() -> None:
-    error = ConnectError("Kafka Connect does not answer.", remedy="Start a worker.")
+    error = ConnectError("Kafka Connect does not answer.", hint="Start a worker.")
     stage = connect_stage(seen(asked_connect=True, troubles={"connect": error}), "postgres")
-    assert (stage.level, stage.what, stage.remedy) == ("critical", "Kafka Connect does not answer.", "Start a worker.")
+    assert (stage.level, stage.what, stage.hint) == ("critical", "Kafka Connect does not answer.", "Start a worker.")
 
 
 def test_a_source_without_a_connector_is_critical() -> None:
     stage = of_connect()
     assert (stage.level, stage.what) == ("critical", "no connector writes to its topics")
-    assert "connect deploy" in stage.remedy
+    assert "connect deploy" in stage.hint
 
 
 @pytest.mark.parametrize(
-    ("one", "what", "remedy"),
+    ("one", "what", "hint"),
     [
         (
             running(postgres(), tasks=("FAILED",), trace="PSQLException: the slot is active\nat x"),
@@ -170,10 +170,10 @@ def test_a_source_without_a_connector_is_critical() -> None:
         (running(postgres(), state="", tasks=()), "orders-postgres is unassigned", "connect resume orders"),
     ],
 )
-def test_a_connector_that_does_not_run_is_critical(one: Running, what: str, remedy: str) -> None:
+def test_a_connector_that_does_not_run_is_critical(one: Running, what: str, hint: str) -> None:
     stage = of_connect(running(mysql()), one, source_topics=topics())
     assert (stage.level, stage.what, stage.lag_seconds) == ("critical", what, None)
-    assert remedy in stage.remedy
+    assert hint in stage.hint
 
 
 def test_connectors_that_run_are_well_where_the_broker_is_unknown() -> None:
@@ -190,7 +190,7 @@ def test_a_source_that_is_idle_and_sends_heartbeats_is_not_late() -> None:
 @pytest.mark.parametrize(
     ("seconds", "level"), [(59, "ok"), (60, "warning"), (299, "warning"), (300, "critical"), (9 * HOUR, "critical")]
 )
-def test_a_source_without_heartbeats_has_stopped(seconds: float, level: SeenLevel) -> None:
+def test_a_source_without_heartbeats_has_stopped(seconds: float, level: LevelOrUnknown) -> None:
     stopped = topics(last={ORDERS: sent(seconds + 5, delay=0.1), BEATS: sent(seconds)})
     stage = of_connect(running(postgres()), source_topics=stopped)
     assert stage.level == level
@@ -218,7 +218,7 @@ def test_a_source_without_any_heartbeat_is_not_judged_by_its_silence() -> None:
         (7_200, "critical", "runs 2 h behind the source"),
     ],
 )
-def test_a_connector_that_runs_can_be_behind(delay: float, level: SeenLevel, what: str) -> None:
+def test_a_connector_that_runs_can_be_behind(delay: float, level: LevelOrUnknown, what: str) -> None:
     late = topics(last={ORDERS: sent(1, delay=delay), OUTBOX: sent(1, delay=0.2), BEATS: sent(1)})
     stage = of_connect(running(postgres()), source_topics=late)
     assert (stage.level, stage.lag_seconds, stage.what) == (level, delay, what)
@@ -234,9 +234,9 @@ def test_topics_were_not_looked_at_without_a_broker() -> None:
 
 
 def test_a_broker_that_does_not_answer_is_critical() -> None:
-    error = KafkaError("The broker does not answer.", remedy="Start it.")
+    error = KafkaError("The broker does not answer.", hint="Start it.")
     stage = topics_stage(seen(troubles={"topics": error}), "postgres")
-    assert stage == Stage("postgres", "topics", "critical", what="The broker does not answer.", remedy="Start it.")
+    assert stage == Stage("postgres", "topics", "critical", what="The broker does not answer.", hint="Start it.")
 
 
 def test_absent_topics_are_critical_and_named() -> None:
@@ -248,7 +248,7 @@ def test_records_that_were_removed_before_they_were_read_are_critical() -> None:
     stage = topics_stage(seen((), topics(lost=[ORDERS])), "postgres")
     assert stage.level == "critical"
     assert stage.what == f"records of {ORDERS.topic}, partition 0, were removed before they were read"
-    assert "lakehouse bronze" in stage.remedy
+    assert "lakehouse bronze" in stage.hint
 
 
 def test_topics_that_are_well_have_a_rate() -> None:
@@ -263,18 +263,18 @@ def test_bronze_is_unknown_without_the_broker() -> None:
     assert bronze_stage(seen(), "postgres").level == "unknown"
 
 
-LAGS: list[tuple[float, SeenLevel]] = [
+LAGS: list[tuple[float, LevelOrUnknown]] = [
     *((0, "ok"), (1_799, "ok"), (1_800, "warning"), (3_599, "warning"), (3_600, "critical"), (90_000, "critical")),
 ]
 
 
 @pytest.mark.parametrize(("seconds", "level"), LAGS)
-def test_bronze_is_as_late_as_the_oldest_unread_record(seconds: float, level: SeenLevel) -> None:
+def test_bronze_is_as_late_as_the_oldest_unread_record(seconds: float, level: LevelOrUnknown) -> None:
     behind = topics(unread={ORDERS: sent(seconds), OUTBOX: sent(0)}, unread_records=1_234)
     stage = bronze_stage(seen((), behind), "postgres")
     assert (stage.level, stage.lag_records, stage.lag_seconds) == (level, 1_234, seconds)
     assert stage.what == "1,234 pending"
-    assert ("lakehouse bronze" in stage.remedy) == (level != "ok")
+    assert ("lakehouse bronze" in stage.hint) == (level != "ok")
 
 
 def test_bronze_that_has_read_everything_is_not_late() -> None:
@@ -305,7 +305,9 @@ LONG_AGO = sent(81_255_014)
         ),
     ],
 )
-def test_a_recording_is_not_late_before_it_could_be_read(reads: Reads | None, seconds: float, level: SeenLevel) -> None:
+def test_a_recording_is_not_late_before_it_could_be_read(
+    reads: Reads | None, seconds: float, level: LevelOrUnknown
+) -> None:
     behind = topics(unread={ORDERS: LONG_AGO}, unread_from={ORDERS: 40}, unread_records=7)
     stage = bronze_stage(seen((), behind, reads=reads), "postgres")
     assert (stage.level, stage.lag_records, stage.lag_seconds) == (level, 7, seconds)
@@ -328,7 +330,7 @@ def test_what_no_run_has_begun_to_read_has_no_age_and_a_next_step() -> None:
     behind = topics(unread={ORDERS: LONG_AGO}, unread_from={ORDERS: 0}, unread_records=1_200)
     stage = bronze_stage(seen((), behind, reads=Reads({"mysql": NOW})), "postgres")
     what = "1,200 pending; no run has read this source yet"
-    assert stage == Stage("postgres", "bronze", "warning", 1_200, None, what=what, remedy="lakehouse run")
+    assert stage == Stage("postgres", "bronze", "warning", 1_200, None, what=what, hint="lakehouse run")
     assert bronze_stage(seen((), topics(), reads=Reads()), "postgres").level == "ok"
 
 
@@ -340,12 +342,12 @@ def test_bronze_does_not_say_how_late_it_is_where_no_unread_record_was_seen() ->
 @pytest.mark.parametrize(("seconds", "level"), LAGS)
 @pytest.mark.parametrize(("name", "command"), [("silver", "silver"), ("gold", "gold"), ("topic", "publish")])
 def test_a_table_is_as_late_as_what_it_has_not_taken(
-    name: StageName, command: str, seconds: float, level: SeenLevel
+    name: StageName, command: str, seconds: float, level: LevelOrUnknown
 ) -> None:
     behind: Mapping[str, Behind] = {"postgres": Behind(7, NOW - timedelta(seconds=seconds))}
     stage = table_stage(seen(), "postgres", name, behind)
     assert (stage.stage, stage.level, stage.lag_records, stage.lag_seconds) == (name, level, 7, seconds)
-    assert stage.remedy.endswith(f"lakehouse {command}") == (level != "ok")
+    assert stage.hint.endswith(f"lakehouse {command}") == (level != "ok")
 
 
 @pytest.mark.parametrize("behind", [Behind(), Behind(0, NOW - timedelta(days=9))])
@@ -385,7 +387,7 @@ def test_a_source_has_all_stages_in_the_order_of_the_flow() -> None:
 
 
 def test_a_source_that_no_unified_orders_are_made_of_has_no_such_stages() -> None:
-    error = KafkaError("the broker is gone", remedy="start it")
+    error = KafkaError("the broker is gone", hint="start it")
     none = seen(without_orders={"postgres"}, gold={"postgres": Behind(3)}, troubles={"topic": error})
     gold, topic = stages_of(none, "postgres")[-2:]
     assert [(one.stage, one.level, one.lag_records, one.what) for one in (gold, topic)] == [
@@ -394,7 +396,7 @@ def test_a_source_that_no_unified_orders_are_made_of_has_no_such_stages() -> Non
     ]
 
 
-def room(one: Seen, drain: float | None = None) -> Headroom:
+def room(one: Observations, drain: float | None = None) -> Headroom:
     return headroom_of(one, "postgres", drain=drain)
 
 

@@ -10,7 +10,7 @@ import pytest
 from lakehouse.contracts.files import load_contracts
 from monitoring.model import Freshness, Headroom, Pass, Quarantine, Stage, Status, TableFiles
 from monitoring.page import page
-from monitoring.stages import Seen
+from monitoring.stages import Observations
 from monitoring.status import MORE_OFTEN, View, _findings, measured, status_of
 from tests.unit.monitoring.delta import GOLD, NOON, SILVER, at, tables_in, write, write_batches
 from tests.unit.monitoring.test_warehouse import YEARS, audit, began, of_gold, planned
@@ -23,7 +23,7 @@ QUICK = Pass("one", NOON, 10, {"bronze": 6.0, "silver": 24.0, "gold": 4.0})
 def everything_is_late(last: Pass) -> Status:
     return Status(
         NOON,
-        stages=[Stage("mysql", "bronze", "critical", 3, YEARS, what="3 pending", remedy="lakehouse bronze")],
+        stages=[Stage("mysql", "bronze", "critical", 3, YEARS, what="3 pending", hint="lakehouse bronze")],
         freshness=[Freshness("mysql", 10.0, YEARS, 3)],
         quarantine=[Quarantine("mysql", 1, 0.5, YEARS, {})],
         passes=[last],
@@ -34,10 +34,10 @@ def everything_is_late(last: Pass) -> Status:
 
 
 def test_numbers_are_those_that_people_read() -> None:
-    found = {where: what for where, _value, _limit, what, _remedy in measured(everything_is_late(SLOW))}
+    found = {where: what for where, _value, _limit, what, _hint in measured(everything_is_late(SLOW))}
     assert found["passes"] == "the last pass took 42 min"
     assert found["runs"] == "no run has begun for 2.6 years"
-    sentences = [one.what for one in _findings(everything_is_late(SLOW), Seen(NOON, CONTRACTS.thresholds))]
+    sentences = [one.what for one in _findings(everything_is_late(SLOW), Observations(NOON, CONTRACTS.thresholds))]
     assert "rows of gold are 2.6 years old (99 of 100)" in sentences
     assert "the oldest open quarantine entry is 2.6 years old" in sentences
     assert "in 1.5 h Kafka's retention loses records that were not read" in sentences
@@ -47,16 +47,16 @@ def test_numbers_are_those_that_people_read() -> None:
 
 def test_advice_is_a_next_step_and_not_the_page_that_gives_it() -> None:
     status = everything_is_late(SLOW)
-    findings = list(_findings(status, Seen(NOON, CONTRACTS.thresholds)))
+    findings = list(_findings(status, Observations(NOON, CONTRACTS.thresholds)))
     assert len(findings) >= 8
     for one in findings:
-        assert one.remedy
-        assert "lakehouse report" not in one.remedy
-        assert "which part is slow" not in one.remedy
+        assert one.hint
+        assert "lakehouse report" not in one.hint
+        assert "which part is slow" not in one.hint
 
 
 @pytest.mark.parametrize(
-    ("last", "age", "remedy"),
+    ("last", "age", "hint"),
     [
         (SLOW, 3_600.0, "silver takes longest (40 min): lakehouse optimize"),
         (QUICK, 3_600.0, MORE_OFTEN),
@@ -65,10 +65,10 @@ def test_advice_is_a_next_step_and_not_the_page_that_gives_it() -> None:
         (Pass("none", NOON, 0, {}), 3_600.0, MORE_OFTEN),
     ],
 )
-def test_late_rows_come_of_slow_passes_or_of_few(last: Pass | None, age: float, remedy: str) -> None:
+def test_late_rows_come_of_slow_passes_or_of_few(last: Pass | None, age: float, hint: str) -> None:
     status = Status(NOON, freshness=[Freshness("mysql", age, age, 1)], passes=[] if last is None else [last])
     (found,) = [one for one in measured(status) if one[2] == "freshness_seconds"]
-    assert found[4].startswith(remedy)
+    assert found[4].startswith(hint)
 
 
 def test_a_recording_of_years_ago_that_was_just_read_is_well(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakehouse.delta.address import Address
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import TableError
-from lakehouse.spark.tables import Address, Warehouse
 from monitoring.readings.tables import Commit, DeltaFiles, SparkTables, tables_at
 from tests.unit.monitoring.delta import CHANGE_DATA, NOON, SILVER, at, restate, tables_in, write
 
@@ -69,7 +70,7 @@ def asked_for_changes(tables: DeltaFiles) -> Any:
 def test_a_table_that_is_missing_is_named(tmp_path: Path, ask: Any) -> None:
     with pytest.raises(TableError, match=f"{ORDERS} cannot be read without Spark") as refused:
         ask(tables_in(tmp_path))
-    assert "lakehouse run" in refused.value.remedy
+    assert "lakehouse run" in refused.value.hint
 
 
 def test_a_query_that_cannot_be_answered_names_its_tables(tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ class InCatalog:
 
     def read(self, name: str) -> None:
         if name != ORDERS:
-            raise TableError(f"There is no {name}.", remedy="Run it.")
+            raise TableError(f"There is no {name}.", hint="Run it.")
 
     def sql_name(self, name: str) -> str:
         return f"`main`.{name}"

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from lakehouse.contracts.files import load_contracts
+from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Ends, Partition
-from monitoring.readings.topics import (
-    WINDOW,
-    Sent,
-    SourceTopics,
-    _began,
-    _is_of,
-    _retention,
-    composite_key_in,
-    connector_seconds,
-    source_ms,
-)
+from monitoring.readings import topics
+from monitoring.readings.topics import WINDOW, Sent, SourceTopics, _retention, began_at, connector_seconds, source_ms
+from monitoring.readings.unified_topic import _is_of, composite_key_in
 from tests.support.events import change, compact, order, postgres_image, postgres_source
 from tests.unit.monitoring.scenes import NOW_MS, ORDERS, OUTBOX, sent
 
@@ -122,8 +117,8 @@ def test_nothing_is_lost_that_is_kept_or_was_read(unread: Any, kept_ms: Any) -> 
 
 def test_where_nothing_came_within_the_window_none_is_counted() -> None:
     ended = {ORDERS: Ends(3, 90)}
-    assert _began({ORDERS: 40}, ended, ORDERS) == 40
-    assert _began({ORDERS: None}, ended, ORDERS) == 90
+    assert began_at({ORDERS: 40}, ended, ORDERS) == 40
+    assert began_at({ORDERS: None}, ended, ORDERS) == 90
 
 
 @pytest.mark.parametrize(
@@ -160,3 +155,68 @@ def test_a_key_of_the_unified_topic_is_of_the_source_of_its_prefix(key: bytes, i
 )
 def test_the_composite_key_is_read_in_each_format(key: bytes, composite_key: str | None) -> None:
     assert composite_key_in(key) == composite_key
+
+
+def test_what_the_broker_has_of_each_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One partition is read to its end, one is behind, one has lost what was not read, and one is empty."""
+    heartbeat, absent = "__debezium-heartbeat.postgres_prod", "outbox.event.postgres.orders"
+    topic = ORDERS.topic
+    read, behind, beats = Partition(topic, 0), Partition(topic, 1), Partition(heartbeat, 0)
+    lost, empty = Partition("mysql_prod_tables.ecommerce.orders", 0), Partition("outbox.event.mysql.orders", 0)
+    limits = {read: Ends(0, 50), behind: Ends(2, 90), beats: Ends(0, 9), lost: Ends(30, 40), empty: Ends(5, 5)}
+    records = {
+        (behind, 70): Sent(1_000),
+        (lost, 30): Sent(2_000),
+        (read, 45): Sent(5_000, has_key=False),
+        (behind, 85): Sent(6_000, names_run=False),
+        (beats, 4): Sent(7_000, has_key=False, names_run=False),
+        (lost, 35): Sent(8_000),
+    }
+    began = {read: 40, behind: 30, beats: None, lost: 40, empty: None}
+    partitions = {topic: (0, 1), heartbeat: (0,), lost.topic: (0,), empty.topic: (0,)}
+    settings = {topic: {"retention.ms": "1000", "cleanup.policy": "delete"}}
+    answers: Mapping[str, Callable[..., Any]] = {
+        "partitions": lambda _broker: partitions,
+        "ends": lambda _broker, asked: {partition: limits[partition] for partition in asked},
+        "offsets_at_time": lambda _broker, _asked, *, timestamp_ms: began,
+        "topic_settings": lambda _broker, _topics: settings,
+        "read_one": lambda _broker, wanted, *, newest=False: {
+            partition: records[partition, offset] for partition, offset in wanted.items()
+        },
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(topics, name, answer)
+    beats_read = ("postgres", heartbeat, 0)
+    mysql_read = ("mysql", lost.topic, 0)
+    offsets = {("postgres", topic, 0): 50, ("postgres", topic, 1): 70, beats_read: 9, mysql_read: 12}
+    found = topics.topics_of(
+        KafkaConnection(bootstrap_servers="nowhere"), load_contracts(), next_offsets=offsets, now=datetime.now(UTC)
+    )
+    assert found == {
+        "postgres": SourceTopics(
+            absent=[absent],
+            ends={read: limits[read], behind: limits[behind], beats: limits[beats]},
+            unread={behind: Sent(1_000)},
+            unread_from={behind: 70},
+            unread_records=20,
+            last={read: records[read, 45], behind: records[behind, 85], beats: records[beats, 4]},
+            rate=(10 + 60) / WINDOW.total_seconds(),
+            lost=[],
+            keyless={topic},
+            nameless={topic},
+            kept_ms={topic: 1_000},
+        ),
+        "mysql": SourceTopics(
+            absent=[],
+            ends={lost: limits[lost], empty: limits[empty]},
+            unread={lost: Sent(2_000)},
+            unread_from={lost: 30},
+            unread_records=10,
+            last={lost: records[lost, 35]},
+            rate=0.0,
+            lost=[lost],
+            keyless=set(),
+            nameless=set(),
+            kept_ms={topic: 1_000},
+        ),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,18 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from gold.state import NOTHING_CONSUMED, GoldState
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import GoldTables
 from lakehouse.errors import TableError
+from lakehouse.process.lock import LOCK_FILE, FolderLock, Holder, hold
+from lakehouse.versions import Version
 from monitoring.model import Freshness, Gate, Pass, Quarantine, Records
 from monitoring.readings import warehouse
+from monitoring.readings.freshness import MAX_LOOKS, Reads, freshness, read_times
+from monitoring.readings.passes import LAST_PASSES, drain_rates, last_passes
 from monitoring.readings.tables import Commit
-from monitoring.readings.warehouse import Behind, Reads
+from monitoring.readings.warehouse import Behind
 from tests.unit.monitoring.delta import (
     GOLD,
     LEASE,
@@ -236,7 +242,7 @@ def test_batches_are_grouped_into_passes(tmp_path: Path) -> None:
         moved(3, 21),
         {"layer": "run", "started_at": at(21), "written_at": at(21)},
     )
-    passes, by_source = warehouse.passes(tables_in(tmp_path), since=NOON)
+    passes, by_source = last_passes(tables_in(tmp_path), since=NOON)
     assert passes == [
         Pass("first", at(5), 17, {"bronze": 90.0, "silver": 90.0, "gold": 6.0}),
         Pass("second", at(11), 2, {"bronze": 6.0, "silver": 15.0}),
@@ -247,21 +253,21 @@ def test_batches_are_grouped_into_passes(tmp_path: Path) -> None:
 
 def test_passes_before_a_time_are_left_out_and_so_are_all_but_the_last_ones(tmp_path: Path) -> None:
     write_batches(tmp_path, *(of_gold(number) for number in range(3)))
-    assert [one.ended_at for one in warehouse.passes(tables_in(tmp_path), since=at(1))[0]] == [at(2)]
+    assert [one.ended_at for one in last_passes(tables_in(tmp_path), since=at(1))[0]] == [at(2)]
     write_batches(
         tmp_path,
         *(began(audit(0, 0, 10 + number), 9.5 + number, run=f"run {number}") for number in range(0, 50, 2)),
         *(of_gold(11 + number) for number in range(0, 50, 2)),
     )
-    passes, by_source = warehouse.passes(tables_in(tmp_path), since=at(9))
+    passes, by_source = last_passes(tables_in(tmp_path), since=at(9))
     assert [one.run for one in passes] == [f"run {number}" for number in range(10, 50, 2)]
-    assert len(passes) == warehouse.LAST_PASSES
+    assert len(passes) == LAST_PASSES
     assert set(by_source) == {one.run for one in passes}
 
 
 def test_without_batches_there_are_no_passes(tmp_path: Path) -> None:
     write_batches(tmp_path, {"layer": "gold"})
-    assert warehouse.passes(tables_in(tmp_path), since=NOON) == ([], {})
+    assert last_passes(tables_in(tmp_path), since=NOON) == ([], {})
 
 
 def test_rates_are_of_the_pass_with_most_records() -> None:
@@ -272,8 +278,8 @@ def test_rates_are_of_the_pass_with_most_records() -> None:
         Pass("d", NOON, 1, {"silver": 1.0}),
     ]
     taken = {"a": {"mysql": 20, "postgres": 10}, "b": {"mysql": 900}, "c": {"mysql": 9_999}}
-    assert warehouse.rates(passes, taken) == {"mysql": 90.0, "postgres": pytest.approx(10 / 3)}
-    assert warehouse.rates([], {}) == {}
+    assert drain_rates(passes, taken) == {"mysql": 90.0, "postgres": pytest.approx(10 / 3)}
+    assert drain_rates([], {}) == {}
 
 
 # Quarantine.
@@ -394,20 +400,20 @@ def test_a_rule_that_fails_blocks_at_the_gates_of_tables(
 
 def lease(folder: Path, **given: Any) -> None:
     row = {
-        **{"token": "t", "command": "silver", "run_id": "0123456789abcdef", "host": "worker-3"},
-        **{"started_at": at(1), "expires_at": at(10)},
+        **{"token": "t", "command": "lakehouse silver", "run_id": "0123456789abcdef", "host": "worker-3", "user": "ci"},
+        **{"pid": 17, "started_at": at(1), "expires_at": at(10)},
     }
     write(folder, "ops.lease", LEASE, [{**row, **given}])
 
 
-def test_a_lock_that_is_in_force(tmp_path: Path) -> None:
+def test_a_lease_that_is_in_force(tmp_path: Path) -> None:
     lease(tmp_path)
-    said = "`silver` (run 01234567 on worker-3) since 12:01:00"
+    said = "`lakehouse silver` (run 01234567, user ci on host worker-3, process 17) since 12:01:00"
     assert warehouse.lock(tables_in(tmp_path), now=at(9)) == (said, at(1))
 
 
 @pytest.mark.parametrize(("token", "minutes"), [("t", 10), ("t", 500), (None, 9)])
-def test_a_lock_that_has_expired_or_was_released(tmp_path: Path, token: str | None, minutes: float) -> None:
+def test_a_lease_that_has_expired_or_was_released(tmp_path: Path, token: str | None, minutes: float) -> None:
     lease(tmp_path, token=token)
     assert warehouse.lock(tables_in(tmp_path), now=at(minutes)) == (None, at(1))
 
@@ -416,6 +422,19 @@ def test_without_a_lease_nobody_works(tmp_path: Path) -> None:
     assert warehouse.lock(tables_in(tmp_path), now=NOON) == (None, None)
     write(tmp_path, "ops.lease", LEASE, [])
     assert warehouse.lock(tables_in(tmp_path), now=NOON) == (None, None)
+
+
+def test_the_lock_of_a_folder_goes_before_a_lease_that_an_earlier_release_left_there(tmp_path: Path) -> None:
+    lease(tmp_path)
+    holder = Holder("0123456789abcdef", "lakehouse run", "here", "ci", 18, at(3))
+    with hold(FolderLock(tmp_path, holder), say=print):
+        said = "`lakehouse run` (run 01234567, user ci on host here, process 18) since 12:03:00"
+        assert warehouse.lock(tables_in(tmp_path), now=at(9)) == (said, at(3))
+        (tmp_path / LOCK_FILE).write_bytes(b"")
+        assert warehouse.lock(tables_in(tmp_path), now=at(9)) == ("a run that has just begun", None)
+    with hold(FolderLock(tmp_path, holder), say=print):
+        pass
+    assert warehouse.lock(tables_in(tmp_path), now=at(9)) == (None, at(3))
 
 
 def test_when_something_was_last_written_down(tmp_path: Path) -> None:
@@ -460,37 +479,43 @@ def silver(folder: Path, name: str, *rows: int) -> int:
     return int(DeltaTable(path).metadata().created_time or 0)
 
 
-def taken(name: str, created_ms: int, version: int | None, sequence: int, **given: Any) -> Row:
-    consumer = given.pop("consumer", "gold.unified_orders mysql")
-    of_table = {"consumer": consumer, "table": f"silver.{name}", "table_created_ms": created_ms, "version": version}
-    return {"layer": "gold", "sequence": sequence, "taken": of_table, "written_at": at(sequence), **given}
+def state(sequence: int, *consumed: Version) -> Row:
+    """Gold's state when its orders had these commits, and the gate had let others pass."""
+    passed = [replace(version, number=version.number + 1) for version in consumed]
+    of_gold = GoldState(
+        orders=NOTHING_CONSUMED.with_later("one", consumed), passed=NOTHING_CONSUMED.with_later("two", passed)
+    )
+    return {
+        "layer": "gold",
+        "sequence": sequence,
+        "state": of_gold.model_dump_json(),
+        "written_at": at(sequence),
+    }
 
 
-def test_gold_is_behind_by_the_rows_after_the_version_that_it_has_taken(tmp_path: Path) -> None:
+def test_gold_is_behind_by_the_rows_after_the_version_that_it_has(tmp_path: Path) -> None:
     created = silver(tmp_path, "mysql_orders", 4, 20, 30)
     of_outbox = silver(tmp_path, "mysql_outbox_orders", 5)
     write_batches(
         tmp_path,
-        taken("mysql_orders", created, 1, 2),
-        taken("mysql_orders", created, 0, 1),
-        taken("mysql_orders", created, 2, 9, consumer="gate 2 mysql"),
-        taken("mysql_outbox_orders", of_outbox, 0, 1),
+        state(2, Version("silver.mysql_orders", created, 1), Version("silver.mysql_outbox_orders", of_outbox, 0)),
+        state(1, Version("silver.mysql_orders", created, 0)),
     )
     found = warehouse.behind_of_gold(tables_in(tmp_path), CONTRACTS)
     assert found == {"mysql": Behind(30, at(2)), "postgres": Behind()}
 
 
-def test_gold_has_taken_nothing_of_a_table_that_was_created_again(tmp_path: Path) -> None:
+def test_gold_has_nothing_of_a_table_that_was_created_again(tmp_path: Path) -> None:
     created = silver(tmp_path, "mysql_orders", 4, 20)
-    write_batches(tmp_path, taken("mysql_orders", created - 1_000, 1, 2))
+    write_batches(tmp_path, state(2, Version("silver.mysql_orders", created - 1_000, 1)))
     assert warehouse.behind_of_gold(tables_in(tmp_path), CONTRACTS)["mysql"] == Behind(24, at(0))
 
 
-def test_a_version_that_is_no_longer_valid_is_none(tmp_path: Path) -> None:
+def test_what_gold_had_by_another_definition_is_behind(tmp_path: Path) -> None:
     created = silver(tmp_path, "mysql_orders", 4, 20)
-    write_batches(tmp_path, taken("mysql_orders", created, 1, 2))
+    write_batches(tmp_path, state(2, Version("silver.mysql_orders", created, 1)))
     assert warehouse.behind_of_gold(tables_in(tmp_path), CONTRACTS)["mysql"] == Behind()
-    write_batches(tmp_path, taken("mysql_orders", created, None, 3))
+    write_batches(tmp_path, state(3))
     assert warehouse.behind_of_gold(tables_in(tmp_path), CONTRACTS)["mysql"] == Behind(24, at(0))
 
 
@@ -531,7 +556,7 @@ NOTHING_KNOWN = Reads()
 
 
 def fresh(folder: Path, since: datetime = NOON, reads: Reads = NOTHING_KNOWN) -> list[Freshness]:
-    return warehouse.freshness(tables_in(folder), CONTRACTS, since=since, reads=reads)
+    return freshness(tables_in(folder), CONTRACTS, since=since, reads=reads)
 
 
 def test_the_age_of_a_row_is_from_its_commit_to_gold(tmp_path: Path) -> None:
@@ -563,8 +588,8 @@ def test_a_change_that_was_committed_after_the_last_look_is_as_old_as_its_commit
 
 def look(minutes: float, ends: Mapping[str, int], **given: Any) -> Row:
     """A run of all jobs that ended well, and where the topics ended when it began."""
-    settled = {"made_by": "a test", "ends": [*ends.items()], "tables": []}
-    return {"layer": "run", "settled": settled, "started_at": at(minutes), "written_at": at(minutes + 1), **given}
+    left = {"made_by": "a test", "ends": [*ends.items()], "published": [("topic", "id")], "tables": []}
+    return {"layer": "run", "fingerprint": left, "started_at": at(minutes), "written_at": at(minutes + 1), **given}
 
 
 def test_a_source_was_first_read_when_its_first_batch_began_or_it_was_first_looked_at(tmp_path: Path) -> None:
@@ -576,7 +601,7 @@ def test_a_source_was_first_read_when_its_first_batch_began_or_it_was_first_look
         planned(0, 10, 7, source="postgres"),
         audit(0, 9, 1, source="other"),
     )
-    assert warehouse.reads(tables_in(tmp_path)) == Reads({"mysql": at(4), "postgres": at(3)})
+    assert read_times(tables_in(tmp_path)) == Reads({"mysql": at(4), "postgres": at(3)})
 
 
 def test_a_record_was_not_there_when_a_run_found_the_partition_to_end_before_it(tmp_path: Path) -> None:
@@ -584,14 +609,14 @@ def test_a_record_was_not_there_when_a_run_found_the_partition_to_end_before_it(
     write_batches(
         tmp_path,
         began(planned(0, 10, 1), 0),
-        look(10, {one: 10, other: 3, "unified//id": 0}),
+        look(10, {one: 10, other: 3}),
         look(20, {one: 25, other: 3, quiet: 0}),
         look(30, {one: 40}),
         # recreated: it ends earlier than it did
         look(40, {f"{TOPIC}/0/another": 5}),
         look(50, {one: 900}, started_at=None),
     )
-    reads = warehouse.reads(tables_in(tmp_path))
+    reads = read_times(tables_in(tmp_path))
 
     def known(offset: int, partition: int = 0, topic: str = TOPIC, source: str = "mysql") -> datetime | None:
         return reads.not_before(source, topic, partition, offset)
@@ -603,8 +628,8 @@ def test_a_record_was_not_there_when_a_run_found_the_partition_to_end_before_it(
 
 
 def test_only_the_last_looks_count(tmp_path: Path) -> None:
-    write_batches(tmp_path, *(look(number, {f"{TOPIC}/0/id": number}) for number in range(warehouse.MOST_LOOKS + 5)))
-    reads = warehouse.reads(tables_in(tmp_path))
+    write_batches(tmp_path, *(look(number, {f"{TOPIC}/0/id": number}) for number in range(MAX_LOOKS + 5)))
+    reads = read_times(tables_in(tmp_path))
     assert (reads.not_before("mysql", TOPIC, 0, 4), reads.not_before("mysql", TOPIC, 0, 5)) == (None, at(5))
 
 
@@ -677,7 +702,7 @@ def test_a_table_of_unified_orders_that_the_contracts_do_not_have_is_not_looked_
         warehouse.undecodable,
         warehouse.gates,
         warehouse.last_written,
-        warehouse.reads,
+        read_times,
     ],
 )
 def test_a_table_that_is_missing_is_an_error(tmp_path: Path, ask: Any) -> None:

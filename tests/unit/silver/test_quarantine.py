@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from silver.order.runs import TopicPartition
-from silver.quarantine import QuarantineState
+from silver.rejects.quarantine import QuarantineState
 
 PLACE: TopicPartition = ("shop.things", "id", 0)
 STATE = QuarantineState(offsets={PLACE: (10, 19)})

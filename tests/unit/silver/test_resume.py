@@ -22,7 +22,7 @@ def job(*, tried_under: str = "now", without: str = "") -> Any:
         source="shop",
         memory=SimpleNamespace(now=lambda *_given, **_more: state),
         counted=[],
-        not_made={},
+        undiscovered={},
         feeds={name: feed(name=name) for name in TABLES if name != without},
         contract=lambda _feed: "now",
     )
@@ -44,7 +44,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def resumed(of: Any, *asked: str) -> list[LakehouseError]:
     warehouse: Any = SimpleNamespace()
-    return apply._resume_tables(warehouse, of, asked, places=("a place", "another"))
+    return apply._resume_tables(warehouse, of, asked, storage_paths=("a place", "another"))
 
 
 def test_a_table_stays_suspended_until_its_contract_changes_or_a_command_asks_for_it(tried: list[str]) -> None:
@@ -57,7 +57,7 @@ def test_a_table_stays_suspended_until_its_contract_changes_or_a_command_asks_fo
     ("failure", "kind"),
     [
         (ValueError("a value of a row"), LakehouseError),
-        (RegistryGoneError("no answer", servers="there", remedy="start it"), RegistryGoneError),
+        (RegistryGoneError("no answer", servers="there", hint="start it"), RegistryGoneError),
     ],
 )
 def test_one_that_fails_stops_no_other(tried: list[str], failure: Exception, kind: type[LakehouseError]) -> None:

@@ -11,9 +11,9 @@ from lakehouse.contracts.models import Contracts
 from lakehouse.registered import RegisteredSchema
 from lakehouse.spark.side_by_side import Round
 from silver import apply
-from silver.audit import Memory
+from silver.accounts.audit import StateCache
 from silver.job import SilverJob
-from silver.schemas import HIGHEST_ID, NOT_THERE, Schemas
+from silver.schema.schemas import HIGHEST_ID, NOT_THERE, Schemas
 
 KNOWN = RegisteredSchema("AVRO", "{}")
 NO_WAREHOUSE: Any = None
@@ -44,22 +44,22 @@ def test_no_two_sources_share_what_they_know(
         jobs.update(of_sources)
         return Round({})
 
-    for name in ("require_rules", "_load_states", "ensure_tables", "compact_state", "_store_rule_results"):
+    for name in ("require_rules", "_load_states", "ensure_tables", "keep_state_small", "_store_rule_results"):
         monkeypatch.setattr(apply, name, lambda *_given, **_more: None)
     monkeypatch.setattr(apply, "_raise_if_stopped", lambda *_given, **_more: None)
     monkeypatch.setattr(apply, "_resume_tables", lambda *_given, **_more: [])
     monkeypatch.setattr(apply, "schemas", kept)
-    monkeypatch.setattr(apply, "made_tables", lambda *_given: [])
+    monkeypatch.setattr(apply, "discovered_tables", lambda *_given: [])
     monkeypatch.setattr(apply, "_apply_news", news)
-    memories: dict[str, Memory] = {}
+    state_caches: dict[str, StateCache] = {}
     chosen = settings(warehouse=str(tmp_path))
-    apply.run(NO_SPARK, chosen, contracts, run_id="first", memories=memories)
+    apply.run(NO_SPARK, chosen, contracts, run_id="first", state_caches=state_caches)
     assert jobs.keys() == contracts.topics.sources.keys()
     first, second = jobs.values()
     first.schemas.learn(NO_WAREHOUSE, [HIGHEST_ID + 1])
     assert second.schemas.known == {1: KNOWN}
     assert all(feed.schemas == {1: KNOWN} for feed in second.feeds.values())
     learned = {source: job.schemas for source, job in jobs.items()}
-    apply.run(NO_SPARK, chosen, contracts, run_id="second", memories=memories)
+    apply.run(NO_SPARK, chosen, contracts, run_id="second", state_caches=state_caches)
     assert {source: job.schemas for source, job in jobs.items()} == learned
     assert asked == ["warehouse"]

@@ -11,7 +11,7 @@ from lakehouse.contracts.models import Expectation
 from lakehouse.contracts.tables import MaxRejectRatio
 from silver.order.facts import ignored_facts
 from silver.order.state import SuspensionCause
-from silver.suspended import (
+from silver.rejects.suspended import (
     BUDGET,
     COORDINATES,
     FIELDS,
@@ -140,8 +140,8 @@ def test_keys_none_of_which_can_be_read_suspend_and_their_converter_is_named() -
         assert suspension_of(of, RULES, [counted(**bad), counted(**bad)]) == expected
     error = suspended_error({"things": SuspensionCause(expected.rule, expected.why)})
     assert "IntegerConverter" in error.what
-    assert "key.converter" in error.remedy
-    assert error.remedy.endswith("lakehouse silver --accept-rejects things.")
+    assert "key.converter" in error.hint
+    assert error.hint.endswith("lakehouse silver --accept-rejects things.")
 
 
 def test_some_keys_that_cannot_be_read_go_to_quarantine() -> None:
@@ -176,9 +176,9 @@ def test_records_without_a_run_that_fall_behind_suspend_and_the_way_on_is_said()
         {"things": SuspensionCause(suspension.rule, suspension.why), "others": SuspensionCause(None, "so")}
     )
     assert "__debezium.context.runId" in error.what
-    assert "extended.headers.enabled=true" in error.remedy
-    assert error.remedy.endswith("be superseded: lakehouse silver --accept-rejects things.")
+    assert "extended.headers.enabled=true" in error.hint
+    assert error.hint.endswith("be superseded: lakehouse silver --accept-rejects things.")
     assert (
         "run silver again, or let such records go to quarantine: lakehouse silver --accept-rejects others."
-        in error.remedy
+        in error.hint
     )

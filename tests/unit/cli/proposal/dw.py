@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cli.proposal.looked import Looked, looked_at
-from silver.decode.message import Record
+from silver.decode.reference.message import Record
 
 # The types of Kafka Connect that a made-up row's values have.
 _CONNECT = {int: "int64", str: "string", bool: "boolean", float: "double"}

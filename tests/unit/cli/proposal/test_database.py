@@ -13,13 +13,13 @@ import pytest
 from cli.proposal.broker import by_likelihood
 from cli.proposal.database import DatabaseProposal, SchemaChanges, TopicRow, propose_database
 from cli.proposal.looked import EMPTY, Looked, by_name, looked_at
-from cli.proposal.shown import MOST_OTHERS, as_data, shown
+from cli.proposal.texts.shown import MAX_OTHERS, as_data, shown
 from lakehouse.contracts.files import SCHEMAS, load_contracts
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.topics import TableRule
 from lakehouse.errors import LakehouseError, SettingsError, TopicMissingError
-from lakehouse.steps import wide_console
-from silver.decode.message import Record
+from lakehouse.process.steps import wide_console
+from silver.decode.reference.message import Record
 from tests.support.avro import recorded_postgres
 from tests.unit.cli.proposal.dw import (
     ROWS,
@@ -292,14 +292,14 @@ def test_databases_of_one_name_by_two_kinds_of_connectors() -> None:
     assert row(proposal, other.topic).remark == "of a database of the same name, by the connector 'postgresql'"
     with pytest.raises(SettingsError, match="connector 'oracle'") as refused:
         propose_database("order_dw", tables("topic_{table}", connector="oracle"))
-    assert "postgresql, mysql, mariadb" in refused.value.remedy
+    assert "postgresql, mysql, mariadb" in refused.value.hint
 
 
 @pytest.mark.parametrize(
-    ("database", "found", "said", "remedy"),
+    ("database", "found", "summary", "hint"),
     [
-        ("order_dv", tables("topic_{table}"), "did you mean order_dw?", "lakehouse connect status"),
-        ("ORDER_DW", tables("topic_{table}"), "did you mean order_dw?", "Check the name"),
+        ("order_dv", tables("topic_{table}"), "did you mean 'order_dw'?", "lakehouse connect status"),
+        ("ORDER_DW", tables("topic_{table}"), "did you mean 'order_dw'?", "Check the name"),
         ("x", [OTHER, postgres("p", "t")], "that have some: crm, erp, public.", "Check the name"),
         ("order_dw", [TEXT], "No other database has any.", "published a first change"),
         ("order_dw", [looked(*schema_changes("ddl"))], "Its schema changes are in ddl.", "Check"),
@@ -308,20 +308,20 @@ def test_databases_of_one_name_by_two_kinds_of_connectors() -> None:
         ("x", [looked(Record("a", b"\0\0\0\0\1", b"\0\0\0\0\2\2"))], "x.", "schema_registry in the file"),
     ],
 )
-def test_no_topic_of_the_database(database: str, found: Sequence[Looked], said: str, remedy: str) -> None:
+def test_no_topic_of_the_database(database: str, found: Sequence[Looked], summary: str, hint: str) -> None:
     with pytest.raises(TopicMissingError) as refused:
         propose_database(database, found)
     assert f"No topic has change events of a database {database}" in refused.value.what
-    assert said in refused.value.what
-    assert remedy in refused.value.remedy
-    assert refused.value.remedy.endswith(".")
+    assert summary in refused.value.what
+    assert hint in refused.value.hint
+    assert refused.value.hint.endswith(".")
 
 
 OUTBOX = Record("o", encoded("1"), encoded({"id": 7}), (("id", b"e1"),))
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "summary"),
     [
         (looked(OUTBOX), "1 record: 1 outbox event; an outbox is proposed with --from-topic"),
         (looked(Record("o", encoded("1"), encoded({"id": 7}))), "no change events: 1 record without an envelope"),
@@ -335,8 +335,8 @@ OUTBOX = Record("o", encoded("1"), encoded({"id": 7}), (("id", b"e1"),))
         (looked(change("o", {"id": 1}, table="t", db=None)), "events that do not name their database"),
     ],
 )
-def test_what_is_passed_over_is_named_with_what_it_is(found: Looked, said: str) -> None:
-    assert said in row(propose_database("order_dw", [*tables("topic_{table}"), found]), found.topic).remark
+def test_what_is_passed_over_is_named_with_what_it_is(found: Looked, summary: str) -> None:
+    assert summary in row(propose_database("order_dw", [*tables("topic_{table}"), found]), found.topic).remark
 
 
 @pytest.mark.parametrize(
@@ -378,8 +378,8 @@ def test_no_value_is_in_anything(name: str) -> None:
     records = schema_changes()
     found = [*tables(name if "{" in name else "x_{table}"), TEXT, OTHER, looked(*records)]
     proposal = propose_database("order_dw", found, schema_changes=SchemaChanges(records))
-    said = "\n".join([*proposal.texts.values(), str(as_data(proposal.rows))])
-    assert not re.search("s3cr3t|1700000000000", said)
+    summary = "\n".join([*proposal.texts.values(), str(as_data(proposal.rows))])
+    assert not re.search("s3cr3t|1700000000000", summary)
     with pytest.raises(LakehouseError) as refused:
         propose_database("nowhere", found)
     assert "s3cr3t" not in str(refused.value)
@@ -428,14 +428,14 @@ def test_the_examples_of_gold_without_a_reference(tmp_path: Path) -> None:
 
 
 def test_the_table_shows_the_topics_and_some_of_the_others() -> None:
-    others = [looked(Record(f"more{number:02}", None, b"text")) for number in range(MOST_OTHERS + 5)]
+    others = [looked(Record(f"more{number:02}", None, b"text")) for number in range(MAX_OTHERS + 5)]
     proposal = propose_database("order_dw", [*tables("topic_{table}"), *others])
     console = wide_console()
     with console.capture() as captured:
         console.print(shown("order_dw", proposal.rows))
-    said = captured.get()
-    assert "topic_user" in said
-    assert "and 5 more" in said
+    summary = captured.get()
+    assert "topic_user" in summary
+    assert "and 5 more" in summary
     assert len(as_data(proposal.rows)) == 3 + len(others)
     assert as_data(proposal.rows)[0] == asdict(proposal.rows[0])
     few = propose_database("order_dw", tables("topic_{table}"))
@@ -448,11 +448,11 @@ def test_a_database_in_avro() -> None:
     """Recorded: one table by two connectors, through the Avro converter and as JSON with its schema."""
     registered, of_topic = recorded_postgres()
     found = [looked_at(topic, records, registered) for topic, records in of_topic.items() if "_avro" in topic]
-    (database,) = {place.database for one in found for place in one.places}
+    (database,) = {place.database for one in found for place in one.origins}
     proposal = propose_database(database, found, registered=registered)
     assert {one.types_by for one in proposal.rows if one.taken} == {"schema of the messages"}
     assert len([one for one in proposal.rows if one.taken]) >= 2
-    assert "schema_registry" in looked_at(found[0].topic, of_topic[found[0].topic], None).said
+    assert "schema_registry" in looked_at(found[0].topic, of_topic[found[0].topic], None).summary
 
 
 def values(*rows: Mapping[str, Any]) -> list[Looked]:

@@ -15,7 +15,7 @@ from lakehouse.contracts.files import SCHEMAS, load_contracts
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.registry import SchemaRegistry
 from lakehouse.registered import RegisteredSchema
-from silver.decode.message import Record
+from silver.decode.reference.message import Record
 from tests.support import command_line
 from tests.unit.cli.proposal.dw import ROWS, change, schema_changes
 
@@ -63,7 +63,7 @@ def test_a_folder_for_a_database_loads_and_says_what_is_next(
     contracts = load_contracts(folder)
     rule = contracts.topics.sources["order_dw"].by_rule["order_dw"]
     assert (rule.include, rule.schema_changes) == ((r"order_dw\.order_dw\..*",), "order_dw")
-    assert contracts.may_come("order_dw_order")
+    assert contracts.may_be_discovered("order_dw_order")
     assert "s3cr3t" not in out + err + "".join((folder / name).read_text() for name in written)
 
 
@@ -92,7 +92,7 @@ def test_a_dry_run_as_data_writes_nothing(capsys: pytest.CaptureFixture[str], tm
 def test_what_is_not_there_and_what_is_given_twice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _out, err = run(capsys, str(tmp_path / "dw"), "--database", "order_dv", *SERVERS)
     assert code == 4
-    assert "did you mean order_dw?" in err
+    assert "did you mean 'order_dw'?" in err
     assert "1 of 9 topics were not looked at" in err
     assert not (tmp_path / "dw").exists()
     code, _out, err = run(capsys, str(tmp_path / "dw"), "--database", "a", "--from-topic", "b", *SERVERS)

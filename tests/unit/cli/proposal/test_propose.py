@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from cli.proposal.propose import propose
-from lakehouse.contracts.column_types import SourceType
 from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS, load_contracts
 from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.contracts.parts.column_types import SourceType
 from lakehouse.errors import SettingsError
 from silver.by_rule.events import Event, events_of, schema_ids
-from silver.decode.message import Record
+from silver.decode.reference.message import Record
 from tests.support.avro import recorded_postgres
 from tests.support.recordings import read
 
@@ -362,7 +362,7 @@ GUESSES: dict[str, tuple[list[object], str, str]] = {
     "flag_or_number": ([True, 1], "STRING", "several kinds"),
     "text_or_number": (["x", 1], "STRING", "several kinds"),
     "nothing": ([None], "STRING", "no value"),
-    "left_out": (["__debezium_unavailable_value"], "STRING", "no value"),
+    "unchanged_toast": (["__debezium_unavailable_value"], "STRING", "no value"),
     "words": (["paid", "open"], "STRING", "2 of 2 values are text"),
     "amount": (["AQID", "BAUG"], "STRING", "base64 of a decimal"),
     "padded": (["AQ==", "BAUG"], "STRING", "base64 of a decimal"),
@@ -401,13 +401,13 @@ def guessed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mapping[str, str]
 @pytest.mark.parametrize("name", GUESSES)
 def test_a_type_is_guessed_from_values(name: str, guessed: tuple[Mapping[str, str], dict[str, str]]) -> None:
     texts, found = guessed
-    _values, expected, said = GUESSES[name]
+    _values, expected, summary = GUESSES[name]
     assert found[name] == expected
-    assert said in comment_of(texts, name)
+    assert summary in comment_of(texts, name)
 
 
 @pytest.mark.parametrize(
-    ("payloads", "aggregate_ids", "key", "said"),
+    ("payloads", "aggregate_ids", "key", "summary"),
     [
         ([{"x": 1, "order_id": 7}, {"x": 1, "order_id": 7}], ["7", "7"], "order_id", "2 of 2 events equals"),
         ([{"id": 3, "order_id": 7}], ["3"], "id", "1 of 1 events equals"),
@@ -419,14 +419,14 @@ def test_a_type_is_guessed_from_values(name: str, guessed: tuple[Mapping[str, st
     ],
 )
 def test_the_key_of_an_outbox(
-    payloads: Sequence[Mapping[str, Any]], aggregate_ids: Sequence[str], key: str, said: str, tmp_path: Path
+    payloads: Sequence[Mapping[str, Any]], aggregate_ids: Sequence[str], key: str, summary: str, tmp_path: Path
 ) -> None:
     records = [event(payload, aggregate_id=one) for payload, one in zip(payloads, aggregate_ids, strict=True)]
     texts = propose("outbox.event.orders", records)
     feed = the_feed(texts, tmp_path)
     assert feed.keys == (key,)
     assert feed.columns[key].type.ddl == "BIGINT"
-    assert said in comment_of(texts, "keys")
+    assert summary in comment_of(texts, "keys")
 
 
 @pytest.mark.parametrize("payload", ['{"order_id": 7}', {"order_id": 7}])
@@ -519,13 +519,13 @@ def test_a_flattened_topic_is_not_taken_for_one_that_silver_cannot_read() -> Non
     """Silver reads flattened rows; it is the proposal that needs the envelope."""
     with pytest.raises(SettingsError) as refused:
         propose("shop.orders", [Record("shop.orders", b'{"id":1}', b'{"id":1,"status":"x"}')])
-    assert "out of the connector" not in refused.value.remedy
-    assert "Silver reads flattened rows" in refused.value.remedy
-    assert "sequence_by: kafka_offset" in refused.value.remedy
+    assert "out of the connector" not in refused.value.hint
+    assert "Silver reads flattened rows" in refused.value.hint
+    assert "sequence_by: kafka_offset" in refused.value.hint
 
 
 @pytest.mark.parametrize(
-    ("records", "said"),
+    ("records", "summary"),
     [
         ([], "has no records"),
         ([HEARTBEAT] * 12, "12 records: 12 heartbeats"),
@@ -554,24 +554,24 @@ def test_a_flattened_topic_is_not_taken_for_one_that_silver_cannot_read() -> Non
         ([change({"id": 1}, key={"id": 1}, connector="oracle")], "'oracle'"),
     ],
 )
-def test_what_cannot_be_proposed_is_said_with_a_next_step(records: Sequence[Record], said: str) -> None:
+def test_what_cannot_be_proposed_is_said_with_a_next_step(records: Sequence[Record], summary: str) -> None:
     with pytest.raises(SettingsError) as refused:
         propose("shop.orders", records)
-    assert said in refused.value.what
+    assert summary in refused.value.what
     assert "shop.orders" in refused.value.what
-    assert refused.value.remedy.endswith(".")
+    assert refused.value.hint.endswith(".")
 
 
 @pytest.mark.parametrize(
-    ("topic", "said"),
+    ("topic", "summary"),
     [
         ("pg.public.orders_nopk", "no key"),
         ("__debezium-heartbeat.pg", "15 records: 15 heartbeats"),
         ("pg.transaction", "142 records: 142 transaction markers"),
     ],
 )
-def test_recorded_topics_that_are_no_feed(topic: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+def test_recorded_topics_that_are_no_feed(topic: str, summary: str) -> None:
+    with pytest.raises(SettingsError, match=summary):
         propose(topic, recorded(DEMO / "pg_default", topic))
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lakehouse.contracts.by_rule import MadeColumn, MadeTable
+from lakehouse.contracts.by_rule import DiscoveredTable, MadeColumn
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import Contracts, Gate, GoldTables, TableGate
-from lakehouse.contracts.names import as_name, column_name, is_table_name, route_name, unique
+from lakehouse.contracts.parts.names import as_name, column_name, is_table_name, route_name, unique
 from lakehouse.contracts.tables import Column, SilverTable, SilverTables
 from lakehouse.contracts.topics import FeedTopics, Source, TableRule, Topics
 from lakehouse.errors import ContractError
@@ -31,12 +31,12 @@ def source(**declared: Any) -> Source:
     return Source.model_validate({"kind": "mysql", **declared})
 
 
-def made(name: str = "order_dw_user", **given: Any) -> MadeTable:
+def made(name: str = "order_dw_user", **given: Any) -> DiscoveredTable:
     told = {
         **{"source": "dw", "rule": "all", "name": name, "topic": USER, "table": "order_dw.user"},
         **{"known_by": "values", "keys": ("id",), "columns": {"id": {"declared": "BIGINT"}}},
     }
-    return MadeTable.model_validate({**told, **given})
+    return DiscoveredTable.model_validate({**told, **given})
 
 
 def contracts(of: Source, **silver: Any) -> Contracts:
@@ -152,7 +152,7 @@ def test_a_made_table_is_the_same_through_json() -> None:
         made(columns=columns, version=7),
         made(known_by="topic of schema changes", columns={}, keys=(), table="", why="nothing yet"),
     ):
-        assert MadeTable.model_validate_json(one.model_dump_json()) == one
+        assert DiscoveredTable.model_validate_json(one.model_dump_json()) == one
 
 
 def test_a_made_table_is_a_feed_and_a_silver_table() -> None:
@@ -168,15 +168,15 @@ def test_a_made_table_is_a_feed_and_a_silver_table() -> None:
 def test_made_tables_are_feeds_beside_the_declared_ones() -> None:
     declared = contracts(source(feeds={"items": FEED}, by_rule={"all": rule()}), items=TABLE)
     one = made()
-    both = declared.with_made([one, made("order_dw_order", topic="order_dw.order_dw.order")])
+    both = declared.with_discovered([one, made("order_dw_order", topic="order_dw.order_dw.order")])
     assert list(declared.feeds) == ["items"]
     assert list(both.feeds) == ["items", "order_dw_user", "order_dw_order"]
     feed = both.feeds["order_dw_user"]
-    assert (feed.made, feed.source, feed.kind, feed.siblings) == (one, "dw", "mysql", ())
-    assert both.feeds["items"].made is None
+    assert (feed.discovered, feed.source, feed.kind, feed.siblings) == (one, "dw", "mysql", ())
+    assert both.feeds["items"].discovered is None
     assert list(both.of_source("dw")) == list(both.feeds)
     # They take the place of those that were made before.
-    assert list(both.with_made([one]).feeds) == ["items", "order_dw_user"]
+    assert list(both.with_discovered([one]).feeds) == ["items", "order_dw_user"]
     assert both.declared.feeds == declared.feeds
     assert declared.declared is declared
 
@@ -184,35 +184,35 @@ def test_made_tables_are_feeds_beside_the_declared_ones() -> None:
 def test_a_contract_goes_before_what_is_made() -> None:
     of = source(feeds={"items": FEED, "users": {**FEED, "topics": (USER,)}}, by_rule={"all": rule()})
     declared = contracts(of, items=TABLE, users=TABLE)
-    assert declared.with_made([made()]).made == {}
-    assert declared.with_made([made("items", topic="order_dw.order_dw.items")]).made == {}
+    assert declared.with_discovered([made()]).discovered == {}
+    assert declared.with_discovered([made("items", topic="order_dw.order_dw.items")]).discovered == {}
 
 
 def test_what_is_made_by_a_rule_that_is_gone_is_left_out() -> None:
     of = contracts(source(by_rule={"all": rule()}))
-    assert list(of.with_made([made()]).made) == ["order_dw_user"]
+    assert list(of.with_discovered([made()]).discovered) == ["order_dw_user"]
     gone = [made(rule="other"), made(source="other"), made(topic="another")]
-    assert [of.with_made([one]).made for one in gone] == [{}, {}, {}]
+    assert [of.with_discovered([one]).discovered for one in gone] == [{}, {}, {}]
     ignored = contracts(source(by_rule={"all": rule()}, ignored_topics=(USER,)))
-    assert ignored.with_made([made()]).made == {}
+    assert ignored.with_discovered([made()]).discovered == {}
     excluded = contracts(source(by_rule={"all": rule(exclude=(USER,))}))
-    assert excluded.with_made([made()]).made == {}
+    assert excluded.with_discovered([made()]).discovered == {}
 
 
 def test_what_could_not_be_made_yet_is_no_feed_that_goes_on() -> None:
     waiting = made("order_dw_order", topic="order_dw.order_dw.order", table="", columns={}, keys=(), why="nothing yet")
-    of = contracts(source(by_rule={"all": rule()})).with_made([made(), waiting])
+    of = contracts(source(by_rule={"all": rule()})).with_discovered([made(), waiting])
     assert (made().is_made, waiting.is_made) == (True, False)
     assert list(of.feeds) == ["order_dw_user"]
-    feed = of.not_made("dw")["order_dw_order"]
-    assert (feed.made, feed.append_only, feed.tables, list(feed.columns)) == (waiting, True, (), ["nothing"])
-    assert of.not_made("other") == {}
+    feed = of.undiscovered("dw")["order_dw_order"]
+    assert (feed.discovered, feed.append_only, feed.tables, list(feed.columns)) == (waiting, True, (), ["nothing"])
+    assert of.undiscovered("other") == {}
 
 
 def test_a_copy_puts_its_feeds_together_again() -> None:
     of = contracts(source(feeds={"items": FEED}, by_rule={"all": rule()}), items=TABLE)
     assert list(of.feeds) == ["items"]
-    assert list(of.model_copy(update={"made": {"order_dw_user": made()}}).feeds) == ["items", "order_dw_user"]
+    assert list(of.model_copy(update={"discovered": {"order_dw_user": made()}}).feeds) == ["items", "order_dw_user"]
     assert list(of.model_copy(update={"silver": SilverTables()}).feeds) == []
     assert list(of.feeds) == ["items"]
 
@@ -231,18 +231,18 @@ def test_a_copy_puts_its_feeds_together_again() -> None:
 )
 def test_a_name_may_come_of_a_rule(route: str, names: tuple[str, ...], others: tuple[str, ...]) -> None:
     of = contracts(source(by_rule={"all": rule(name=route, names={"order_dw.order": "orders"})}))
-    assert {name: of.may_come(name) for name in (*names, *others)} == {
+    assert {name: of.may_be_discovered(name) for name in (*names, *others)} == {
         **dict.fromkeys(names, True),
         **dict.fromkeys(others, False),
     }
-    assert of.may_come("orders") and of.may_come("orders_2")
+    assert of.may_be_discovered("orders") and of.may_be_discovered("orders_2")
 
 
 def test_what_is_there_does_not_come() -> None:
-    of = contracts(source(by_rule={"all": rule()})).with_made([made()])
-    assert not of.may_come("order_dw_user")
-    assert of.declared.may_come("order_dw_user")
-    assert not contracts(source(feeds={"items": FEED})).may_come("order_dw_user")
+    of = contracts(source(by_rule={"all": rule()})).with_discovered([made()])
+    assert not of.may_be_discovered("order_dw_user")
+    assert of.declared.may_be_discovered("order_dw_user")
+    assert not contracts(source(feeds={"items": FEED})).may_be_discovered("order_dw_user")
 
 
 # Names.

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from lakehouse.contracts.checks import mistakes, require_distinguished
-from lakehouse.contracts.column_types import DecimalType, SourceType
+from lakehouse.contracts.checks.references import mistakes, require_distinguished
 from lakehouse.contracts.files import MODELS, OPTIONAL, SCHEMAS, load_contracts, packaged_text
 from lakehouse.contracts.models import Contracts, Expectation
+from lakehouse.contracts.parts.column_types import DecimalType, SourceType
 from lakehouse.contracts.tables import Column, Metadata, SilverTables
 from lakehouse.contracts.topics import StartAtOffsets
 from lakehouse.errors import ContractError, SettingsError
@@ -656,7 +656,7 @@ def test_a_mistake_is_said_with_file_line_key_and_what_was_meant(
     assert f"{problem.file}:{problem.line}: " in str(refused.value)
     assert problem.line is not None
     assert line_of in (folder / file).read_text().splitlines()[problem.line - 1]
-    assert "lakehouse validate" in refused.value.remedy
+    assert "lakehouse validate" in refused.value.hint
 
 
 def test_all_mistakes_are_said_at_once(folder: Path) -> None:

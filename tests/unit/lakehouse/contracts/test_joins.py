@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lakehouse.contracts.by_rule import MadeTable
+from lakehouse.contracts.by_rule import DiscoveredTable
+from lakehouse.contracts.checks.upsert_checks import mistakes_of_discovered, why_not_yet
 from lakehouse.contracts.models import Contracts
 from lakehouse.contracts.published import key_fields, keyed_table, not_there, value_fields
-from lakehouse.contracts.upsert_checks import mistakes_of_made, why_not_yet
 from lakehouse.errors import ContractError
 from tests.support.joins import COLUMNS, FEEDBACK, ORDER, USER, contracts_with, user_orders
 
@@ -154,7 +154,7 @@ def without(columns: Mapping[str, Any], feed: str) -> dict[str, Any]:
 
 
 def test_of_a_table_that_a_rule_may_make_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Contracts, "may_come", lambda _self, name: name == USER)
+    monkeypatch.setattr(Contracts, "may_be_discovered", lambda _self, name: name == USER)
     join = changed(other(columns={"user_name": "whatever"}))
     topics = {"joined": UPSERT, "users": {**UPSERT, "topic": "lakehouse.users", "table": f"silver.{USER}"}}
     contracts = contracts_with(
@@ -168,7 +168,7 @@ def test_of_a_table_that_a_rule_may_make_nothing_is_said(tmp_path: Path, monkeyp
 
 
 def test_what_is_known_is_checked_beside_a_table_that_may_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Contracts, "may_come", lambda _self, name: name == ORDER)
+    monkeypatch.setattr(Contracts, "may_be_discovered", lambda _self, name: name == ORDER)
     join = changed(other(by={"name": "user_id"}, columns={"user_name": "nam"}))
     with pytest.raises(ContractError) as refused:
         contracts_with(tmp_path, joins={"user_orders": join}, columns=without(COLUMNS, ORDER))
@@ -181,11 +181,11 @@ def test_a_topic_whose_table_came_otherwise_says_why_it_waits(tmp_path: Path) ->
     assert why_not_yet(contracts, "all") is None
     feeds = contracts.feeds
     lacking = feeds[USER].model_copy(update={"columns": {"id": feeds[USER].columns["id"]}})
-    made = MadeTable(source="dw", rule="all", name=USER, topic="user", table="order_dw.user", known_by="values")
-    contracts = contracts.model_copy(update={"made": {USER: made}})
+    made = DiscoveredTable(source="dw", rule="all", name=USER, topic="user", table="order_dw.user", known_by="values")
+    contracts = contracts.model_copy(update={"discovered": {USER: made}})
     contracts.__dict__["feeds"] = {**feeds, USER: lacking}
     assert "no column 'name' in table order_dw_user" in str(why_not_yet(contracts, "all"))
-    found = {(path[0], path[1]): what for path, what in mistakes_of_made(contracts)}
+    found = {(path[0], path[1]): what for path, what in mistakes_of_discovered(contracts)}
     assert found.keys() == {("joins", "user_orders"), ("upsert_topics", "all")}
     assert all("no column 'name' in table order_dw_user" in what for what in found.values())
 
@@ -194,6 +194,6 @@ def test_what_is_declared_and_what_is_not_there_yet_is_no_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contracts = contracts_with(tmp_path, joins={"user_orders": user_orders()}, gold={"upsert_topics": {"all": UPSERT}})
-    assert list(mistakes_of_made(contracts)) == []
-    monkeypatch.setattr("lakehouse.contracts.upsert_checks.not_there", lambda _contracts, _name: ("silver.x",))
-    assert list(mistakes_of_made(contracts)) == []
+    assert list(mistakes_of_discovered(contracts)) == []
+    monkeypatch.setattr("lakehouse.contracts.checks.upsert_checks.not_there", lambda _contracts, _name: ("silver.x",))
+    assert list(mistakes_of_discovered(contracts)) == []

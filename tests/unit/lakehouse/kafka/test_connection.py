@@ -11,15 +11,8 @@ from pydantic import SecretStr
 
 from lakehouse.config import settings
 from lakehouse.errors import SettingsError
-from lakehouse.kafka.connection import (
-    PROPERTIES,
-    Credentials,
-    KafkaConnection,
-    credentials,
-    librdkafka_settings,
-    load_connection,
-    spark_options,
-)
+from lakehouse.kafka.client_settings import Credentials, credentials, librdkafka_settings, spark_options
+from lakehouse.kafka.connection import PROPERTIES, KafkaConnection, load_connection
 
 HIDDEN = "hunter2"
 # Made by openssl for this test alone.

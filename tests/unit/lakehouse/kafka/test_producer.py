@@ -71,7 +71,7 @@ def opened(client: Client, patch: pytest.MonkeyPatch, *, most_bytes: int) -> Ite
         return client
 
     patch.setattr(confluent_kafka, "Producer", made)
-    patch.setattr(producer, "MOST_BYTES_IN_FLIGHT", most_bytes)
+    patch.setattr(producer, "MAX_BYTES_IN_FLIGHT", most_bytes)
     connection = KafkaConnection(bootstrap_servers="127.0.0.1:1")
     with transactional_producer(connection, transactional_id="x", max_message_bytes=1 << 20) as opened_producer:
         yield opened_producer
@@ -123,7 +123,7 @@ def test_a_record_that_no_queue_takes_is_an_error_with_the_way_on(monkeypatch: p
 
 def test_a_transaction_is_full_by_its_bytes_or_when_half_of_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(producer, "MOST_BYTES_IN_A_TRANSACTION", 3 * RECORD)
+    monkeypatch.setattr(producer, "MAX_BYTES_IN_A_TRANSACTION", 3 * RECORD)
     monkeypatch.setattr("lakehouse.kafka.producer.time.monotonic", lambda: now[0])
     with opened(Client(capacity=1 << 40), monkeypatch, most_bytes=1 << 30) as sending:
         full = []

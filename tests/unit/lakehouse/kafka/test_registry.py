@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from lakehouse.errors import KafkaError, RegistryError, RegistryGoneError, SettingsError
-from lakehouse.kafka.registry import MOST_SAID, Registry, SchemaRegistry, changed_schemas, registry
+from lakehouse.kafka.registry import MAX_SAID, Registry, SchemaRegistry, changed_schemas, registry
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.registered import RegisteredSchema
 
@@ -30,7 +30,7 @@ LOOKUP, VERSIONS = f"/subjects/{NAME}", f"/subjects/{NAME}/versions"
 CHECK = f"/compatibility/subjects/{NAME}/versions/latest?verbose=true"
 SUBJECT_ABSENT = (404, {"error_code": 40401, "message": "Subject not found."})
 SCHEMA_ABSENT = (404, {"error_code": 40403, "message": "Schema not found"})
-MANY = RetryPolicy("silver", lambda _said: None, waits=(0, 0, 0, 0, 0))
+LARGE_ROWS = RetryPolicy("silver", lambda _said: None, waits=(0, 0, 0, 0, 0))
 
 Asked = tuple[str, str, Any]
 
@@ -146,7 +146,7 @@ def test_a_schema_by_its_id(stand_in: StandIn, answer: dict[str, Any], schema: R
 
 def test_an_id_that_the_registry_does_not_have(stand_in: StandIn) -> None:
     stand_in.answers["/schemas/ids/7"] = [SCHEMA_ABSENT]
-    assert stand_in.client(MANY).schema(7) is None
+    assert stand_in.client(LARGE_ROWS).schema(7) is None
     assert len(stand_in.asked) == 1
 
 
@@ -179,7 +179,7 @@ def test_the_address_may_have_a_path(stand_in: StandIn, path: str) -> None:
 def test_another_404_is_a_wrong_address(stand_in: StandIn, answer: Any) -> None:
     stand_in.answers["/schemas/ids/7"] = [(404, answer)]
     with pytest.raises(RegistryError, match=r"There is no schema registry's API at .* with HTTP 404\. Check url of"):
-        stand_in.client(MANY).schema(7)
+        stand_in.client(LARGE_ROWS).schema(7)
     assert len(stand_in.asked) == 1
 
 
@@ -200,7 +200,7 @@ def test_a_redirect_is_not_followed(stand_in: StandIn) -> None:
 def test_an_answer_that_is_none_of_a_registry(stand_in: StandIn, answer: Any) -> None:
     stand_in.answers["/schemas/ids/7"] = [(200, answer)]
     with pytest.raises(RegistryError, match=r"with something that is not a schema registry's\. Check url") as error:
-        stand_in.client(MANY).schema(7)
+        stand_in.client(LARGE_ROWS).schema(7)
     assert len(stand_in.asked) == 1
     assert isinstance(error.value, KafkaError)
     assert error.value.exit_code == 4
@@ -241,7 +241,7 @@ def test_a_new_schema_is_registered(stand_in: StandIn, lookup: Any, check: Any) 
         (["reader field a has no default", "b is gone"], "there: reader field a has no default; b is gone. Keep to"),
         ([], "there: it gives no reason. Keep to"),
         (None, "there: it gives no reason. Keep to"),
-        (["x" * 2000], f"there: {'x' * (MOST_SAID - 1)}… Keep to"),
+        (["x" * 2000], f"there: {'x' * (MAX_SAID - 1)}… Keep to"),
     ],
 )
 def test_a_schema_that_is_not_compatible_is_not_registered(stand_in: StandIn, messages: Any, said: str) -> None:
@@ -250,7 +250,7 @@ def test_a_schema_that_is_not_compatible_is_not_registered(stand_in: StandIn, me
     with pytest.raises(RegistryError) as error:
         stand_in.client().identifier(SUBJECT, SCHEMA)
     assert f"finds the new schema of {SUBJECT} not compatible with the latest version {said}" in str(error.value)
-    assert "PUT /config/SUBJECT" in error.value.remedy
+    assert "PUT /config/SUBJECT" in error.value.hint
     assert len(stand_in.asked) == 2
 
 
@@ -272,12 +272,13 @@ def test_an_answer_without_what_was_asked_for(stand_in: StandIn, path: str, answ
         (409, {"error_code": 409, "message": "incompatible"}, "(HTTP 409, error code 409): incompatible. Fix"),
         (400, {"error_code": [40401], "message": "no!"}, "(HTTP 400): no! Fix"),
         (400, b"no", "(HTTP 400): it gives no reason. Fix"),
+        (400, {"message": "no store: password=another"}, "(HTTP 400): no store: password=•••. Fix"),
     ],
 )
 def test_a_refusal_is_said(stand_in: StandIn, status: int, answer: Any, said: str) -> None:
     stand_in.answers = {LOOKUP: [SCHEMA_ABSENT], CHECK: [SUBJECT_ABSENT], VERSIONS: [(status, answer)]}
     with pytest.raises(RegistryError) as error:
-        stand_in.client(MANY).identifier(SUBJECT, SCHEMA)
+        stand_in.client(LARGE_ROWS).identifier(SUBJECT, SCHEMA)
     assert f"refuses {VERSIONS} {said}" in str(error.value)
     assert len(stand_in.asked) == 3
 
@@ -349,16 +350,16 @@ def test_a_secret_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_is_not_let_in(stand_in: StandIn, login: dict[str, Any], who: str) -> None:
     stand_in.answers["/schemas/ids/7"] = [(401, {"error_code": 401, "message": f"Unauthorized {HIDDEN}"})]
     with pytest.raises(RegistryError) as error:
-        stand_in.client(MANY, **login).schema(7)
+        stand_in.client(LARGE_ROWS, **login).schema(7)
     assert who in str(error.value)
-    assert "Check username and password, or token, of schema_registry" in error.value.remedy
+    assert "Check username and password, or token, of schema_registry" in error.value.hint
     assert HIDDEN not in str(error.value)
     assert len(stand_in.asked) == 1
 
 
 def test_a_missing_right_is_named(stand_in: StandIn) -> None:
     stand_in.answers = {path: [(403, {"error_code": 40301})] for path in ("/schemas/ids/7", LOOKUP)}
-    client = stand_in.client(MANY, token=PASSWORD)
+    client = stand_in.client(LARGE_ROWS, token=PASSWORD)
     with pytest.raises(RegistryError, match=r"REGISTRY_PASSWORD has no right to read schemas by their ids \(HTTP 403"):
         client.schema(7)
     with pytest.raises(RegistryError, match=rf"has no right to read and write the subject {SUBJECT} \(HTTP 403\)"):
@@ -422,7 +423,7 @@ def test_the_count_begins_again_with_every_question(stand_in: StandIn) -> None:
 def test_a_registry_that_stays_busy_is_gone(stand_in: StandIn) -> None:
     stand_in.answers["/schemas/ids/7"] = [(503, b"")]
     with pytest.raises(RegistryGoneError, match=r"does not answer \(HTTP 503\)\. Check url .* it resumes") as error:
-        stand_in.client(MANY).schema(7)
+        stand_in.client(LARGE_ROWS).schema(7)
     assert error.value.exit_code == 4
     assert len(stand_in.asked) == 6
 
@@ -531,7 +532,7 @@ def test_tls_with_an_authority_of_its_own(certificates: Path, monkeypatch: pytes
 def test_tls_with_an_authority_that_nobody_named(certificates: Path) -> None:
     with serving_tls(certificates) as stand_in:
         with pytest.raises(RegistryError, match=r"No TLS connection to .* as this client, .* Check ca_file") as error:
-            stand_in.client(MANY).schema(7)
+            stand_in.client(LARGE_ROWS).schema(7)
         assert not isinstance(error.value, RegistryGoneError)
         assert stand_in.asked == []
 
@@ -543,7 +544,7 @@ def test_a_certificate_of_the_client(certificates: Path) -> None:
         assert client.schema(7) == RegisteredSchema("AVRO", SCHEMA)
         client.close()
         with pytest.raises(RegistryError, match="No TLS connection to"):
-            stand_in.client(MANY, ca_file=ca).schema(7)
+            stand_in.client(LARGE_ROWS, ca_file=ca).schema(7)
         stand_in.answers["/schemas/ids/7"] = [(401, {})]
         with pytest.raises(RegistryError, match=r"not let in the client with the certificate .*client\.pem \(HTTP"):
             stand_in.client(ca_file=ca, client_certificate_file=own).schema(7)
@@ -551,14 +552,14 @@ def test_a_certificate_of_the_client(certificates: Path) -> None:
 
 def test_tls_where_none_is_spoken(stand_in: StandIn) -> None:
     with pytest.raises(RegistryError, match=r"No TLS connection to .* and that the registry speaks TLS there"):
-        stand_in.client(MANY, url=stand_in.url.replace("http:", "https:")).schema(7)
+        stand_in.client(LARGE_ROWS, url=stand_in.url.replace("http:", "https:")).schema(7)
 
 
 @pytest.mark.parametrize("key", ["ca_file", "client_certificate_file"])
 def test_a_file_that_is_gone(stand_in: StandIn, key: str) -> None:
     settings = {key: "/nowhere/a.pem", "url": stand_in.url.replace("http:", "https:")}
     with pytest.raises(RegistryError, match=r"cannot be asked .* Check url, ca_file and client_certificate_file"):
-        stand_in.client(MANY, **settings).schema(7)
+        stand_in.client(LARGE_ROWS, **settings).schema(7)
 
 
 def test_it_loads_without_requests() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gold.gate import asks_about_the_time
+from gold.quality.gate_rules import asks_about_the_time
 from lakehouse.contracts.files import load_contracts
 from lakehouse.contracts.models import TableExpectation
 from lakehouse.quality.arguments import SQL_RULE, evaluate_bound, is_arithmetic, looks_at_the_time

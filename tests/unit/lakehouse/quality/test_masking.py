@@ -8,7 +8,8 @@ import pytest
 
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.contracts.tables import Column
-from lakehouse.quality.masking import MASK, shown_key, shown_value
+from lakehouse.quality.masking import shown_key, shown_value
+from lakehouse.secrets import MASK
 
 HIDDEN = "a private word"
 

@@ -7,10 +7,11 @@ import socket
 import pytest
 
 from lakehouse.config import settings
+from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import LakehouseError, SettingsError
 from lakehouse.quality.data_docs import default_folder
-from lakehouse.spark.session import Cluster, cluster, session_settings, spark_session
-from lakehouse.spark.tables import Warehouse
+from lakehouse.spark.session import spark_session
+from lakehouse.spark.settings import Cluster, cluster, session_settings
 
 MASTER = "spark://master-1:7077"
 SECRET = "wJalrXUtnFEMI"  # noqa: S105 - of nobody

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from lakehouse.errors import BrokerGoneError, KafkaError, LakehouseError
+from lakehouse.errors import BrokerUnavailableError, KafkaError, LakehouseError
 from lakehouse.kafka.retry import RetryPolicy
 from lakehouse.spark.streams import run_until_done
 
-GONE = BrokerGoneError("Gone.", servers="b:1", remedy="Wait.")
-REFUSED = KafkaError("Refused.", remedy="Ask.")
+GONE = BrokerUnavailableError("Gone.", servers="b:1", hint="Wait.")
+REFUSED = KafkaError("Refused.", hint="Ask.")
 
 
 class Query:
@@ -76,7 +76,7 @@ def test_the_count_begins_anew_when_something_was_taken() -> None:
 
 def test_after_the_last_attempt_the_error_is_raised() -> None:
     said: list[str] = []
-    with pytest.raises(BrokerGoneError):
+    with pytest.raises(BrokerUnavailableError):
         run({"a": [(GONE, 0), (GONE, 0), (GONE, 0), (None, 1)]}, said, 2)
     assert len(said) == 2
 

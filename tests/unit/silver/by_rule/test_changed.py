@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from lakehouse.contracts.by_rule import MadeTable
+from lakehouse.contracts.by_rule import DiscoveredTable
 from silver.by_rule.changed import Change, by_definition, changed
 from silver.by_rule.definitions import definitions
 from silver.decode.drift import NEW, RETYPED
-from silver.decode.explain import Explaining
-from silver.decode.message import Record
+from silver.decode.reference.decoder import ReferenceDecoder
+from silver.decode.reference.message import Record
 from tests.support.by_rule import changing, connect, defined, event, feed_of, made, rule, sample, types
-from tests.unit.silver.by_rule.test_made import OF_DATABASE, decimal
+from tests.unit.silver.by_rule.test_discovered import OF_DATABASE, decimal
 
 KEY = {"id": 1}
 USER = {"id": "int64", "name": "string"}
@@ -24,9 +24,9 @@ def of_schemas(values: Mapping[str, Any], **schema: Any) -> Record:
     return event({**KEY, **values}, key=KEY, schema=connect(id="int64", **schema))
 
 
-def change_by(table: MadeTable, *records: Record) -> Change:
+def change_by(table: DiscoveredTable, *records: Record) -> Change:
     """The change that these events lead to, by the marks that the decoder gives them."""
-    explaining = Explaining(feed_of(table))
+    explaining = ReferenceDecoder(feed_of(table))
     events = [explaining.event(record) for record in records]
     marks = {mark for one in events for mark in one.drift}
     gone = {name for one in events for name in one.absent if not table.columns[name].declared.optional}
@@ -176,11 +176,13 @@ def test_a_mark_that_no_event_of_the_sample_explains_is_refused() -> None:
 # By the database's definition.
 
 
-def of_database(columns: Mapping[str, str], row: Mapping[str, Any], *, keys: Sequence[str] = ("id",)) -> MadeTable:
+def of_database(
+    columns: Mapping[str, str], row: Mapping[str, Any], *, keys: Sequence[str] = ("id",)
+) -> DiscoveredTable:
     return made(event(row, key=KEY), of=OF_DATABASE, by=[defined(columns, keys=keys)])
 
 
-def redefined(table: MadeTable, *by: Record) -> Change:
+def redefined(table: DiscoveredTable, *by: Record) -> Change:
     return by_definition(table, sample(table, of=OF_DATABASE, definition=definitions(by).get(table.table)))
 
 

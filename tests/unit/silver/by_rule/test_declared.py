@@ -10,7 +10,7 @@ import pytest
 from lakehouse.contracts.models import Feed
 from silver.by_rule.declared import bare_rows, contradictions
 from silver.by_rule.definitions import definitions, encoding
-from silver.decode.message import Number, Record
+from silver.decode.reference.message import Number, Record
 from tests.support.by_rule import TOPIC, connect, defined, event, rule
 from tests.support.feeds import feed
 

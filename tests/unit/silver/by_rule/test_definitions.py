@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from silver.by_rule.definitions import DefinedColumn, Definition, definitions
-from silver.decode.message import Record
+from silver.decode.reference.message import Record
 from tests.support.avro import Registered
 from tests.support.by_rule import DDL_TOPIC, changing, defined
 

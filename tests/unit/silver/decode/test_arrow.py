@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from silver.decode import arrow
-from silver.decode.arrow import MOST_OF_NAME, decode_batches, name_batches, row_of, table_batches
-from silver.decode.message import Record
+from silver.decode.arrow import MAX_OF_NAME, decode_batches, name_batches, row_of, table_batches
+from silver.decode.reference.message import Record
 from silver.order.narrow_events import ddl, narrow_batches
 from tests.support.decoding import batch_of, decoded
 from tests.support.feeds import feed
@@ -45,8 +45,8 @@ def test_every_record_goes_to_its_feed_and_those_of_no_feed_are_left_out() -> No
 def test_large_batches_are_decoded_in_parts(
     monkeypatch: pytest.MonkeyPatch, most_records: int, most_bytes: int
 ) -> None:
-    monkeypatch.setattr(arrow, "MOST_RECORDS", most_records)
-    monkeypatch.setattr(arrow, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(arrow, "MAX_RECORDS", most_records)
+    monkeypatch.setattr(arrow, "MAX_BYTES", most_bytes)
     records = [
         *(insert(number, note="n" * (number % 5) * 100) for number in range(30)),
         Record("shop.things", None, None),
@@ -142,4 +142,4 @@ def test_each_record_names_the_table_that_it_is_of() -> None:
     odd = '{"schema":"[b]Straße","table":"' + "x" * 300 + '"}'
     records = [of('{"schema":"shop","table":"others"}'), of("{}"), of(odd), Record("shop.things", None, b"\xff")]
     tables = [row["name"] for batch in table_batches([batch_of(records)], feed=THINGS) for row in batch.to_pylist()]
-    assert tables == ["shop.others", None, f"?b?Straße.{'x' * 300}"[:MOST_OF_NAME], None]
+    assert tables == ["shop.others", None, f"?b?Straße.{'x' * 300}"[:MAX_OF_NAME], None]

@@ -26,8 +26,8 @@ from lakehouse.contracts.tables import Column
 from lakehouse.registered import ABSENT, AVRO, RegisteredSchema
 from silver.decode.arrow import decode_batches
 from silver.decode.avro import AvroSchema, keys_of
-from silver.decode.explain import Event, Explaining
-from silver.decode.message import MalformedError, Record
+from silver.decode.reference.decoder import Event, ReferenceDecoder
+from silver.decode.reference.message import MalformedError, Record
 from tests.support.avro import Registered, avro_schema, confluent
 from tests.support.captures import SMALL, TABLES, contracts_of_captures, feed_of
 from tests.support.decoding import batch_of, events_of, row_of, said
@@ -88,7 +88,7 @@ def knowing(of_table: Feed, schemas: Mapping[int, RegisteredSchema]) -> Feed:
 
 def by_key(of_table: Feed, records: Sequence[Record]) -> dict[Any, list[dict[str, Any]]]:
     """What records state of each key, in order; without what another connector, at another time, says otherwise."""
-    explaining = Explaining(of_table)
+    explaining = ReferenceDecoder(of_table)
     found: dict[Any, list[dict[str, Any]]] = {}
     for record in records:
         event = explaining.event(record)._replace(run_id="", source=None, source_ts=None, read_ms=None)
@@ -112,7 +112,7 @@ def test_a_table_reads_the_same_in_both_ways(contracts: Contracts, source: str, 
     kinds = {one["kind"] for one, _other in pairs}
     assert "change" in kinds
     assert "unreadable" not in kinds
-    assert any(one["left_out"] for one, _other in pairs) is (table == "large_default")
+    assert any(one["unchanged_toast"] for one, _other in pairs) is (table == "large_default")
 
 
 @pytest.mark.parametrize(("source", "kind"), [("live_postgres", "postgresql"), ("live_mysql", "mysql")])
@@ -122,7 +122,7 @@ def test_what_the_converter_itself_changes_is_read_as_it_came(source: str, kind:
     odd = feed(name="odd", kind=kind, topics=topics, keys=("order_id",), columns=ODD, schemas=registered())
     rows: dict[str, list[dict[str, Any]]] = {}
     for way in ("avro", "schemas"):
-        events = [Explaining(odd).event(record) for record in samples(source, ".odd", way)]
+        events = [ReferenceDecoder(odd).event(record) for record in samples(source, ".odd", way)]
         assert all(event.problems == [] for event in events)
         changes = [event for event in events if event.kind == "change" and not event.is_delete]
         assert all(event.absent == [] for event in changes)
@@ -190,7 +190,7 @@ def test_a_recording_written_again_in_avro_is_the_same(contracts: Contracts, cap
     records = captured(capture, table)
     told, schemas = in_avro(records)
     in_both = knowing(of_table, schemas)
-    of_json, of_avro = Explaining(of_table), Explaining(in_both)
+    of_json, of_avro = ReferenceDecoder(of_table), ReferenceDecoder(in_both)
     for one, other in zip(records, told, strict=True):
         assert comparable(of_avro.event(other)) == comparable(of_json.event(one))
     expected = in_rows(of_table, records, definition_alone=False)
@@ -620,7 +620,7 @@ def whole() -> tuple[Feed, bytes, bytes]:
         "near": "float",
         "tags": {"type": "array", "items": "string"},
         "more": {"type": "map", "values": "string"},
-        "made": logical("long", "timestamp-micros"),
+        "discovered": logical("long", "timestamp-micros"),
         "size": ENUM,
     }
     row = {**flat(**types), "name": "Value"}
@@ -642,7 +642,7 @@ def whole() -> tuple[Feed, bytes, bytes]:
         "near": 0.1,
         "tags": [HIDDEN, HIDDEN],
         "more": {HIDDEN: HIDDEN},
-        "made": 1_700_000_000_000_000,
+        "discovered": 1_700_000_000_000_000,
         "size": "large",
     }
     block = {**postgres_source(100, last_commit=90), "name": HIDDEN, "table": "things"}
@@ -658,7 +658,7 @@ def whole() -> tuple[Feed, bytes, bytes]:
         "near": "FLOAT",
         "tags": "ARRAY<STRING>",
         "more": "STRING",
-        "made": "TIMESTAMP",
+        "discovered": "TIMESTAMP",
         "size": "STRING",
     }
     return feed(columns=columns, tables=("public.things",), schemas=registry.schemas), key, value
@@ -735,7 +735,9 @@ def test_a_damaged_record_of_a_connector_stops_nothing(
     assert record.value is not None
     place, bits = data.draw(st.integers(1, len(record.value) - 1)), data.draw(st.integers(1, 255))
     damaged = record.value[:place] + bytes([record.value[place] ^ bits]) + record.value[place + 1 :]
-    event = Explaining(of_table.model_copy(update={"schemas": registered()})).event(record._replace(value=damaged))
+    event = ReferenceDecoder(of_table.model_copy(update={"schemas": registered()})).event(
+        record._replace(value=damaged)
+    )
     assert event.kind in KINDS
 
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from lakehouse.contracts.models import Feed
 from silver.decode.arrow import decode_batches
-from silver.decode.drift import MOST_MARKS, Drift, came_as, new_fields
-from silver.decode.explain import Explaining
-from silver.decode.message import FieldSchema, Record
-from silver.decode.typed import Typed, typed
-from silver.decode.typed_avro import typed_avro
+from silver.decode.drift import MAX_MARKS, Drift, came_as, new_fields
+from silver.decode.fast.avro_records import typed_avro
+from silver.decode.fast.json_records import FastDecoder, typed
+from silver.decode.reference.decoder import ReferenceDecoder
+from silver.decode.reference.message import FieldSchema, Record
 from tests.support.avro import Registered
 from tests.support.by_rule import TOPIC, connect, event, feed_of, made
 from tests.support.decoding import batch_of, decoded
 from tests.support.near_records import ODD
-from tests.unit.silver.by_rule.test_made import _whole, decimal, named
+from tests.unit.silver.by_rule.test_discovered import _whole, decimal, named
 from tests.unit.silver.decode.test_laws import check_same
 
 CHANCE = st.randoms(use_true_random=True)
@@ -58,11 +58,11 @@ def with_schemas(row: Mapping[str, Any], schema: Mapping[str, Any], **more: Any)
 
 BY_SCHEMAS = feed_of(made(with_schemas(ROW, SCHEMA)))
 BY_VALUES = feed_of(made(event(ROW, key=KEY)))
-NOT_MADE = BY_SCHEMAS.model_copy(update={"made": None})
+NOT_MADE = BY_SCHEMAS.model_copy(update={"discovered": None})
 
 
 def marks(of: Feed, record: Record) -> list[str]:
-    return list(Explaining(of).event(record).drift)
+    return list(ReferenceDecoder(of).event(record).drift)
 
 
 # Marks.
@@ -100,7 +100,7 @@ def _delete(schema: Mapping[str, Any]) -> bytes | None:
 def test_a_record_of_more_fields_is_marked() -> None:
     more = {**ROW, "age": 1, "__op": "c", "Name": "x"}
     assert marks(BY_VALUES, event(more, key=KEY)) == ["+age", "+Name"]
-    assert marks(BY_VALUES.model_copy(update={"made": None}), event(more, key=KEY)) == []
+    assert marks(BY_VALUES.model_copy(update={"discovered": None}), event(more, key=KEY)) == []
     assert marks(BY_VALUES, event(ROW, key=KEY)) == []
     assert marks(BY_VALUES, event({"id": 1}, key=KEY)) == []
     # Without a row and without schemas nothing is known.
@@ -113,10 +113,10 @@ def test_schemas_retype_only_what_schemas_have_typed() -> None:
     other = with_schemas(ROW, {**SCHEMA, "name": "int64"})
     assert marks(BY_VALUES, other) == []
     # A column that came without a schema is known by its values.
-    assert BY_SCHEMAS.made is not None
-    columns = dict(BY_SCHEMAS.made.columns)
+    assert BY_SCHEMAS.discovered is not None
+    columns = dict(BY_SCHEMAS.discovered.columns)
     columns["name"] = columns["name"].model_copy(update={"came_as": ()})
-    known = BY_SCHEMAS.model_copy(update={"made": BY_SCHEMAS.made.model_copy(update={"columns": columns})})
+    known = BY_SCHEMAS.model_copy(update={"discovered": BY_SCHEMAS.discovered.model_copy(update={"columns": columns})})
     assert marks(known, other) == []
 
 
@@ -128,7 +128,7 @@ def test_a_column_is_marked_by_its_field() -> None:
 
 
 def test_so_many_marks_are_shown() -> None:
-    assert len(new_fields([f"f{number}" for number in range(MOST_MARKS + 1)], ())) == MOST_MARKS
+    assert len(new_fields([f"f{number}" for number in range(MAX_MARKS + 1)], ())) == MAX_MARKS
     assert Drift(BY_VALUES).marks(None, None) == []
 
 
@@ -155,13 +155,13 @@ def fast(of: Feed, records: Sequence[Record]) -> list[int]:
     """Which records the definition is not asked about, once it has met their schemas."""
     asked = set[tuple[bytes | None, bytes | None]]()
 
-    class Asked(Explaining):
+    class Asked(ReferenceDecoder):
         def own_event(self, record: Record) -> Any:
             asked.add((record.key, record.value))
             return super().own_event(record)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("silver.decode.arrow.Explaining", Asked)
+        patch.setattr("silver.decode.arrow.ReferenceDecoder", Asked)
         list(decode_batches([batch_of(records)], feeds=[of]))
     return [number for number, record in enumerate(records) if (record.key, record.value) not in asked]
 
@@ -200,16 +200,16 @@ def test_a_field_that_is_absent_is_read_by_the_definition() -> None:
 
 
 def test_a_reader_is_made_of_schemas_that_say_what_the_table_says() -> None:
-    message = Explaining(BY_SCHEMAS)
+    message = ReferenceDecoder(BY_SCHEMAS)
     for record in ALL:
         message.event(record)
     readers = [
         typed(BY_SCHEMAS, schema) for schema in message.schemas().values() if schema and "after" in schema.nested
     ]
-    assert [isinstance(reader, Typed) for reader in readers] == [True, *[False] * 6, True, False]
+    assert [isinstance(reader, FastDecoder) for reader in readers] == [True, *[False] * 6, True, False]
     registry, records = in_avro(ALL)
     of = BY_SCHEMAS.model_copy(update={"schemas": registry.schemas})
-    schemas = Explaining(of).registered
+    schemas = ReferenceDecoder(of).registered
     found = [
         typed_avro(of, schemas.of(one.value or b"", name=""), schemas.of(one.key or b"", name="")) for one in records
     ]
@@ -251,7 +251,7 @@ def test_what_is_read_fast_has_no_marks(schemas: bool, random: Random) -> None:
     of = BY_SCHEMAS if schemas else BY_VALUES
     records = [near(random, schemas=schemas) for _ in range(60)]
     check_same(records, [batch_of(records[at : at + 20], offset=at) for at in (0, 20, 40)], of)
-    explaining = Explaining(of)
+    explaining = ReferenceDecoder(of)
     for number in fast(of, records):
         assert list(explaining.event(records[number]).drift) == []
 
@@ -267,7 +267,7 @@ def test_what_is_read_fast_in_avro_has_no_marks(random: Random) -> None:
     registry, records = in_avro(told)
     of = BY_SCHEMAS.model_copy(update={"schemas": registry.schemas})
     check_same(records, [batch_of(records)], of)
-    taken, explaining = fast(of, records), Explaining(of)
+    taken, explaining = fast(of, records), ReferenceDecoder(of)
     assert all(list(explaining.event(records[number]).drift) == [] for number in taken)
     unmarked = [n for n, one in enumerate(records) if not explaining.event(one).drift]
     assert set(taken) <= set(unmarked)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from silver.decode.explain import Explaining
-from silver.decode.message import Record, header_text
+from silver.decode.reference.decoder import ReferenceDecoder
+from silver.decode.reference.message import Record, header_text
 from tests.support.decoding import batch_of, decoded, events_of, said
 from tests.support.events import compact
 from tests.support.feeds import feed
@@ -103,6 +103,6 @@ def test_the_run_of_a_record_that_is_read_fast_is_the_same() -> None:
     headers = [[("__debezium.context.runId", run), ("__debezium.context.runId", b"later")] for run in runs]
     records = [Record("shop.things", b'{"id":1}', event, both) for both in [*headers, []]]
     found = decoded([batch_of(records)], of)
-    expected = [Explaining(of).event(record).run_id for record in records]
+    expected = [ReferenceDecoder(of).event(record).run_id for record in records]
     assert [found[number].run_id for number in range(len(records))] == expected
     assert expected == ["run-1", "run-1", "run-1", "\ufffd", "", "", "", '"half', "run-2", "run-1", ""]

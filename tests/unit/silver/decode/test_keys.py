@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from lakehouse.registered import AVRO, RegisteredSchema
-from silver.decode.explain import Explaining
-from silver.decode.message import Record
-from silver.decode.wrapper import KEY_NOT_JSON, KEY_OF_STRUCT, OF_KEY
+from silver.decode.reference.decoder import ReferenceDecoder
+from silver.decode.reference.message import Record
+from silver.decode.reference.wrapper import KEY_NOT_JSON, KEY_OF_STRUCT, OF_KEY
 from tests.support.decoding import batch_of, decoded, events_of, said
 from tests.support.feeds import feed
 
@@ -120,6 +120,6 @@ def test_a_long_number_may_be_meant_where_a_registry_is_named() -> None:
     (unknown, no_avro) = events_of(of, (struct.pack(">q", 200), None), (struct.pack(">q", 2**24), None))
     assert said(unknown) == ("unreadable", [f"The key names schema 0, which is not known here. {LONG}"])
     assert said(no_avro) == ("unreadable", [f"The key is not Avro of the schema that its id names. {LONG}"])
-    explaining = Explaining(of)
+    explaining = ReferenceDecoder(of)
     longer = explaining.event(Record("shop.things", struct.pack(">q", 200) + b"0", None))
     assert said(longer) == ("unreadable", ["The key names schema 0, which is not known here."])

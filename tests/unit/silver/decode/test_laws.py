@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.contracts.models import Feed
-from silver.decode.explain import Event, Explaining
-from silver.decode.message import Record
-from silver.decode.table import TWO_OPS
-from silver.decode.typed import typed
-from silver.decode.values import reader
+from silver.decode.fast.json_records import typed
+from silver.decode.reference.decoder import Event, ReferenceDecoder
+from silver.decode.reference.message import Record
+from silver.decode.reference.table import TWO_OPS
+from silver.decode.reference.values import reader
 from tests.support.decoding import batch_of, column, decoded, field_of
 from tests.support.events import EPOCH, base64_decimal
 from tests.support.feeds import feed
@@ -130,7 +130,7 @@ def test_nothing_that_is_sent_raises(
     name: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
     of = EVERY_KIND[name]
-    check_form(Explaining(of).event(Record("shop.things", key, value, headers)), of)
+    check_form(ReferenceDecoder(of).event(Record("shop.things", key, value, headers)), of)
 
 
 @pytest.mark.parametrize("name", EVERY_KIND)
@@ -138,7 +138,7 @@ def test_nothing_that_is_sent_raises(
 @settings(max_examples=6, deadline=None)
 def test_nothing_that_is_nearly_right_raises(name: str, random: Random) -> None:
     of = EVERY_KIND[name]
-    explaining = Explaining(of)
+    explaining = ReferenceDecoder(of)
     for mutations in range(30):
         check_form(explaining.event(near_record(random, of, mutations=mutations % 4)), of)
 
@@ -171,7 +171,7 @@ def test_what_is_read_fast_is_read_as_the_definition_reads_it(name: str, random:
 
 
 def check_same(records: list[Record], batches: Iterable[Any], of: Feed) -> None:
-    found, explaining = decoded(batches, of), Explaining(of)
+    found, explaining = decoded(batches, of), ReferenceDecoder(of)
     assert sorted(found) == list(range(len(records)))
     for offset, record in enumerate(records):
         expected = explaining.event(record)
@@ -218,7 +218,7 @@ def test_an_op_that_is_there_twice_is_seen_however_it_is_written(wrap: str, name
     values = [(wrap % (event % more)).encode() for more in ("", f',"{name}":"d"', "", f',"{name}":"c"')]
     records = [Record("shop.things", b'{"id":1}', value) for value in values]
     check_same(records, [batch_of([record], offset=number) for number, record in enumerate(records)], of)
-    problems = [event.problems for event in map(Explaining(of).event, records)]
+    problems = [event.problems for event in map(ReferenceDecoder(of).event, records)]
     assert problems == [[], [TWO_OPS], [], [TWO_OPS]]
 
 
@@ -381,7 +381,7 @@ MARKS = (
 @settings(max_examples=5, deadline=None)
 def test_no_problem_shows_what_came(name: str, random: Random) -> None:
     of = EVERY_KIND[name]
-    explaining = Explaining(of)
+    explaining = ReferenceDecoder(of)
     said: list[str] = []
     for _ in range(60):
         record = near_record(random, of, mutations=0)

@@ -10,17 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silver.decode.message import (
-    MOST_LEVELS,
-    Key,
-    MalformedError,
-    Number,
-    compact,
-    has_twice,
-    parsed,
-)
-from silver.decode.message import text_of as text_of_field
-from silver.decode.wrapper import Unwrapping, read_key
+from silver.decode.reference.message import MAX_LEVELS, Key, MalformedError, Number, compact, has_twice, parsed
+from silver.decode.reference.message import text_of as text_of_field
+from silver.decode.reference.wrapper import Unwrapping, read_key
 
 PIECES = [
     *'{}[],:"0159.-+eE\\ \n',
@@ -127,11 +119,11 @@ def test_text_is_refused_just_where_half_a_pair_is_in_it(parts: list[str]) -> No
 def test_nesting_ends_somewhere() -> None:
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         inner = "" if opening == "[" else "1"
-        deep = opening * MOST_LEVELS + inner + closing * MOST_LEVELS
+        deep = opening * MAX_LEVELS + inner + closing * MAX_LEVELS
         assert strict_json(compact(parsed(deep, name="It"))) == strict_json(deep)
         with pytest.raises(MalformedError, match="It is nested more than 500 levels deep"):
             parsed(f"[{deep}]", name="It")
-        many = json.dumps({"text": "[{" * MOST_LEVELS, "flat": [[]] * MOST_LEVELS * 2})
+        many = json.dumps({"text": "[{" * MAX_LEVELS, "flat": [[]] * MAX_LEVELS * 2})
         assert parsed(many, name="It") == json.loads(many)
 
 

@@ -12,8 +12,8 @@ import pytest
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.tables import Metadata
 from silver.decode.arrow import decode_batches
-from silver.decode.explain import OF_DEFINITION, Explaining
-from silver.decode.message import Record
+from silver.decode.reference.decoder import OF_DEFINITION, ReferenceDecoder
+from silver.decode.reference.message import Record
 from tests.support.avro import Registered
 from tests.support.decoding import batch_of
 from tests.support.events import EPOCH, change, compact, mysql_source, postgres_source
@@ -60,7 +60,7 @@ def told(of: Feed, *records: Record, definition_alone: bool = False) -> list[Any
             row = one[f"row_{of.name}"]
             names = {name: column(name) for name in NAMES}
             found[one["offset"]] = row and {name: row[held] for name, held in names.items() if held in row}
-            assert not {*one["absent"], *one["untold"], *one["left_out"]} & {*names.values()}
+            assert not {*one["absent"], *one["unsent_columns"], *one["unchanged_toast"]} & {*names.values()}
     return [found[offset] for offset in range(len(records))]
 
 
@@ -246,7 +246,7 @@ def test_metadata_is_no_field_of_the_row() -> None:
     row = {"id": 1, "topic": "of the row"}
     (batch,) = decode_batches([batch_of([of_value(change("c", POSTGRES, row))])], feeds=[of])
     assert batch.column("row_things").to_pylist() == [{"id": 1, "topic": "shop.things"}]
-    event = Explaining(of).event(of_value('{"topic":"of the row"}'))
+    event = ReferenceDecoder(of).event(of_value('{"topic":"of the row"}'))
     assert event.kind == "unreadable"
 
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from lakehouse.registered import AVRO, RegisteredSchema
 from silver.decode.arrow import key_texts
-from silver.decode.explain import Event
-from silver.decode.message import Record
+from silver.decode.reference.decoder import Event
+from silver.decode.reference.message import Record
 from tests.support.avro import Registered
 from tests.support.decoding import batch_of, decoded
 from tests.support.feeds import feed

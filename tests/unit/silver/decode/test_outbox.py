@@ -7,8 +7,8 @@ import json
 import pytest
 
 from lakehouse.contracts.models import Contracts, Feed
-from silver.decode.message import Record
-from silver.decode.outbox import NEITHER, NO_FIELD, NO_PAYLOAD, NO_TYPE, TWO_TYPES, UNKNOWN_TYPE
+from silver.decode.reference.message import Record
+from silver.decode.reference.outbox import NEITHER, NO_FIELD, NO_PAYLOAD, NO_TYPE, TWO_TYPES, UNKNOWN_TYPE
 from tests.support.decoding import batch_of, decoded, events_of, row_of, said
 from tests.support.events import compact
 from tests.support.feeds import feed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silver.decode.explain import placeholders
+from silver.decode.reference.decoder import placeholders
 
 NAME = "__debezium_unavailable_value"
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lakehouse.contracts.models import Contracts, Feed
-from silver.decode.explain import Event, Explaining
-from silver.decode.message import Record
-from silver.decode.table import KEY_CHANGED, KEYS_DIFFER, NEGATIVE, OTHER_TABLE, TWO_OPS
-from silver.decode.wrapper import KEY_NOT_JSON
+from silver.decode.reference.decoder import Event, ReferenceDecoder
+from silver.decode.reference.message import Record
+from silver.decode.reference.table import KEY_CHANGED, KEYS_DIFFER, NEGATIVE, OTHER_TABLE, TWO_OPS
+from silver.decode.reference.wrapper import KEY_NOT_JSON
 from tests.support.conversions import at_most, text_in_spark
 from tests.support.decoding import events_of
 from tests.support.events import change, compact, mysql_image, mysql_source, order, postgres_image, postgres_source
@@ -32,7 +32,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 def read(feed: Feed, *records: tuple[bytes | None, bytes | None], headers: Headers | None = ()) -> list[dict[str, Any]]:
     """The records (key and value, in bytes) as events, in their order; the row by column."""
-    explaining = Explaining(feed)
+    explaining = ReferenceDecoder(feed)
     return [of_event(explaining.event(Record(feed.topics[0], *one, headers or ())), feed) for one in records]
 
 
@@ -238,11 +238,11 @@ def test_a_key_of_more_than_one_json_value_is_no_key(contracts: Contracts) -> No
 )
 def test_a_vast_number_anywhere_holds_nobody_up(contracts: Contracts, number: str, digits: str) -> None:
     vast = b":" + number.encode()
-    places = [
+    decimal_places = [
         *(b'"customer_id":7', b'"total_amount":"A+g="', b'"created_at":1767225600000000', b'"note":null'),
         *(b'"before":null', b'"lsn":100', b'"schema":"public"', b'"ts_ms":1767225600000', b'"op":"c"'),
     ]
-    records = [GOOD.replace(place, place.split(b":")[0] + vast) for place in places]
+    records = [GOOD.replace(place, place.split(b":")[0] + vast) for place in decimal_places]
     assert GOOD not in records
     feed = contracts.feeds["postgres_orders"]
     other = GOOD.replace(b'"op"', b'"other"' + vast + b',"op"')

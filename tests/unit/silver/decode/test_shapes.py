@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from silver.decode.explain import Explaining
-from silver.decode.message import SNAPSHOT_WORDS, Record
-from silver.decode.outbox import NO_FIELD
-from silver.decode.shapes import OTHER_SHAPE
-from silver.decode.table import NOT_OF_SHAPE, OTHER_TABLE, OWN_OP
+from silver.decode.reference.decoder import ReferenceDecoder
+from silver.decode.reference.message import SNAPSHOT_WORDS, Record
+from silver.decode.reference.outbox import NO_FIELD
+from silver.decode.reference.shapes import OTHER_SHAPE
+from silver.decode.reference.table import NOT_OF_SHAPE, OTHER_TABLE, OWN_OP
 from tests.support.decoding import batch_of, decoded, events_of, said
 from tests.support.events import compact
 from tests.support.feeds import feed
@@ -236,7 +236,7 @@ def test_both_decoders_agree_where_op_and_source_are_columns() -> None:
     ]
     records = [Record("shop.things", KEY, compact(value).encode()) for value in values]
     found = decoded([batch_of(records)], of)
-    events = [Explaining(of).event(record) for record in records]
+    events = [ReferenceDecoder(of).event(record) for record in records]
     assert [(found[n].op, list(found[n].row or ())) for n in range(4)] == [(e.op, list(e.row or ())) for e in events]
     assert [event.op for event in events] == [None, None, "d", "c"]
 

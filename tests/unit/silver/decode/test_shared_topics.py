@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lakehouse.contracts.models import Contracts, Feed
-from silver.decode.message import Record
-from silver.decode.table import ANY_TABLE, OTHER_TABLE
+from silver.decode.reference.message import Record
+from silver.decode.reference.table import ANY_TABLE, OTHER_TABLE
 from tests.support.decoding import batch_of, decoded
 from tests.support.events import Record as Written
 from tests.support.shared import CUSTOMERS, ORDERS, TOPIC, of_another, of_customer, of_order, sharing, tombstone

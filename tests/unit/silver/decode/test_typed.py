@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from silver.decode.message import Record
-from silver.decode.typed import Typed, typed
-from silver.decode.values import CONVERSION_ERROR
+from silver.decode.fast.json_records import FastDecoder, typed
+from silver.decode.reference.message import Record
+from silver.decode.reference.values import CONVERSION_ERROR
 from tests.support.decoding import batch_of, decoded
 from tests.support.feeds import feed
 
@@ -22,7 +22,7 @@ def update(number: str = "1.5", of_bytes: str = '"AP8="', texts: str = '["a"]', 
     return f'{{"op":"u","after":{row},"source":{source}}}'.encode()
 
 
-def reader_of(reads: Typed | None) -> Typed:
+def reader_of(reads: FastDecoder | None) -> FastDecoder:
     assert reads is not None
     return reads
 
@@ -48,7 +48,7 @@ def test_a_placeholder_in_a_cell_is_no_value_of_its_column() -> None:
     in_base64, name = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", "__debezium_unavailable_value"
     values = [update(), update(of_bytes=f'"{in_base64}"'), update(texts=f'["{name}"]')]
     events = decoded([batch_of([Record("shop.things", KEY, one) for one in values])], OF_CELLS)
-    assert [events[n].left_out for n in range(3)] == [[], ["bytes"], ["texts"]]
+    assert [events[n].unchanged_toast for n in range(3)] == [[], ["bytes"], ["texts"]]
     assert [events[n].row for n in (1, 2)] == [[1, 1.5, None, ["a"]], [1, 1.5, b"\0\xff", None]]
     assert [events[n].problems for n in range(3)] == [[], [], []]
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from lakehouse.contracts.models import Feed
 from lakehouse.registered import AVRO, RegisteredSchema
 from silver.decode.arrow import decode_batches
-from silver.decode.explain import Explaining
-from silver.decode.message import SNAPSHOT_WORDS, Record, unknown_word
-from silver.decode.table import OTHER_TABLE
+from silver.decode.reference.decoder import ReferenceDecoder
+from silver.decode.reference.message import SNAPSHOT_WORDS, Record, unknown_word
+from silver.decode.reference.table import OTHER_TABLE
 from tests.support.avro import Registered, confluent
 from tests.support.decoding import batch_of, decoded, said
 from tests.support.events import mysql_source, postgres_source
@@ -363,14 +363,14 @@ def damaged(random: Random, message: bytes) -> bytes:
 def left(of: Feed, records: Sequence[Record]) -> list[int]:
     """Which of these records the fast way leaves to the definition."""
     asked: list[Record] = []
-    original = Explaining.own_event
+    original = ReferenceDecoder.own_event
 
-    def own_event(self: Explaining, one: Record) -> Any:
+    def own_event(self: ReferenceDecoder, one: Record) -> Any:
         asked.append(one)
         return original(self, one)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Explaining, "own_event", own_event)
+        patch.setattr(ReferenceDecoder, "own_event", own_event)
         list(decode_batches([batch_of(records)], feeds=[of]))
     return [number for number, one in enumerate(records) if (one.key, one.value) in {(a.key, a.value) for a in asked}]
 
@@ -405,7 +405,7 @@ def test_records_that_are_as_declared_are_read_fast(name: str) -> None:
         few = [
             one
             for one in (written.good(random, op) for _ in range(12))
-            if not said(Explaining(written.feed).event(one))[1]
+            if not said(ReferenceDecoder(written.feed).event(one))[1]
         ]
         # Values that do not fit every column by chance are the definition's.
         assert len(few) >= 3 or name == "times as SQL has them"
@@ -556,7 +556,7 @@ def test_a_value_that_an_update_leaves_out_is_told() -> None:
             event = {"before": None, "after": one, "source": source, "op": op, "ts_ms": 1}
             records.append(Record("shop.things", written.key(one), written.value(event)))
     events = decoded([batch_of(records)], written.feed)
-    assert [[*events[number].left_out] for number in range(4)] == [["note"], ["bytes"], [], []]
+    assert [[*events[number].unchanged_toast] for number in range(4)] == [["note"], ["bytes"], [], []]
     check_same(records, [batch_of(records)], written.feed)
 
 

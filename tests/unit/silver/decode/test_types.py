@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.tables import Column
-from silver.decode.message import FieldSchema
-from silver.decode.wrapper import message_schema
+from silver.decode.reference.message import FieldSchema
+from silver.decode.reference.wrapper import message_schema
 from tests.support.conversions import came_to, conversion
 from tests.support.events import EPOCH
 from tests.support.feeds import feed
@@ -277,10 +277,10 @@ def test_numbers_of_any_length_keep_every_digit(numbers: list[int], chance: rand
     ]
     values = {}
     for number in [*numbers, *edges, 10**400 - 1, -(10**400) + 1]:
-        places = chance.randrange(60) if abs(number) < 10**300 else 0
-        decimal = Decimal(number).scaleb(-places, Context(prec=500))
+        decimal_places = chance.randrange(60) if abs(number) < 10**300 else 0
+        decimal = Decimal(number).scaleb(-decimal_places, Context(prec=500))
         stripped = format(decimal.normalize(Context(prec=500)), "f") if number else "0"
-        values[f'{{"scale":{places},"value":{base64_json(number)}}}'] = stripped
+        values[f'{{"scale":{decimal_places},"value":{base64_json(number)}}}'] = stripped
     too_long = {
         f'{{"scale":0,"value":{base64_json(10**402)}}}': "!c: the value is an object; the column is STRING of numeric."
     }

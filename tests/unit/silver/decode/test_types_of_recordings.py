@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from silver.decode.message import FieldSchema
-from silver.decode.wrapper import message_schema
+from silver.decode.reference.message import FieldSchema
+from silver.decode.reference.wrapper import message_schema
 from tests.support.captures import SMALL, TEXTS, Capture, columns_of_page
 from tests.support.conversions import conversion, text_in_spark
 from tests.support.feeds import feed

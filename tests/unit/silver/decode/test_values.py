@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakehouse.contracts.column_types import DecimalType, SimpleType
+from lakehouse.contracts.parts.column_types import DecimalType, SimpleType
 from lakehouse.contracts.tables import Column
-from silver.decode.message import parsed
-from silver.decode.values import reader
+from silver.decode.reference.message import parsed
+from silver.decode.reference.values import reader
 from tests.support.conversions import at_most, read_value
 from tests.support.events import EPOCH, base64_decimal
 from tests.support.feeds import feed

@@ -13,8 +13,8 @@ import pyarrow as pa
 from lakehouse.contracts.models import Feed
 from silver.batch.position import _position_batches
 from silver.decode.arrow import row_of
-from silver.decode.message import Record
-from silver.fold.rows import FoldedTable, Plan, fold_batch, places_after, positioned_table
+from silver.decode.reference.message import Record
+from silver.fold.rows import FoldedTable, Plan, fold_batch, position_contexts_after, positioned_table
 from silver.order.facts import key_hash
 from silver.order.narrow_events import narrow_batches
 from silver.order.runs import Cutoff
@@ -49,7 +49,7 @@ class Silver:
     def tell(self, offset: int, *records: Record, at_ms: int = 0) -> FoldedTable:
         """Records from this offset on, at this time."""
         place = {"topic": TOPIC, "topic_id": "", "partition": 0, "epochs": [], "snapshots": [], "runs": []}
-        plan = replace(self.plan, places=[{**place, "highest_timestamp_ms": self.highest}])
+        plan = replace(self.plan, position_contexts=[{**place, "highest_timestamp_ms": self.highest}])
         batch = batch_of(records, offset=offset)
         times = pa.array([EPOCH + timedelta(milliseconds=at_ms)] * len(records), batch.schema.field("timestamp").type)
         batch = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", times)
@@ -181,4 +181,4 @@ def test_positions_of_batches_in_order_are_those_of_all_records_together() -> No
     parts = [*records.slice(0, 2).combine_chunks().to_batches(), *records.slice(2, 2).combine_chunks().to_batches()]
     in_order = [pa.Table.from_batches([part]) for part in _position_batches(parts, BY_OFFSET, known)]
     assert pa.concat_tables(in_order).column("position").to_pylist() == whole
-    assert [one["highest_timestamp_ms"] for one in places_after(records, known)] == [at + 90_000, 5]
+    assert [one["highest_timestamp_ms"] for one in position_contexts_after(records, known)] == [at + 90_000, 5]

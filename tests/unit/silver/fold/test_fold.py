@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
@@ -41,34 +42,63 @@ def histories(contracts: Contracts, kind: SourceKind, *, part: slice) -> Iterato
         yield seed, random_history(kind, random, topic=topic, features=None), random
 
 
+class Story(NamedTuple):
+    """A history, the seed that makes it again, and what has read it."""
+
+    seed: str
+    history: History
+    silver: PureSilver
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> SourceKind:
+    found: SourceKind = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def by_way(contracts: Contracts, kind: SourceKind) -> Mapping[Way, Sequence[Story]]:
+    """The histories, each read in one of the ways."""
+    return {
+        way: [
+            Story(seed, history, told(contracts, history, way(history, random)))
+            for seed, history, random in histories(contracts, kind, part=slice(number, None, len(WAYS)))
+        ]
+        for number, way in enumerate(WAYS)
+    }
+
+
+@pytest.fixture(scope="module")
+def all_sent_again(contracts: Contracts, kind: SourceKind) -> Sequence[Story]:
+    """Some histories, of which a producer sends every record twice."""
+    found = []
+    for seed, history, random in histories(contracts, kind, part=slice(None, None, 5)):
+        again = sent_again(history, random)
+        found.append(Story(seed, again, told(contracts, again, batches_with_lagging_partitions(again, random))))
+    return found
+
+
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_fold_is_the_table_that_the_history_ends_with(contracts: Contracts, kind: SourceKind, way: Way) -> None:
-    for seed, history, random in histories(contracts, kind, part=slice(WAYS.index(way), None, len(WAYS))):
-        silver = told(contracts, history, way(history, random))
+def test_the_fold_is_the_table_that_the_history_ends_with(by_way: Mapping[Way, Sequence[Story]], way: Way) -> None:
+    for seed, history, silver in by_way[way]:
         assert differing(silver, history) == {}, (seed, sorted(history.features))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_histories_together_are_folded_as_the_oracle_folds_each(contracts: Contracts, kind: SourceKind) -> None:
-    feed, found = sharded(contracts).feeds[FEEDS[kind]], []
-    for number, (_seed, history, random) in enumerate(histories(contracts, kind, part=slice(None))):
-        of_all = sent_again(history, random) if number % 2 else history
-        silver = told(contracts, of_all, WAYS[number % len(WAYS)](of_all, random))
-        found.append((silver.placed()[1], silver.cutoff_by_shard))
-    assert differing_histories(found, feed) == []
+def test_what_a_producer_sends_again_changes_nothing(all_sent_again: Sequence[Story]) -> None:
+    for seed, history, silver in all_sent_again:
+        assert differing(silver, history) == {}, (seed, sorted(history.features))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_a_producer_sends_again_changes_nothing(contracts: Contracts, kind: SourceKind) -> None:
-    for seed, history, random in histories(contracts, kind, part=slice(None, None, 5)):
-        again = sent_again(history, random)
-        silver = told(contracts, again, batches_with_lagging_partitions(again, random))
-        assert differing(silver, again) == {}, (seed, sorted(history.features))
+def test_all_histories_together_are_folded_as_the_oracle_folds_each(
+    contracts: Contracts, kind: SourceKind, by_way: Mapping[Way, Sequence[Story]], all_sent_again: Sequence[Story]
+) -> None:
+    stories = [*all_sent_again, *(story for stories in by_way.values() for story in stories)]
+    found = [(story.silver.positioned()[1], story.silver.cutoff_by_shard) for story in stories]
+    differing_ones = differing_histories(found, sharded(contracts).feeds[FEEDS[kind]])
+    assert [stories[number].seed for number in differing_ones] == []
 
 
 @pytest.mark.parametrize("feature", ["epoch", "forged"])
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_log_that_falls_back_without_the_names_of_runs_is_read_no_further(
     contracts: Contracts, kind: SourceKind, feature: str
 ) -> None:
@@ -84,7 +114,6 @@ def test_a_log_that_falls_back_without_the_names_of_runs_is_read_no_further(
         assert all(one.event.run_id == "" for one in silver.read)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_what_has_waited_comes_to_the_same_rows_when_it_may_pass(contracts: Contracts, kind: SourceKind) -> None:
     """A fourth of the records wait while all are read; then they are asked for."""
     for seed, history, random in histories(contracts, kind, part=slice(None, None, 5)):
@@ -95,7 +124,6 @@ def test_what_has_waited_comes_to_the_same_rows_when_it_may_pass(contracts: Cont
         assert silver.rows() == told(contracts, history, batches).rows(), (seed, sorted(history.features))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_every_change_truncate_and_tombstone_has_one_outcome(contracts: Contracts, kind: SourceKind) -> None:
     """A live row has the record that is applied; a row that is gone may be gone by a cutoff."""
     outcomes: Counter[str] = Counter()

@@ -13,7 +13,7 @@ from silver.order.runs import Cutoff
 from tests.support.feeds import feed
 from tests.support.frames import checked_fold as fold
 from tests.support.frames import frame_of
-from tests.support.oracle import Folded, PlacedEvent
+from tests.support.oracle import Folded, PositionedEvent
 
 THINGS = feed(columns={"id": "BIGINT", "note": "STRING", "amount": "BIGINT"})
 OUTBOX = feed(
@@ -24,17 +24,17 @@ OUTBOX = feed(
 )
 
 
-def placed(offset: int, at: int | None, op: str | None = "u", key: int = 1, **more: Any) -> PlacedEvent:
+def positioned(offset: int, at: int | None, op: str | None = "u", key: int = 1, **more: Any) -> PositionedEvent:
     """A streamed change of a key, at this place in the log and in Kafka; without an `op` a tombstone."""
     text = json.dumps({"id": key})
     of_kind = {"kind": "tombstone" if op is None else "change", "is_delete": op == "d", "op": op}
     position = None if at is None else (0, at, 1, at, at, offset)
     given = {"topic": "shop.things", "topic_id": "id", "partition": 0, "key": text.encode(), "key_text": text}
     given |= {"run_id": "run", "is_streamed": True, "is_replay": False, "row_key": (key,), "position": position}
-    return PlacedEvent(**{"offset": offset, **given, **of_kind, **more})
+    return PositionedEvent(**{"offset": offset, **given, **of_kind, **more})
 
 
-def of_things(records: Sequence[PlacedEvent], **cutoffs: Cutoff) -> Folded:
+def of_things(records: Sequence[PositionedEvent], **cutoffs: Cutoff) -> Folded:
     return fold(records, THINGS, cutoffs)
 
 
@@ -44,20 +44,22 @@ def outcomes(folded: Folded) -> list[str]:
 
 def test_the_highest_position_is_the_row_whatever_its_offset() -> None:
     """A run that replays sends old changes again, behind newer ones."""
-    records = [placed(0, 10, "c"), placed(1, 20), placed(2, 10, "c", run_id="next", is_replay=True)]
+    records = [positioned(0, 10, "c"), positioned(1, 20), positioned(2, 10, "c", run_id="next", is_replay=True)]
     folded = of_things(records)
     assert folded.rows[1,].last.number == 1
     assert outcomes(folded) == ["superseded", "applied", "duplicate"]
 
 
 def test_what_repeats_the_last_change_is_the_row_and_the_other_its_duplicate() -> None:
-    folded = of_things([placed(0, 10, "c"), placed(1, 10, "c", run_id="next")])
+    folded = of_things([positioned(0, 10, "c"), positioned(1, 10, "c", run_id="next")])
     assert folded.rows[1,].last.number == 1
     assert outcomes(folded) == ["duplicate", "applied"]
 
 
 def test_a_record_may_be_there_twice() -> None:
-    folded = of_things([placed(0, 10, "c"), placed(0, 10, "c"), placed(1, 20, "d"), placed(2, None, None)])
+    folded = of_things(
+        [positioned(0, 10, "c"), positioned(0, 10, "c"), positioned(1, 20, "d"), positioned(2, None, None)]
+    )
     assert folded.rows[1,].last.is_delete
     assert outcomes(folded) == ["superseded", "superseded", "applied", "tombstone"]
 
@@ -65,12 +67,14 @@ def test_a_record_may_be_there_twice() -> None:
 SHOP = feed(kind="mysql", columns={"id": "BIGINT", "note": "STRING", "amount": "BIGINT"})
 
 
-def of_binlog(offset: int, row: int, op: str | None = "u", image: int = 0, pos: int = 700, **more: Any) -> PlacedEvent:
+def of_binlog(
+    offset: int, row: int, op: str | None = "u", image: int = 0, pos: int = 700, **more: Any
+) -> PositionedEvent:
     """A change of a key at this row of a position of the binlog."""
-    return placed(offset, None, op, position=(0, 3, pos, row, 1, offset), image=image, **more)
+    return positioned(offset, None, op, position=(0, 3, pos, row, 1, offset), image=image, **more)
 
 
-def of_shop(*records: PlacedEvent) -> tuple[int, list[str]]:
+def of_shop(*records: PositionedEvent) -> tuple[int, list[str]]:
     """The number of the record that is the key's row, and what became of each."""
     folded = fold(records, SHOP, {})
     assert not folded.damaged
@@ -101,11 +105,11 @@ def test_a_position_of_the_binlog_that_is_ahead_is_damaged_whatever_its_row() ->
 
 def test_a_position_ahead_of_a_later_one_of_its_run_is_damaged_and_so_is_what_repeats_it() -> None:
     records = [
-        placed(0, 10, "c"),
-        placed(1, 999),
-        placed(2, 20),
-        placed(3, 999, run_id="next"),
-        placed(4, 999, run_id="other"),
+        positioned(0, 10, "c"),
+        positioned(1, 999),
+        positioned(2, 20),
+        positioned(3, 999, run_id="next"),
+        positioned(4, 999, run_id="other"),
     ]
     folded = of_things(records)
     assert folded.damaged == {1, 3, 4}
@@ -114,17 +118,17 @@ def test_a_position_ahead_of_a_later_one_of_its_run_is_damaged_and_so_is_what_re
 
 
 def test_a_higher_position_in_another_run_or_of_another_key_or_repeated_earlier_is_not_damaged() -> None:
-    assert not of_things([placed(0, 999, "c"), placed(1, 20, run_id="next")]).damaged
-    assert not of_things([placed(0, 999, "c"), placed(1, 20, key=2)]).damaged
-    assert not of_things([placed(0, 10, "c"), placed(1, 20), placed(2, 10, "c"), placed(3, 20)]).damaged
+    assert not of_things([positioned(0, 999, "c"), positioned(1, 20, run_id="next")]).damaged
+    assert not of_things([positioned(0, 999, "c"), positioned(1, 20, key=2)]).damaged
+    assert not of_things([positioned(0, 10, "c"), positioned(1, 20), positioned(2, 10, "c"), positioned(3, 20)]).damaged
 
 
 def test_a_lone_tombstone_deletes_behind_the_highest_place_and_not_behind_the_record_before_it() -> None:
     records = [
-        placed(0, 10, "c"),
-        placed(1, 20),
-        placed(2, 10, "c", run_id="next", is_replay=True),
-        placed(3, None, None),
+        positioned(0, 10, "c"),
+        positioned(1, 20),
+        positioned(2, 10, "c", run_id="next", is_replay=True),
+        positioned(3, None, None),
     ]
     folded = of_things(records)
     assert folded.rows[1,].last.number == 3
@@ -134,30 +138,30 @@ def test_a_lone_tombstone_deletes_behind_the_highest_place_and_not_behind_the_re
 
 
 def test_a_tombstone_behind_its_delete_or_behind_nothing_deletes_nothing() -> None:
-    assert outcomes(of_things([placed(0, 10, "d"), placed(1, None, None)])) == ["applied", "tombstone"]
-    without_row = placed(1, None, None, row_key=None)
-    assert not of_things([placed(0, 10, "c"), without_row]).rows[1,].last.is_delete, "its key cannot be read"
-    alone = of_things([placed(1, None, None)])
+    assert outcomes(of_things([positioned(0, 10, "d"), positioned(1, None, None)])) == ["applied", "tombstone"]
+    without_row = positioned(1, None, None, row_key=None)
+    assert not of_things([positioned(0, 10, "c"), without_row]).rows[1,].last.is_delete, "its key cannot be read"
+    alone = of_things([positioned(1, None, None)])
     assert not alone.rows
     assert outcomes(alone) == ["tombstone"]
 
 
 def test_a_record_without_a_position_ends_a_delete_and_moves_no_tombstone() -> None:
     """As it is in quarantine, it is read: the tombstone behind it is not that of the delete before."""
-    unreadable = placed(1, None, "c", kind="quarantined")
-    assert outcomes(of_things([placed(0, 10, "d"), placed(1, None, None)])) == ["applied", "tombstone"]
-    folded = of_things([placed(0, 10, "d"), unreadable, placed(2, None, None)])
+    unreadable = positioned(1, None, "c", kind="quarantined")
+    assert outcomes(of_things([positioned(0, 10, "d"), positioned(1, None, None)])) == ["applied", "tombstone"]
+    folded = of_things([positioned(0, 10, "d"), unreadable, positioned(2, None, None)])
     assert folded.rows[1,].last.position == (0, 10, 1, 10, 10, 2)
     assert folded.outcomes == {0: "duplicate", 2: "applied"}
-    assert not of_things([unreadable, placed(2, None, None)]).rows, "nothing before it has a position"
+    assert not of_things([unreadable, positioned(2, None, None)]).rows, "nothing before it has a position"
 
 
-def tombstone(offset: int, run: str, ms: int, *, begins: int = 0) -> PlacedEvent:
-    return placed(offset, None, None, run_id=run, timestamp_ms=ms, run_from=begins)
+def tombstone(offset: int, run: str, ms: int, *, begins: int = 0) -> PositionedEvent:
+    return positioned(offset, None, None, run_id=run, timestamp_ms=ms, run_from=begins)
 
 
-def of_run(offset: int, at: int | None, op: str, run: str, ms: int, *, begins: int = 0, **more: Any) -> PlacedEvent:
-    return placed(offset, at, op, run_id=run, timestamp_ms=ms, run_from=begins, **more)
+def of_run(offset: int, at: int | None, op: str, run: str, ms: int, *, begins: int = 0, **more: Any) -> PositionedEvent:
+    return positioned(offset, at, op, run_id=run, timestamp_ms=ms, run_from=begins, **more)
 
 
 def test_a_tombstone_that_is_sent_again_deletes_nothing_of_a_later_run() -> None:
@@ -241,13 +245,15 @@ def test_a_tombstone_without_a_run_goes_by_its_offset_and_once_by_its_timestamp(
 
 def test_a_tombstone_of_a_feed_by_offsets_stands_at_its_own() -> None:
     at = (7, "shop.things", 0, 5)
-    assert fold([placed(5, None, None, position=at)], OUTBOX, {}).rows[1,].last.position == at
+    assert fold([positioned(5, None, None, position=at)], OUTBOX, {}).rows[1,].last.position == at
 
 
 def test_below_a_cutoff_a_key_is_gone_and_above_it_not() -> None:
     position = json.dumps(dict(zip("abcdef", (0, 15, 1, 15, 15, 9), strict=True)))
     truncate = Cutoff("truncate", position, None, "shop.things", 0, 9)
-    folded = fold([placed(0, 10, "c"), placed(1, 10, "c", key=2), placed(2, 20, key=2)], THINGS, {"": truncate})
+    folded = fold(
+        [positioned(0, 10, "c"), positioned(1, 10, "c", key=2), positioned(2, 20, key=2)], THINGS, {"": truncate}
+    )
     gone, kept = folded.rows[1,].last, folded.rows[2,].last
     assert (gone.is_delete, gone.op, gone.position, gone.at) == (
         True,
@@ -260,8 +266,8 @@ def test_below_a_cutoff_a_key_is_gone_and_above_it_not() -> None:
 
 
 def test_of_events_with_one_id_the_first_counts() -> None:
-    def event(offset: int, event_id: str | None) -> PlacedEvent:
-        return placed(offset, None, position=(0, "shop.things", 0, offset), event_id=event_id)
+    def event(offset: int, event_id: str | None) -> PositionedEvent:
+        return positioned(offset, None, position=(0, "shop.things", 0, offset), event_id=event_id)
 
     folded = fold([event(0, "a"), event(1, "b"), event(2, "a"), event(3, None)], OUTBOX, {})
     assert folded.rows[1,].last.number == 3
@@ -270,8 +276,8 @@ def test_of_events_with_one_id_the_first_counts() -> None:
 
 
 def test_a_column_that_events_pass_over_has_its_own_last_word_until_a_delete() -> None:
-    def event(offset: int, op: str, *passed_over: str) -> PlacedEvent:
-        return placed(offset, None, op, position=(0, "shop.things", 0, offset), passed_over=passed_over)
+    def event(offset: int, op: str, *unchanged_toast: str) -> PositionedEvent:
+        return positioned(offset, None, op, position=(0, "shop.things", 0, offset), unchanged_toast=unchanged_toast)
 
     story = [event(0, "c"), event(1, "u", "note"), event(2, "u", "amount")]
     row = fold(story, OUTBOX, {}).rows[1,]
@@ -283,46 +289,46 @@ def test_a_column_that_events_pass_over_has_its_own_last_word_until_a_delete() -
 
 
 def test_a_large_value_that_nothing_has_stated_is_unresolved() -> None:
-    row = of_things([placed(0, 10, "u", passed_over=("note",))]).rows[1,]
+    row = of_things([positioned(0, 10, "u", unchanged_toast=("note",))]).rows[1,]
     assert (row.column_versions, row.unresolved) == ({"note": None}, ["note"])
 
 
-def changed(offset: int, at: int, *, key: int, old: int) -> Sequence[PlacedEvent]:
+def changed(offset: int, at: int, *, key: int, old: int) -> Sequence[PositionedEvent]:
     """A change of the key: the delete of the old one, and the create of the new one, without its note."""
     old_key = json.dumps({"id": old})
-    create = placed(offset + 1, at, "c", key, old_key=old_key, passed_over=("note",))
-    return [placed(offset, at, "d", old), create]
+    create = positioned(offset + 1, at, "c", key, old_key=old_key, unchanged_toast=("note",))
+    return [positioned(offset, at, "d", old), create]
 
 
 def test_a_large_value_is_the_previous_keys_or_an_even_older_ones() -> None:
-    story = [placed(0, 10, "c"), *changed(1, 20, key=2, old=1), *changed(3, 30, key=3, old=2)]
+    story = [positioned(0, 10, "c"), *changed(1, 20, key=2, old=1), *changed(3, 30, key=3, old=2)]
     row = of_things(story).rows[3,]
     assert row.column_versions == {"note": (0, (0, 30, 1, 30, 30, 4))}
     assert row.unresolved == []
     assert of_things(story[::-1]).rows[3,].column_versions == {"note": (4, (0, 30, 1, 30, 30, 4))}, "in any order"
-    later = [*story, placed(9, 40, "u", 3), placed(10, 50, "u", 3, passed_over=("note",))]
+    later = [*story, positioned(9, 40, "u", 3), positioned(10, 50, "u", 3, unchanged_toast=("note",))]
     assert of_things(later).rows[3,].column_versions == {"note": (5, (0, 40, 1, 40, 40, 9))}
 
 
 def test_a_previous_key_states_nothing_after_the_change_and_nothing_that_is_deleted() -> None:
-    reused = [*changed(1, 20, key=2, old=1), placed(9, 30, "c", 1)]
+    reused = [*changed(1, 20, key=2, old=1), positioned(9, 30, "c", 1)]
     assert of_things(reused).rows[2,].unresolved == ["note"]
     deleted = [
-        placed(0, 10, "c"),
+        positioned(0, 10, "c"),
         *changed(1, 20, key=2, old=1),
-        placed(5, 30, "d", 2),
-        placed(6, 40, "c", 2, passed_over=("note",)),
+        positioned(5, 30, "d", 2),
+        positioned(6, 40, "c", 2, unchanged_toast=("note",)),
     ]
     assert of_things(deleted).rows[2,].unresolved == ["note"]
 
 
 def test_a_changed_key_has_nothing_of_an_earlier_row_of_the_same_key() -> None:
-    story = [placed(0, 5, "c", 2), placed(1, 10, "c", 1), *changed(2, 20, key=2, old=1)]
+    story = [positioned(0, 5, "c", 2), positioned(1, 10, "c", 1), *changed(2, 20, key=2, old=1)]
     assert of_things(story).rows[2,].column_versions == {"note": (1, (0, 20, 1, 20, 20, 3))}
 
 
 def test_a_large_value_is_found_over_thousands_of_changes_of_the_key() -> None:
-    story = [placed(0, 10, "c", 0)]
+    story = [positioned(0, 10, "c", 0)]
     for number in range(1, 3_000):
         story += changed(2 * number, 10 + number, key=number, old=number - 1)
     frame = frame_of(story, THINGS)

@@ -63,7 +63,7 @@ def test_an_epoch_of_a_shard_is_none_of_the_others() -> None:
     past = of_shards()
     assert [shard.topic for shard in past.shards()] == ["one.things", "two.things"]
     (regression,) = past.regressions()
-    assert (regression.place, regression.run_id, regression.below) == (ONE, "second", (200, 200))
+    assert (regression.topic_partition, regression.run_id, regression.below) == (ONE, "second", (200, 200))
     begun = past.epoch_start(regression)
     assert (begun.run_id, begun.shard) == ("second", "one.things")
     assert past.with_epoch_starts([begun]).epochs() == {ONE: [(10, begun.epoch)]}
@@ -109,13 +109,17 @@ def test_what_is_known_of_partitions_whose_new_records_name_no_run() -> None:
     snapshot = replace(SNAPSHOT, run_id="", first_offset=10, last_offset=14)
     own = [replace(bare, first_offset=20, last_offset=29), replace(bare, partition=1, lowest=None, highest=None)]
     past = History(feed(), [*own], {}, own, [], [], positioned=[(bare, 0), (snapshot, 0)])
-    place = {"topic": "shop.things", "topic_id": "id", "partition": 0}
-    assert past.nameless() == [{**place, "read_to": 14, "highest_streamed": (200, 200), "highest": (500, 500)}]
+    topic_partition = {"topic": "shop.things", "topic_id": "id", "partition": 0}
+    assert past.nameless() == [
+        {**topic_partition, "read_to": 14, "highest_streamed": (200, 200), "highest": (500, 500)}
+    ]
     of_old_topic = replace(past, positioned=[(replace(bare, topic_id="old"), 0)])
-    assert of_old_topic.nameless() == [{**place, "read_to": -1, "highest_streamed": (200, 200), "highest": (200, 200)}]
+    assert of_old_topic.nameless() == [
+        {**topic_partition, "read_to": -1, "highest_streamed": (200, 200), "highest": (200, 200)}
+    ]
     begun = replace(RUN, run_id="begun", first_offset=15, last_offset=15)
     in_epoch = replace(past, known=[begun, *own], epoch_starts=[EpochStart("begun", 7)])
-    assert in_epoch.nameless() == [{**place, "read_to": -1, "highest_streamed": None, "highest": None}]
+    assert in_epoch.nameless() == [{**topic_partition, "read_to": -1, "highest_streamed": None, "highest": None}]
     assert replace(past, own=[replace(own[0], run_id="named")]).nameless() == []
 
 
@@ -139,7 +143,7 @@ def test_where_order_is_by_kafkas_offset_no_epoch_begins() -> None:
 
 def test_places_of_some_runs_have_these_runs_and_every_snapshot() -> None:
     past = History(feed(), [RUN, SNAPSHOT, replace(RUN, run_id="third", first_offset=20)], {}, [], [], [])
-    (whole,), (part,) = past.places(), past.places(runs={"third"})
+    (whole,), (part,) = past.position_contexts(), past.position_contexts(runs={"third"})
     assert [run["run_id"] for run in whole["runs"]] == ["first", "second", "third"]
     assert part == {**whole, "runs": whole["runs"][2:]}
     assert [(one["run_id"], one["lsn"]) for one in part["snapshots"]] == [("second", 500)]
@@ -181,4 +185,4 @@ def test_changes_are_sent_again_where_the_log_has_been_read_as_far(lowest: int, 
 def test_what_was_read_of_a_partition_is_the_range_of_its_runs() -> None:
     other = replace(RUN, partition=1, first_offset=7, last_offset=8)
     past = History(feed(), [SNAPSHOT, RUN, other], {}, [], [], [])
-    assert past.read_ranges() == {RUN.place: (0, 19), other.place: (7, 8)}
+    assert past.read_ranges() == {RUN.topic_partition: (0, 19), other.topic_partition: (7, 8)}

@@ -169,7 +169,7 @@ def test_no_row_from_before_its_column_came_misses_it(contracts: Contracts, kind
         changed = replace(history, records=[without_product(one, until=comes, after=goes) for one in history.records])
         silver = told(contracts, changed, batches_with_lagging_partitions(changed, random))
         known: dict[tuple[str, str], tuple[int, ...]] = {}
-        for one, event in zip(*silver.placed(), strict=True):
+        for one, event in zip(*silver.positioned(), strict=True):
             if event.kind != "change" or event.is_delete or event.position is None:
                 continue
             if "product_id" not in one.event.absent:

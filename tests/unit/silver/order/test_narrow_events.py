@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.arrow import decode_batches
-from silver.decode.message import Record
+from silver.decode.reference.message import Record
 from silver.order.narrow_events import log_columns, narrow_batches, narrow_events
 from tests.support.decoding import batch_of
 from tests.support.events import compact

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.contracts.topics import SourceKind
-from silver.decode.message import Source
+from silver.decode.reference.message import Source
 from silver.order.position import Position
 from silver.order.runs import Coordinates
 from tests.support.positions import KnownRuns, Run, coordinates, source_position

@@ -45,13 +45,13 @@ def test_positions_of_all_records_are_those_of_each(contracts: Contracts, kind: 
             features = history.features & {"epoch", "forged"}
             history = history if features else without_run_headers(history)
         silver = told(contracts, history, batches_with_lagging_partitions(history, random))
-        read, placed = silver.placed()
+        read, positioned = silver.positioned()
         assert silver.past is not None
-        found = add_positions(add_coordinates(frame(read, kind), feed), feed, silver.past.places())
+        found = add_positions(add_coordinates(frame(read, kind), feed), feed, silver.past.position_contexts())
         positions = [None if one is None else tuple(one.values()) for one in found.get_column("position").to_list()]
-        assert positions == [one.position for one in placed], number
-        assert found.get_column("is_replay").to_list() == [one.is_replay for one in placed], number
-        assert found.get_column("run_from").to_list() == [one.run_from for one in placed], number
-        assert (found.get_column("streamed") == 1).to_list() == [one.is_streamed for one in placed]
+        assert positions == [one.position for one in positioned], number
+        assert found.get_column("is_replay").to_list() == [one.is_replay for one in positioned], number
+        assert found.get_column("run_from").to_list() == [one.run_from for one in positioned], number
+        assert (found.get_column("streamed") == 1).to_list() == [one.is_streamed for one in positioned]
         at = [tuple(part for part in row if part is not None) for row in found.select(COORDINATES).rows()]
         assert at == [coordinates(one.event.source, kind) or () for one in read], number

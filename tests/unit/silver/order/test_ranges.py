@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silver.order import ranges
-from silver.order.ranges import BatchRanges, IngestedRange, Reach, ReadRanges, batches_of, reaches_of
+from silver.order.ranges import BatchRanges, IngestedRange, ReadRanges, RecordRange, batches_of, record_ranges_of
 
 ORDERS, CUSTOMERS = ("orders", "id", 0), ("customers", "id", 1)
 PLACES = (ORDERS, CUSTOMERS)
@@ -51,9 +51,9 @@ def test_ranges_of_a_partition_together_have_their_sums_and_ends() -> None:
     empty = ingested(3, 12, 14, 0, first=None, last=None)
     own = [ingested(1, 0, 10, first_ms=7), ingested(2, 10, 12, first_ms=5), empty]
     customers = ingested(2, 0, 5, topic_partition=CUSTOMERS, first_ms=9)
-    assert reaches_of([*own, customers]) == [
-        Reach(ORDERS, 0, 11, 12, 1200, first_ms=5),
-        Reach(CUSTOMERS, 0, 4, 5, 500, first_ms=9),
+    assert record_ranges_of([*own, customers]) == [
+        RecordRange(ORDERS, 0, 11, 12, 1200, first_ms=5),
+        RecordRange(CUSTOMERS, 0, 4, 5, 500, first_ms=9),
     ]
 
 
@@ -82,17 +82,17 @@ def test_every_offset_is_read_once_wherever_a_process_ends(
     told: Sequence[Sequence[tuple[int, int, tuple[str, str, int]]]], most: int, data: st.DataObject
 ) -> None:
     own = [
-        ingested(sequence, begin, begin + length, topic_partition=place)
+        ingested(sequence, begin, begin + length, topic_partition=topic_partition)
         for sequence, of_batch in enumerate(told)
-        for begin, length, place in of_batch
+        for begin, length, topic_partition in of_batch
     ]
     read, seen = ReadRanges(), Counter[tuple[object, int]]()
     with patch.object(ranges, "BATCH_RECORDS", most):
         while left := list(batches_of([one for one in own if one.sequence > read.ingested_to], read)):
             for batch in left[: data.draw(st.integers(1, len(left)))]:
                 assert batch.records <= most + len(batch.offsets)
-                for place, (begin, until) in batch.offsets:
-                    seen.update((place, offset) for offset in range(begin, until))
+                for topic_partition, (begin, until) in batch.offsets:
+                    seen.update((topic_partition, offset) for offset in range(begin, until))
                 read = batch.after
                 assert ReadRanges.from_row(batch.after.as_row()) == batch.after
     assert seen == Counter({(one.topic_partition, at): 1 for one in own for at in range(one.begin, one.until)})

@@ -68,9 +68,9 @@ def test_every_record_sent_twice_at_some_later_offset_ends_as_the_source(
     contracts: Contracts, name: str, recording: str, topic: str
 ) -> None:
     random = Random(recording)  # noqa: S311
-    places = {(topic, partition) for partition in PARTITIONS}
+    position_contexts = {(topic, partition) for partition in PARTITIONS}
     recorded = read(RECORDINGS / f"{recording}.jsonl.gz")
-    records = with_second_snapshot([one for one in recorded if (one["topic"], one["partition"]) in places])
+    records = with_second_snapshot([one for one in recorded if (one["topic"], one["partition"]) in position_contexts])
     again = [
         {**record, "offset": offset}
         for partition in PARTITIONS

@@ -17,13 +17,13 @@ from silver.order.runs import (
     epoch_start,
     epochs,
     epochs_of_runs,
+    merge_segments,
     read_again,
     regressions,
     replays_below,
     run_order,
     run_segments,
     snapshot_cutoffs,
-    together,
 )
 
 TOPIC_PARTITION = ("t", "id", 0)
@@ -62,7 +62,13 @@ def test_a_run_whose_coordinates_fall_is_found_in_its_partition_alone() -> None:
         run_segment("a", 0, 9, 10, 20, partition=1),
     ]
     (regression,) = regressions(known, [], new={TOPIC_PARTITION})
-    assert (regression.place, regression.run_id, regression.from_offset, regression.below, regression.is_snapshot) == (
+    assert (
+        regression.topic_partition,
+        regression.run_id,
+        regression.from_offset,
+        regression.below,
+        regression.is_snapshot,
+    ) == (
         TOPIC_PARTITION,
         "b",
         10,
@@ -86,7 +92,7 @@ def test_a_run_that_falls_behind_is_judged_once() -> None:
     later = run_segment("b", 20, 29, 310, 320)
     found = regressions([first, replay], [], new={TOPIC_PARTITION})
     assert brought_about(found, own=[replay], before=[]) == found
-    after = regressions([first, together([replay, later])[0]], [], new={TOPIC_PARTITION})
+    after = regressions([first, merge_segments([replay, later])[0]], [], new={TOPIC_PARTITION})
     assert after == found
     assert brought_about(after, own=[later], before=found) == []
     # Once more a part that lies behind; and a regression that is known only now, since what is before it came late.
@@ -264,8 +270,8 @@ def floors_of(*known: RunSegment) -> list[tuple[str, int, tuple[int, ...]]]:
 
 def test_a_cutoff_as_json_has_its_position_as_an_object() -> None:
     cutoff = Cutoff("truncate", '{"epoch": 1, "lsn": 20}', None, "t", 0, 9)
-    place = {"topic": None, "at_topic": "t", "at_partition": 0, "at_offset": 9}
-    assert cutoff.as_json() == {"reason": "truncate", "position": {"epoch": 1, "lsn": 20}, **place}
+    topic_partition = {"topic": None, "at_topic": "t", "at_partition": 0, "at_offset": 9, "source_ms": None}
+    assert cutoff.as_json() == {"reason": "truncate", "position": {"epoch": 1, "lsn": 20}, **topic_partition}
     assert cutoff.as_position() == (1, 20)
 
 
@@ -309,8 +315,8 @@ def test_a_partition_is_through_when_something_comes_behind_the_snapshot(behind:
 
 def row(**given: Any) -> dict[str, Any]:
     names = ("lowest", "highest", "first_ms", "read_from_ms", "read_to_ms", "highest_timestamp_ms", "snapshot_at")
-    place = {"topic": "t", "topic_id": "id", "partition": 0, "run_id": "a"}
-    return {**dict.fromkeys(names), **place, "has_end": False, "source_names": [], **given}
+    topic_partition = {"topic": "t", "topic_id": "id", "partition": 0, "run_id": "a"}
+    return {**dict.fromkeys(names), **topic_partition, "has_end": False, "source_names": [], **given}
 
 
 def test_stretches_do_not_depend_on_the_batches() -> None:

@@ -18,9 +18,9 @@ from silver.order.state import (
     audit_rows,
     batch_name,
     cause_row,
-    extents,
+    correction_row,
     feed_row,
-    moved_row,
+    read_extents,
     read_row,
     segment_rows,
     suspended_row,
@@ -76,7 +76,7 @@ def test_the_absent_columns_of_two_batches_are_counted_together() -> None:
 
 def _sum(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     number = len(parts)
-    return {**counted(0, 9), "leaving_out": number, "judged": number, "absent_columns": {"note": number}}
+    return {**counted(0, 9), "with_unchanged_toast": number, "judged": number, "absent_columns": {"note": number}}
 
 
 def test_records_of_no_feed_leave_nothing_behind() -> None:
@@ -98,12 +98,12 @@ def test_the_audit_has_a_row_a_feed_and_what_became_of_its_records() -> None:
     assert (orders["applied"], orders["ignored"]) == (8, 1)
     assert (orders["failed_rules"], orders["absent_columns"]) == ({"amount": 2}, {"note": 2})
     assert (customers["superseded"], customers["applied"]) == (1, 0)
-    moved = moved_row("orders", TOPIC_PARTITION, {"applied": -1, "quarantined": 1})
+    moved = correction_row("orders", TOPIC_PARTITION, {"applied": -1, "quarantined": 1})
     assert (moved["read"], moved["applied"], moved["quarantined"], moved["topic"]) == (0, -1, 1, "orders")
 
 
 def test_feeds_that_share_a_topic_have_read_its_range_together() -> None:
-    extent = extents(FACTS)[None, TOPIC_PARTITION]
+    extent = read_extents(FACTS)[None, TOPIC_PARTITION]
     assert (extent.first, extent.last, extent.read, extent.has_gaps) == (0, 9, 10, False)
     orders, customers = audit_rows(FACTS, OUTCOMES, {})
     assert (orders["first_offset"], orders["last_offset"], orders["gaps"]) == (0, 9, [])
@@ -111,7 +111,7 @@ def test_feeds_that_share_a_topic_have_read_its_range_together() -> None:
 
 
 def test_where_one_of_them_does_not_go_on_each_has_its_own_range() -> None:
-    found = extents(FACTS, apart={"orders"})
+    found = read_extents(FACTS, apart={"orders"})
     assert {feed: extent.has_gaps for (feed, _place), extent in found.items()} == {"orders": True, "customers": False}
     gaps: dict[OfFeed, list[tuple[int, int]]] = {("orders", TOPIC_PARTITION): [(5, 5)]}
     orders, customers = audit_rows(FACTS, OUTCOMES, gaps, apart={"orders"})
@@ -138,10 +138,12 @@ TOO_MANY = SuspensionCause("max_reject_ratio", "too many", "1.0 abc")
 
 
 def waits(
-    first: int, new: SuspensionCause | None = None, *, last: int | None = None, place: Any = TOPIC_PARTITION
+    first: int, new: SuspensionCause | None = None, *, last: int | None = None, topic_partition: Any = TOPIC_PARTITION
 ) -> dict[str, Any]:
     """A range that is pending for a table."""
-    return suspended_row("orders", place, first=first, last=first + 9 if last is None else last, records=10, new=new)
+    return suspended_row(
+        "orders", topic_partition, first=first, last=first + 9 if last is None else last, records=10, new=new
+    )
 
 
 def test_a_table_that_was_tried_again_says_why_it_stays_and_under_which_contract() -> None:
@@ -156,7 +158,7 @@ def test_what_is_pending_is_a_list_of_ranges_and_no_hull() -> None:
     """A source that is moved back on its topics reads what lies before: what is between was applied."""
     other = ("orders", "id", 1)
     state = written(State(), waits(101, TOO_MANY), waits(40, last=50), batch=1)
-    state = written(state, waits(51, last=52), waits(45), waits(7, last=7, place=other), batch=2)
+    state = written(state, waits(51, last=52), waits(45), waits(7, last=7, topic_partition=other), batch=2)
     assert state.pending_offsets("orders") == [
         (TOPIC_PARTITION, 40, 54),
         (TOPIC_PARTITION, 101, 110),

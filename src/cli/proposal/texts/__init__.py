@@ -1,0 +1,1 @@
+"""A proposal as YAML, and as it is shown."""

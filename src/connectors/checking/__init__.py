@@ -1,0 +1,1 @@
+"""Checks of connectors: of each, and between them."""

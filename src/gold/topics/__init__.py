@@ -1,0 +1,1 @@
+"""The published topics: what is pending for them, its records, and sending these."""

@@ -1,0 +1,1 @@
+"""What is wrong with contracts that are well formed each by itself."""

@@ -1,0 +1,1 @@
+"""The process that runs: its signals, its lock, its progress, and what it prints."""

@@ -1,0 +1,1 @@
+"""Records that cannot be applied: the quarantine, decisions about its entries, and suspended tables."""

@@ -1,0 +1,1 @@
+"""The schemas of messages, and what their changes mean for a batch."""
