@@ -44,8 +44,8 @@ Results = Mapping[str, Any]
 class RunContext:
     """What every job of one run gets. `known`: the topics of the broker with their partitions.
 
-    `accepted`: the silver tables whose rejects go to quarantine, however many they are. `accepted_columns`: those by
-    rule that go on with the columns that their events have now. `resumed`: suspended ones that are tried again.
+    `accepted`: the silver tables whose rejects go to quarantine, however many they are. `resumed`: suspended ones that
+    are tried again.
     `accepted_missing`: sources of which silver goes on without the records that bronze has lost. `full_refresh`: gold
     is computed whole. `republish`: every row is sent again. `source_states`: what bronze knows of each source,
     `state_caches` what silver remembers of it, `gold_state` what gold and publish remember: valid while nobody else
@@ -59,7 +59,6 @@ class RunContext:
     known: Mapping[str, tuple[int, ...]]
     run_id: str
     accepted: frozenset[str] = frozenset()
-    accepted_columns: frozenset[str] = frozenset()
     resumed: frozenset[str] = frozenset()
     accepted_missing: frozenset[str] = frozenset()
     full_refresh: bool = False
@@ -144,7 +143,6 @@ def _silver(work: RunContext) -> Results:
             work.contracts,
             run_id=work.run_id,
             accepted=work.accepted,
-            accepted_columns=work.accepted_columns,
             resumed=work.resumed,
             accepted_missing=work.accepted_missing,
             progress=note.now,

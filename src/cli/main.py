@@ -31,8 +31,9 @@ from cli.options import (
     with_job_options,
 )
 from cli.output import answer, say
+from cli.quarantine import commands as quarantine
 from cli.running import EVERY_JOB, run_command
-from cli.tables import offsets, optimize, purge, quality, quarantine, verify
+from cli.tables import offsets, optimize, purge, quality, schema, verify
 from lakehouse.errors import LakehouseError
 from lakehouse.failures import unexpected
 from lakehouse.process.steps import LoggedSteps, Steps, wide_console
@@ -54,6 +55,7 @@ purge.add_to(app)
 optimize.add_to(app)
 app.add_typer(offsets.app)
 app.add_typer(quarantine.app)
+app.add_typer(schema.app)
 monitoring.add_to(app)
 verify.add_to(app)
 unlock.add_to(app)

@@ -207,14 +207,6 @@ class AcceptOptions:
             show_default=False,
         ),
     ] = None
-    accept_columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A silver table by rule that is suspended for its events have other columns: it goes on with those."
-            " One that is gone stays, NULL in rows that change from now on. May be given again for another table.",
-            show_default=False,
-        ),
-    ] = None
     accept_missing: Annotated[
         list[str] | None,
         typer.Option(
@@ -238,13 +230,12 @@ class Accepted:
     """What a person names: silver tables, and sources (`missing`) that go on without records that bronze has lost."""
 
     rejects: frozenset[str] = frozenset()
-    columns: frozenset[str] = frozenset()
     resumed: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         """Whether any is named."""
-        return bool(self.rejects or self.columns or self.resumed or self.missing)
+        return bool(self.rejects or self.resumed or self.missing)
 
 
 NOTHING_ACCEPTED = Accepted()
@@ -255,17 +246,16 @@ def accepted(chosen: CommandContext, options: AcceptOptions) -> Accepted:
 
     Raises SettingsError for a table or a source that the contracts do not have.
     """
-    rejects, columns, resumed, missing = (
-        tuple(names or ())
-        for names in (options.accept_rejects, options.accept_columns, options.resume, options.accept_missing)
+    rejects, resumed, missing = (
+        tuple(names or ()) for names in (options.accept_rejects, options.resume, options.accept_missing)
     )
-    for name in (*rejects, *columns, *resumed):
+    for name in (*rejects, *resumed):
         require_table(chosen, name)
     for source in missing:
         if source not in chosen.contracts.topics.sources:
             sources = ", ".join(chosen.contracts.topics.sources)
             raise SettingsError(f"There is no source {source}.", hint=f"There are: {sources}.")
-    return Accepted(*map(frozenset, (rejects, columns, resumed, missing)))
+    return Accepted(*map(frozenset, (rejects, resumed, missing)))
 
 
 def require_table(chosen: CommandContext, name: str) -> None:

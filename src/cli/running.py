@@ -138,7 +138,6 @@ def _run_passes(
             known,
             run_id,
             given.rejects,
-            given.columns,
             given.resumed if is_first else frozenset(),
             given.missing if is_first else frozenset(),
             full_refresh=full_refresh,

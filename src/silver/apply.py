@@ -53,7 +53,6 @@ def run(
     *,
     run_id: str,
     accepted: Collection[str] = (),
-    accepted_columns: Collection[str] = (),
     resumed: Collection[str] = (),
     accepted_missing: Collection[str] = (),
     progress: Note | None = None,
@@ -65,13 +64,13 @@ def run(
 
     A source that fails does not keep the others from being applied; its error is raised at the end. A schema registry
     that does not answer is waited for as `retry_policy` says. `accepted`: tables whose rejects go to quarantine,
-    however many they are. `accepted_columns`: tables by rule that go on with the columns that their events have now.
-    `resumed`: suspended tables that are tried again; so are those whose contract has changed or that are accepted now,
-    and no others. `accepted_missing`: sources that go on without the records that bronze has lost. `progress`: is told
-    how far each source is. `say`: is told what a person must know of a table. `state_caches`: of each source, for a
-    process that runs again under the same lock. Raises TableError when a source has no bronze table yet, when some of
-    its silver tables are gone, and when bronze has not what `ops.batches` says, ContractError when a rule cannot be
-    compiled, FeedSuspendedError when tables are suspended, RegistryError when a schema that is needed is not to be had.
+    however many they are. `resumed`: suspended tables that are tried again; so are those whose contract has changed or
+    that are accepted now, and no others. `accepted_missing`: sources that go on without the records that bronze has
+    lost. `progress`: is told how far each source is. `say`: is told what a person must know of a table. `state_caches`:
+    of each source, for a process that runs again under the same lock. Raises TableError when a source has no bronze
+    table yet, when some of its silver tables are gone, and when bronze has not what `ops.batches` says, ContractError
+    when a rule cannot be compiled, FeedSuspendedError when tables are suspended, RegistryError when a schema that is
+    needed is not to be had.
     """
     warehouse = settings.address.open(spark)
     known = {source: StateCache() for source in contracts.topics.sources} if state_caches is None else state_caches
@@ -83,7 +82,7 @@ def run(
     ensure_tables(warehouse, contracts)
     own_schemas = _own_schemas(warehouse, settings, own_memories)
 
-    discovered = DiscoveredTables({one.name: one for one in known_tables}, run_id, frozenset(accepted_columns))
+    discovered = DiscoveredTables({one.name: one for one in known_tables}, run_id)
     contracts = contracts.declared
     storage_paths = (warehouse.location, warehouse.checkpoints)
     jobs = {

@@ -31,6 +31,7 @@ from silver.batch.outcome import (
     entries,
     learned,
 )
+from silver.by_rule.changed import is_waiting
 from silver.by_rule.tables import suspension
 from silver.job import SilverJob
 from silver.lookback.earlier_records import in_parts, nameless_falls
@@ -260,12 +261,11 @@ def _without_regressed(arrived: DecodedBatch, judged: ValidatedBatch, state: Sta
 
 def _pending_suspensions(feeds: Iterable[Feed], *, but: Collection[str]) -> dict[str, Suspension]:
     """Of these feeds those whose tables by rule wait for a person, or for events; without those of these names."""
-    discovered = [
-        feed.discovered
+    return {
+        feed.name: suspension(feed.discovered, feed.discovered.why)
         for feed in feeds
-        if feed.discovered is not None and feed.discovered.why and feed.name not in but
-    ]
-    return {one.name: suspension(one, one.why) for one in discovered}
+        if feed.discovered is not None and feed.name not in but and is_waiting(feed.discovered, feed.on_schema_change)
+    }
 
 
 def _quarantine_state(warehouse: Warehouse, job: SilverJob, ranges: Sequence[OffsetRange]) -> QuarantineState:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.util import inheritable_thread_target
 
+from lakehouse.contracts.by_rule import DiscoveredTable
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.delta.tables import AT_A_TIME, Warehouse
 from lakehouse.errors import TableError
@@ -28,7 +29,7 @@ from silver.batch.outcome import (
     judged_records,
 )
 from silver.batch.records import ValidatedRecords, are_few, count
-from silver.by_rule.tables import ensure_discovered, marked_records, suspension
+from silver.by_rule.tables import ensure_discovered, is_news, marked_records, suspension
 from silver.decode.reference.table import OTHER_TABLE
 from silver.gate import missing_fields
 from silver.job import SilverJob
@@ -37,7 +38,7 @@ from silver.order.missing_columns import needs_positions
 from silver.order.ranges import RecordRange
 from silver.order.state import State
 from silver.rejects.quarantine import OF_RECORD, QuarantineState
-from silver.rejects.suspended import Suspension, fields_gone, suspension_of
+from silver.rejects.suspended import Suspension, contract_differs, fields_gone, suspension_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,7 +131,7 @@ def judged_batch(
             continue
         feed = job.feeds[name]
         gone = [] if name in job.accepted else _gone_from_all(one, of_feed_rows[name])
-        if gone:
+        if gone and _suspends(arrived, feed, of_feed_rows[name], quarantine_state):
             newly_suspended[name] = _fields_gone(arrived, feed, gone, of_feed_rows[name], quarantine_state)
             continue
         decisions = decisions_about(arrived.warehouse, [feed], quarantine_state)
@@ -220,6 +221,18 @@ def _gone_from_all(missing: MissingColumns, rows: Sequence[Facts]) -> list[str]:
     return sorted(name for name in missing.counts if sum(row["absent_columns"].get(name, 0) for row in rows) >= judged)
 
 
+def _suspends(arrived: DecodedBatch, feed: Feed, rows: Sequence[Facts], quarantine_state: QuarantineState) -> bool:
+    """Whether columns that are gone suspend the table, or their records go to quarantine.
+
+    Of a table by rule that was decided with its columns: those that are here go to quarantine.
+    """
+    policy = feed.on_schema_change
+    if feed.discovered is not None or policy.drop == policy.rename:
+        return feed.discovered is None and policy.drop == "suspend"
+    new = new_fields(_as_batch(arrived, feed, rows, quarantine_state), arrived.of_feed(feed))
+    return (policy.rename if new else policy.drop) == "suspend"
+
+
 def _fields_gone(
     arrived: DecodedBatch, feed: Feed, columns: Sequence[str], rows: Sequence[Facts], quarantine_state: QuarantineState
 ) -> Suspension:
@@ -238,22 +251,26 @@ def _changed_columns(
     changed: frozenset[str],
     missing: Mapping[str, MissingColumns],
 ) -> frozenset[str]:
-    """The tables by rule that were changed, for their records have other columns: those records are read again.
+    """The tables by rule that go on with other columns, as their records have them: those records are read again.
 
-    Where a person must accept that, the table goes to `newly_suspended`. `rows`: the counts of each feed. `missing`:
+    Where a person must approve that, the table goes to `newly_suspended`. `rows`: the counts of each feed. `missing`:
     what records lack.
     """
-    job, new = arrived.job, []
+    job, evolved, waiting = arrived.job, list[DiscoveredTable](), list[DiscoveredTable]()
     for name, of_feed_rows in rows.items():
-        discovered = job.feeds[name].discovered
-        is_marked = any(row["drift"] for row in of_feed_rows)
-        if discovered is None or name in newly_suspended:
+        feed = job.feeds[name]
+        discovered = feed.discovered
+        marks = sorted({mark for row in of_feed_rows for mark in row["drift"]})
+        if name in newly_suspended:
+            continue
+        if discovered is None:
+            if marks:
+                newly_suspended[name] = contract_differs(feed, marks)
             continue
         gone = missing[name].counts.keys() if name in missing else frozenset[str]()
-        if not (is_marked or gone):
+        if not (marks or gone or discovered.why):
             continue
-        marked = marked_records(records[name].frame) if is_marked else {}
-        feed = job.feeds[name]
+        marked = marked_records(records[name].frame) if marks else {}
         ranges = {
             one.topic_partition: (one.first, one.last)
             for one in arrived.record_ranges
@@ -261,17 +278,17 @@ def _changed_columns(
         }
         table_inference = job.table_inference(arrived.warehouse)
         change = table_inference.change(discovered, arrived.records, ranges, marked=marked, gone=gone)
-        is_accepted = name in job.discovered.accepted
-        if name in changed or (change.refused and not is_accepted):
-            newly_suspended[name] = suspension(
-                discovered, "; ".join(change.refused) or "its columns change while it is read"
-            )
+        if not change.refused and not is_news(change.table, discovered):
+            continue
+        if change.refused or name in changed:
+            newly_suspended[name] = suspension(change.table, change.refused or "its columns change while it is read")
+            waiting += [change.table] if is_news(change.table, discovered) else []
         else:
-            new.append(change.accepted if is_accepted else change.table)
-    job.discovered.store(arrived.warehouse, new)
-    _created, failed = ensure_made_tables(arrived.warehouse, [job.feeds[one.name] for one in new], job)
+            evolved.append(change.table)
+    job.discovered.store(arrived.warehouse, [*evolved, *waiting])
+    _created, failed = ensure_made_tables(arrived.warehouse, [job.feeds[one.name] for one in evolved], job)
     newly_suspended.update(failed)
-    return frozenset(one.name for one in new)
+    return frozenset(one.name for one in evolved)
 
 
 def _judged_together(

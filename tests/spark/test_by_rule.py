@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -19,7 +20,8 @@ from lakehouse.delta.tables import Warehouse
 from lakehouse.errors import FeedSuspendedError
 from silver import apply
 from silver.accounts.audit import read_state
-from silver.by_rule.tables import DISCOVERED_TABLES, discovered_tables
+from silver.by_rule.changed import with_approval, with_rename
+from silver.by_rule.tables import DISCOVERED_TABLES, DiscoveredTables, discovered_tables
 from tests.support.counted import jobs_so_far
 from tests.support.database import DDL_TOPIC, Database, arrive
 
@@ -76,6 +78,15 @@ class Job:
         except FeedSuspendedError as error:
             return str(error)
         return ""
+
+    def approve(self, *tables: str, rename: tuple[str, str] | None = None) -> str:
+        """What those tables wait for is approved; what the run after it ends with."""
+        known = {one.name: one for one in discovered_tables(self.warehouse, self.contracts)}
+        waiting = [known[name] for name in tables]
+        if rename is not None:
+            waiting = [with_rename(one, before=rename[0], after=rename[1]) for one in waiting]
+        DiscoveredTables(run="approval").store(self.warehouse, [with_approval(one) for one in waiting])
+        return self.run()
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """The live rows of a silver table, in order."""
@@ -179,21 +190,84 @@ def test_another_column_suspends_its_table_alone(spark: SparkSession, contracts:
     for table, (_columns, _row, why) in OTHERWISE.items():
         assert f"silver.{table} is suspended: " in said
         assert why in said
-        assert f"--accept-columns {table}" in said
+        assert re.search(rf"lakehouse schema approve .*\b{table}\b", said)
         assert job.rows(table, "id") == [(1,)]
     assert job.rows("other", "id") == [(1,), (2,)]
-    # One is accepted: it goes on, and the others stay as they are.
-    said = job.run(accepted_columns=["dropped"])
+    assert job.run() == said, "nothing has come: they are as they were"
+    # One is approved: it goes on, and the others stay as they are.
+    said = job.approve("dropped")
     assert "silver.renamed is suspended: " in said
     assert "dropped" not in said
     assert job.rows("dropped", "id", "name") == [(1, "a"), (3, None)]
-    assert job.run(accepted_columns=[*OTHERWISE]) == ""
-    assert job.rows("renamed", "id", "name", "called") == [(1, "a", None), (3, None, "B")]
+    assert job.approve("narrower", "retyped") != ""
+    assert job.approve("renamed", rename=("name", "called")) == ""
+    assert job.rows("renamed", "id", "name") == [(1, "a"), (3, "B")]
     assert job.rows("retyped", "id", "name") == [(1, "a"), (3, "7")]
     assert job.rows("narrower", "id", "name") == [(1, "a"), (3, "B")]
     assert job.run(*[database.event(table, "d", {"id": 1}) for table in OTHERWISE]) == ""
     assert all(key != 1 for table in OTHERWISE for (key,) in job.rows(table, "id"))
     assert not read_state(job.warehouse, SOURCE).pending
+
+
+KINDS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "add": ({**USER, "age": "INT"}, {"id": 3, "name": "B", "age": 7}),
+    "narrow": ({"id": "INT", "name": "VARCHAR(50)"}, {"id": 3, "name": "B"}),
+    "retype": ({"id": "BIGINT", "name": "INT"}, {"id": 3, "name": 7}),
+    "drop": ({"id": "BIGINT"}, {"id": 3}),
+    "rename": ({"id": "BIGINT", "called": "VARCHAR(50)"}, {"id": 3, "called": "B"}),
+}
+
+
+@pytest.mark.parametrize("policy", ["evolve", "suspend", "quarantine"])
+def test_each_kind_of_change_goes_as_its_policy_says(
+    spark: SparkSession, contracts: Contracts, tmp_path: Path, policy: str
+) -> None:
+    database = Database(with_schemas=True)
+    parse_errors = "fail" if policy == "quarantine" else "skip-record"
+    of_rule = {"parse_errors": parse_errors, "name": "<>", "on_schema_change": dict.fromkeys(KINDS, policy)}
+    job = Job(spark, by_rule(contracts, **of_rule), tmp_path)
+    for table in KINDS:
+        database.define(table, USER)
+    assert job.run(*[database.event(table, "c", {"id": 1, "name": "a"}) for table in KINDS]) == ""
+    for table, (columns, _row) in KINDS.items():
+        database.define(table, columns)
+    said = job.run(*[database.event(table, "c", row) for table, (_columns, row) in KINDS.items()])
+    keys = [(1,)] if policy != "evolve" else [(1,), (3,)]
+    assert {table: job.rows(table, "id") for table in KINDS} == dict.fromkeys(KINDS, keys)
+    quarantined = job.warehouse.read("quality.quarantine").where("state = 'open'").collect()
+    assert {row["feed"] for row in quarantined} == ({*KINDS} if policy == "quarantine" else set())
+    assert {table for table in KINDS if f"silver.{table} is suspended" in said} == (
+        {*KINDS} if policy == "suspend" else set()
+    )
+    if policy == "evolve":
+        assert job.rows("add", "id", "age") == [(1, None), (3, 7)]
+        assert job.rows("rename", "id", "name", "called") == [(1, "a", None), (3, None, "B")]
+        assert job.rows("drop", "id", "name") == [(1, "a"), (3, None)]
+        assert job.rows("retype", "id", "name") == [(1, "a"), (3, "7")]
+    # What goes on as it was takes what is as it was: here, the deletes of rows that it has.
+    if policy == "quarantine":
+        for table in KINDS:
+            database.define(table, USER)
+        assert job.run(*[database.event(table, "u", {"id": 1, "name": "c"}) for table in KINDS]) == ""
+        assert all(job.rows(table, "id", "name") == [(1, "c")] for table in KINDS)
+
+
+def test_another_key_is_another_table(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
+    database, lines = Database(with_schemas=True), {"id": "BIGINT", "line": "BIGINT", "name": "VARCHAR(50)"}
+    policies = {"key": "quarantine"}
+    job = Job(spark, by_rule(contracts, name="<>", on_schema_change_of={"order_dw.some": policies}), tmp_path)
+    for table in ("all", "some"):
+        database.define(table, lines)
+    first = [database.event(table, "c", {"id": 1, "line": 1, "name": "a"}) for table in ("all", "some")]
+    assert job.run(*first) == ""
+    for table in ("all", "some"):
+        database.define(table, lines, keys=("id", "line"))
+    row = {"id": 1, "line": 2, "name": "b"}
+    said = job.run(*[database.event(table, "c", row) for table in ("all", "some")])
+    assert "silver.all is suspended: the key of its records was id, and is id, line" in said
+    assert "silver.some is suspended" not in said
+    assert [job.rows(table, "line") for table in ("all", "some")] == [[(1,)], [(1,)]]
+    assert [row["feed"] for row in job.warehouse.read("quality.quarantine").collect()] == ["some"]
 
 
 def test_what_is_no_table_yet_waits(spark: SparkSession, contracts: Contracts, tmp_path: Path) -> None:
@@ -235,7 +309,7 @@ def test_what_is_no_table_yet_waits(spark: SparkSession, contracts: Contracts, t
         database.define("user", {"id": "BIGINT", "born": "DATE"}), database.event("user", "u", {"id": 1, "born": 2})
     )
     assert "the column name is gone from its events" in said
-    assert job.run(accepted_columns=["order_dw_user"]) == ""
+    assert job.approve("order_dw_user") == ""
     assert job.rows("order_dw_user", "id", "name") == [(1, None), (2, "Jerry")]
     # A column that came late is gone too, once it is renamed.
     said = job.run(
@@ -243,7 +317,7 @@ def test_what_is_no_table_yet_waits(spark: SparkSession, contracts: Contracts, t
     )
     assert "the column born is gone from its events (Born is new: renamed?)" in said
     assert job.rows("order_dw_user", "id", "born")[1] == (2, None)
-    assert job.run(accepted_columns=["order_dw_user"]) == ""
+    assert job.approve("order_dw_user") == ""
     assert job.rows("order_dw_user", "id", "born_2")[1] == (2, date(1970, 1, 4))
     # A silver made anew has the same tables.
     before = {table: job.rows(table, "*") for table in ("order_dw_user", "order_dw_order")}
@@ -257,9 +331,9 @@ def test_what_is_no_table_yet_waits(spark: SparkSession, contracts: Contracts, t
         database.define("other", {"id": "BIGINT", "price": "DECIMAL(10,4)"}),
         database.event("other", "c", {"id": 2, "price": "AfQ="}),
     ]
-    for said in (job.run(*news), job.run(accepted_columns=["order_dw_order_dw_other"])):
+    for said in (job.run(*news), job.run()):
         assert "the column price was DECIMAL(10,2) and DECIMAL(10,4) in turn: in messages without a schema" in said
-        assert "--accept-columns" not in said
+        assert "schema approve" not in said
     assert [(key, str(price)) for key, price in job.rows("order_dw_order_dw_other", "id", "price")] == [(1, "5.00")]
 
 

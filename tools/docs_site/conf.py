@@ -27,7 +27,17 @@ html_copy_source = False
 
 NAVIGATION = {
     "How it works": ["how-it-works", "tables", "ordering", "gold", "types"],
-    "Use it": ["running", "reading", "bigquery", "own-tables", "by-rule", "history", "from-flink", "commands"],
+    "Use it": [
+        "running",
+        "reading",
+        "bigquery",
+        "own-tables",
+        "by-rule",
+        "schema-changes",
+        "history",
+        "from-flink",
+        "commands",
+    ],
     "Trust it": ["quality", "quarantine", "verify", "monitoring", "troubleshooting"],
     "Deploy it": ["deploy", "connect", "kafka", "clusters", "dbx"],
     "Reference": ["glossary", "benchmarks", "decisions/README"],

@@ -10,6 +10,7 @@ from pydantic import Field
 from lakehouse.contracts.parts.base import Model
 from lakehouse.contracts.parts.column_types import STRING
 from lakehouse.contracts.parts.names import PLACEHOLDERS, Name, TopicName, as_name
+from lakehouse.contracts.parts.schema_policy import Kind
 from lakehouse.contracts.tables import Column, SilverTable
 from lakehouse.contracts.topics import FeedTopics, Source, TableRule
 
@@ -24,6 +25,21 @@ class MadeColumn(Model):
 
     declared: Column
     came_as: tuple[str, ...] = Field(default=(), strict=False)
+
+
+class SchemaChange(Model):
+    """A change that events or definitions have shown of a table."""
+
+    kind: Kind
+    mark: str
+    """Names it, in all records that show it (silver.decode.drift)."""
+    field: str
+    what: str
+    """What it is, in words."""
+    is_undefined: bool = False
+    """Whether the field is new, and nothing says yet what it is."""
+    is_beyond: bool = False
+    """Whether the type is one of the same kind, and its values are written otherwise."""
 
 
 class DiscoveredTable(Model):
@@ -44,6 +60,10 @@ class DiscoveredTable(Model):
     why: str = ""
     may_be_accepted: bool = True
     """Whether a person can let it go on for all that `why` says."""
+    waiting: tuple[SchemaChange, ...] = Field(default=(), strict=False)
+    """The changes that it waits for a person to approve."""
+    approved: tuple[str, ...] = Field(default=(), strict=False)
+    """The marks of all changes that a person has approved, in order."""
     version: int = Field(default=1, ge=1)
 
     @property
@@ -66,6 +86,7 @@ class DiscoveredTable(Model):
             scd_type=rule.scd_type if self.keys else 1,
             max_reject_ratio=rule.max_reject_ratio,
             max_record_bytes=rule.max_record_bytes,
+            on_schema_change=rule.policy_of(self.table),
             columns=columns or {"nothing": Column(type=STRING, optional=True)},
         )
 

@@ -12,6 +12,7 @@ from pydantic_core import CoreSchema
 from lakehouse.contracts.parts.base import Model
 from lakehouse.contracts.parts.column_types import ArrayType, ColumnSource, ColumnType, DecimalType, SimpleType
 from lakehouse.contracts.parts.names import Name, Pattern
+from lakehouse.contracts.parts.schema_policy import OnSchemaChange
 
 EpochUnit = Literal["millis", "micros", "nanos"]
 Metadata = Literal[
@@ -119,6 +120,9 @@ class SilverTable(Model):
     max_record_bytes: int = Field(default=8_000_000, ge=1)
     """A record whose key and value have more bytes goes to quarantine, unless it deletes its row. So a row of silver
     fits the published topic: its `max_message_bytes` is higher by 65,536 at least."""
+    on_schema_change: OnSchemaChange = OnSchemaChange()
+    """What becomes of the table when its source changes its columns. The types are this contract's: a value that does
+    not fit goes as `parse_errors` says."""
     columns: dict[Name, Column] = Field(min_length=1)
 
     @model_validator(mode="after")

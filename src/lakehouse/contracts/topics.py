@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from lakehouse.contracts.parts.base import Model
 from lakehouse.contracts.parts.names import Name, Pattern, Route, TableName, TopicName
+from lakehouse.contracts.parts.schema_policy import OnSchemaChange
 from lakehouse.contracts.tables import MaxRejectRatio
 
 SourceKind = Literal["postgresql", "mysql", "mariadb"]
@@ -147,6 +148,20 @@ class TableRule(ConnectorOptions):
     """As in silver/tables.yaml, of each table."""
     max_record_bytes: int = Field(default=8_000_000, ge=1)
     """As in silver/tables.yaml, of each table."""
+    on_schema_change: OnSchemaChange = OnSchemaChange()
+    """What becomes of a table whose source changes its columns."""
+    on_schema_change_of: dict[TableName, OnSchemaChange] = Field(default_factory=dict)
+    """The same of single tables, by `database.table` (of PostgreSQL `schema.table`)."""
+
+    @model_validator(mode="after")
+    def _keys_stay(self) -> TableRule:
+        if any(one.key == "evolve" for one in (self.on_schema_change, *self.on_schema_change_of.values())):
+            raise ValueError("`key: evolve` is of tables with a contract: the key of a table by rule is its records'")
+        return self
+
+    def policy_of(self, table: str) -> OnSchemaChange:
+        """What becomes of a table whose source changes its columns."""
+        return self.on_schema_change_of.get(table, self.on_schema_change)
 
     def has_topic(self, topic: str) -> bool:
         """Whether a topic of this name is for the rule; never one of Kafka's or Debezium's own (`__…`)."""

@@ -185,13 +185,12 @@ class FolderLock:
 
     def take(self) -> None:
         """Take it. Raises WarehouseBusyError when another run has it, and TableError where files cannot be locked."""
-        from filelock import Timeout
-
         try:
-            self._lock.acquire(timeout=_TAKE_SECONDS)
-        except Timeout:
-            now = current_folder_lock(self._folder)
-            raise busy(now.holder if now else None) from None
+            # Where nobody holds it, a look was in the way each time: looks are short, and shared.
+            while not self._is_taken():
+                now = current_folder_lock(self._folder)
+                if now is None or now.is_held:
+                    raise busy(now.holder if now else None)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
@@ -199,6 +198,15 @@ class FolderLock:
                 f"The file system of {self._folder} locks no files, so two runs could work there at once.",
                 hint="Keep the warehouse on a disk of this machine, or in a store.",
             ) from None
+
+    def _is_taken(self) -> bool:
+        from filelock import Timeout
+
+        try:
+            self._lock.acquire(timeout=_TAKE_SECONDS)
+        except Timeout:
+            return False
+        return True
 
     def check(self) -> None:
         """Raise WarehouseBusyError when the file of the lock is not there any more, or is another one."""
@@ -241,6 +249,7 @@ def current_folder_lock(folder: Path) -> LockState | None:
         with (folder / LOCK_FILE).open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_UN)
                 is_held = False
             except BlockingIOError:
                 is_held = True

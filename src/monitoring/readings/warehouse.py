@@ -111,6 +111,19 @@ def suspended_tables(tables: Tables) -> list[str]:
     )
 
 
+def suspension_causes(tables: Tables) -> dict[str, Mapping[str, str]]:
+    """By name of each suspended table its `rule` and `why`, as they were written last."""
+    suspended = suspended_tables(tables) if tables.exists("ops.batches") else []
+    if not suspended:
+        return {}
+    rows = tables.rows(
+        f"SELECT feed, sequence, suspended FROM ({OF_THIS_SILVER}) AS audit"
+        " WHERE suspended IS NOT NULL ORDER BY sequence"
+    )
+    causes = {row["feed"]: row["suspended"] for row in rows if row["suspended"]["why"] is not None}
+    return {feed: cause for feed, cause in causes.items() if f"silver.{feed}" in suspended}
+
+
 def quarantine(tables: Tables, *, now: datetime) -> list[Quarantine]:
     """The open entries of every source that has records."""
     entries = tables.rows("SELECT source, reasons, first_seen FROM {quality.quarantine} WHERE state = 'open'")

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.quality.arguments import columns_asked, reason
 from lakehouse.quality.row_rules import fails
+from silver.decode.drift import BY_POLICY
 from silver.order.position import position_type
 from silver.rejects.quarantine import DECISION_PENDING, DISCARDED, OF_RECORD
 
@@ -74,7 +75,10 @@ def judged(
     ]
     failed = _present([(name, _text(rule.name)) for rule, name in rules])
     # What nobody has decided about.
-    is_unread = f"decision IS NULL AND (kind = 'unreadable' OR ({is_applied} AND size(problems) > 0))"
+    # A change of the table's columns is none: its contract says that such records go to quarantine.
+    others = f"size(problems) = 0 OR exists(problems, one -> NOT endswith(one, '{BY_POLICY}'))"
+    cannot_be_read = f"(kind = 'unreadable' AND ({others})) OR ({is_applied} AND size(problems) > 0 AND ({others}))"
+    is_unread = f"decision IS NULL AND ({cannot_be_read})"
     must_wait = f"kind = 'unreadable' OR ({is_applied} AND size(problems) > 0)"
     return (
         with_rules.withColumns(

@@ -19,6 +19,7 @@ from lakehouse.spark.materialized import materialized
 from lakehouse.spark.sizing import broadcast
 from silver.batch.events import fields_of_events
 from silver.batch.position import flat_position
+from silver.decode.drift import BY_POLICY
 from silver.lookback.earlier_records import in_ranges
 from silver.order.missing_columns import FirstSent, columns_of_rows, lowest, required_columns
 from silver.rejects.quarantine import OF_RECORD
@@ -37,12 +38,14 @@ _GONE = "the record has no field for this column, and earlier records of its tab
 class MissingColumns:
     """What a batch lacks. `first_sent`: by the batch itself. `counts`: by column how many records miss it.
 
-    `records`: OF_RECORD of these, and `missing_columns`.
+    `records`: OF_RECORD of these, and `missing_columns`. `is_by_policy`: whether the contract says that they go to
+    quarantine (`on_schema_change`).
     """
 
     first_sent: FirstSent
     counts: Mapping[str, int]
     records: DataFrame
+    is_by_policy: bool = False
 
     @property
     def total(self) -> int:
@@ -66,13 +69,15 @@ def missing_columns(batch: FeedBatch, positioned: DataFrame, stack: ExitStack) -
     gone = absent.join(F.broadcast(first), on=["shard", "column"], how="inner").where("at > first")
     found = gone.groupBy(*OF_RECORD).agg(F.sort_array(F.collect_set("column")).alias("missing_columns"))
     records = stack.enter_context(materialized(found))
+    is_by_policy = "quarantine" in (feed.on_schema_change.drop, feed.on_schema_change.rename)
     counted = records.select(F.explode("missing_columns").alias("column")).groupBy("column").count().collect()
-    return MissingColumns(own, {row["column"]: row["count"] for row in counted}, records)
+    return MissingColumns(own, {row["column"]: row["count"] for row in counted}, records, is_by_policy)
 
 
 def with_missing_columns(decoded: DataFrame, missing: MissingColumns) -> DataFrame:
     """The decoded records of the feed; those that miss a column say so in their `problems`."""
-    sentences = F.expr(f"transform(missing_columns, one -> concat(one, ': {_GONE}.'))")
+    end = f" {BY_POLICY}" if missing.is_by_policy else "."
+    sentences = F.expr(f"transform(missing_columns, one -> concat(one, ': {_GONE}{end}'))")
     known = broadcast(missing.records, missing.total)
     marked = decoded.join(known, on=OF_RECORD, how="left")
     problems = F.when(F.col("missing_columns").isNull(), F.col("problems")).otherwise(F.concat("problems", sentences))

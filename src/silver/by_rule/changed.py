@@ -1,135 +1,206 @@
-"""A table that a rule has made, and events that have other columns: what is added by itself, and what is not.
+"""A table that a rule has made, and events that have other columns: what becomes of it, by its contract.
 
-A column that comes new is added, and one whose type grows within the type that the table has goes on. A column that is
-gone, became narrower or has another type needs a person: until one accepts it, the table is suspended. Imports without
-pyspark.
+`on_schema_change` says by the kind of change whether the table goes on with it, waits for a person, or goes on without
+the records that show it; what a person has approved it goes on with. Imports without pyspark.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
-from lakehouse.contracts.by_rule import DiscoveredTable, MadeColumn
+from lakehouse.contracts.by_rule import DiscoveredTable, MadeColumn, SchemaChange
 from lakehouse.contracts.parts.names import column_name, unique
+from lakehouse.contracts.parts.schema_policy import Kind, OnSchemaChange, Policy
 from silver.by_rule.discovered import Sample, encodings_differ
-from silver.decode.drift import NEW, RETYPED
+from silver.decode.drift import GONE, KEY, NEW, RETYPED, field_and_type, is_alike, kind_of, retyped
 
-# In bytes.
-_SIZES_OF_WHOLE = {
-    **{"int8": 1, "int16": 2, "int32": 4, "int64": 8},
-    **{"TINYINT": 1, "SMALLINT": 2, "MEDIUMINT": 3, "INT": 4, "INTEGER": 4, "BIGINT": 8},
-    **{"int": 4, "long": 8},
-}
-_SIZES_OF_FLOAT = {"float": 4, "double": 8, "FLOAT": 4, "DOUBLE": 8}
-_UNSIGNED = " UNSIGNED"
+BY_DEFINITION = "topic of schema changes"
+_OF_TYPES = ("widen", "narrow", "retype")
+_KEPT = ("type", "source_type", "epoch_unit")
 
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of a table: the `table` with all that is added by itself, and `refused`, what a person must accept.
+    """What becomes of a table: the `table` with all that it goes on with, and with what it waits for.
 
-    `accepted`: the table with that too. `unreadable`: what nobody can accept, for its values could not be read.
+    `seen`: all changes that were seen. `refused`: those among them, in words, that a person must approve; where it is
+    not `may_be_approved`, nobody can, for values could not be read.
     """
 
     table: DiscoveredTable
-    accepted: DiscoveredTable
-    refused: Sequence[str] = field(default_factory=tuple)
-    unreadable: Sequence[str] = field(default_factory=tuple)
+    seen: tuple[SchemaChange, ...] = ()
+
+    @property
+    def refused(self) -> str:
+        """Why the table waits; empty where it goes on."""
+        return self.table.why
 
 
 def changed(discovered: DiscoveredTable, sample: Sample, *, marks: Collection[str], gone: Collection[str]) -> Change:
     """The change of a table by events with these marks (silver.decode.drift).
 
     `sample`: some of these events, and the last of all. `gone`: columns that events have no field for, and that earlier
-    ones had one for (silver.order.missing_columns). Accepted, events may lack it.
+    ones had one for (silver.order.missing_columns).
     """
-    columns, accepted, refused = dict(discovered.columns), dict(discovered.columns), list[str]()
-    new = sorted(mark.removeprefix(NEW) for mark in marks if mark.startswith(NEW))
-    for name in sorted(gone):
-        column = discovered.columns[name]
-        accepted[name] = _with(column, optional=True)
-        renamed = f" ({', '.join(new)} is new: renamed?)" if new else ""
-        refused.append(f"the column {_field(name, column)} is gone from its events{renamed}")
-    for name, column in discovered.columns.items():
-        if f"{RETYPED}{_field(name, column)}" in marks:
-            now = sample.column(name, _field(name, column))
-            merged = column.model_copy(update={"came_as": tuple(dict.fromkeys((*column.came_as, *now.came_as)))})
-            accepted[name] = merged.model_copy(update={"declared": accepted[name].declared})
-            why = _why_not(column, now)
-            if why is None:
-                columns[name] = merged.model_copy(update={"declared": columns[name].declared})
-            else:
-                refused.append(f"the column {_field(name, column)} {why}")
-    for of_event in new:
-        name = unique(column_name(of_event, number=len(columns) + 1), columns)
-        accepted[name] = sample.column(name, of_event)
-        if sample.known_by == "topic of schema changes" and not accepted[name].came_as:
-            refused.append(f"the topic of schema changes does not say yet what its new column {of_event} is")
-        else:
-            columns[name] = accepted[name]
-    table = discovered.model_copy(update={"columns": columns, "version": discovered.version + 1})
-    return Change(table, table.model_copy(update={"columns": accepted}), tuple(refused))
+    policy = sample.rule.policy_of(discovered.table)
+    columns, waiting = dict(discovered.columns), list[SchemaChange]()
+    seen = tuple(_changes(discovered, sample, marks=marks, gone=gone))
+    for change in seen:
+        decided = decision(discovered, policy, change)
+        if decided == "evolve":
+            _evolve(columns, sample, change)
+        elif decided == "suspend":
+            waiting.append(change)
+    return Change(_version(discovered, columns, waiting), seen)
+
+
+def decision(discovered: DiscoveredTable, policy: OnSchemaChange, change: SchemaChange) -> Policy:
+    """What becomes of the table by this change.
+
+    Another key is never gone on with: the rows of the table are those of its key. Of a table whose types its definition
+    states no record says by itself which type it has: it waits where such records should go to quarantine.
+    """
+    if change.kind != "key" and change.mark in discovered.approved:
+        return "evolve"
+    decided = policy.of(change.kind)
+    if decided == "evolve" and change.is_undefined:
+        return "suspend"
+    is_shown = change.kind not in _OF_TYPES or (discovered.known_by != BY_DEFINITION and not change.is_beyond)
+    return "suspend" if decided == "quarantine" and not is_shown else decided
+
+
+def is_waiting(discovered: DiscoveredTable, policy: OnSchemaChange) -> bool:
+    """Whether nothing of the table's records can be applied: for events, or for a person to approve what they show."""
+    if not discovered.why or not discovered.waiting:
+        return bool(discovered.why)
+    return any(decision(discovered, policy, change) == "suspend" for change in discovered.waiting)
 
 
 def by_definition(discovered: DiscoveredTable, sample: Sample) -> Change:
     """The change of a table whose types the topic of schema changes states, by its definition now."""
     definition = sample.definition
     if definition is None:
-        why = "the topic of schema changes says that it was dropped"
-        return Change(discovered, discovered, (why,))
-    fields = {_field(name, column): name for name, column in discovered.columns.items()}
+        what = "the topic of schema changes says that it was dropped"
+        dropped = SchemaChange(kind="drop", mark=GONE, field="", what=what)
+        goes_on = decision(discovered, sample.rule.policy_of(discovered.table), dropped) == "evolve"
+        return Change(_version(discovered, discovered.columns, () if goes_on else (dropped,)), (dropped,))
+    fields = fields_of(discovered)
     marks = {
-        f"{RETYPED}{own}"
+        retyped(own, definition.columns[own].text)
         for own, name in fields.items()
         if own in definition.columns and discovered.columns[name].came_as[-1:] != (definition.columns[own].text,)
     }
     marks |= {f"{NEW}{own}" for own in definition.columns if own not in fields}
-    lost = {name for own, name in fields.items() if own not in definition.columns}
-    gone = {name for name in lost if not discovered.columns[name].declared.optional}
-    return replace(
-        changed(discovered, sample, marks=marks, gone=gone), unreadable=encodings_differ(definition, sample.rule)
-    )
+    kept = {name for own, name in fields.items() if own in definition.columns}
+    gone = {name for name, one in discovered.columns.items() if name not in kept and not one.declared.optional}
+    change = changed(discovered, sample, marks=marks, gone=gone)
+    if unreadable := encodings_differ(definition, sample.rule):
+        table = change.table.model_copy(update={"why": "; ".join(unreadable), "waiting": (), "may_be_accepted": False})
+        return Change(table, change.seen)
+    return change
 
 
-def _why_not(before: MadeColumn, now: MadeColumn) -> str | None:
-    """Why a column that came as the one cannot go on by itself as the other; None where it can."""
-    was, has = before.came_as[-1] if before.came_as else "unknown", now.came_as[-1] if now.came_as else "unknown"
-    # Of a column that only its values have made nothing is known but the type that it has in its table.
-    is_known = bool(before.came_as)
-    if is_known and _family(was) != _family(has):
-        return f"was {was}, and is {has}"
-    if is_known and any(one < other for one, other in zip(_sizes(has), _sizes(was), strict=False)):
-        return f"was {was}, and is narrower now: {has}"
-    kept = ("type", "source_type", "epoch_unit")
-    if any(getattr(before.declared, name) != getattr(now.declared, name) for name in kept):
-        return f"was {was}, and is {has}, which {before.declared.type.ddl} of its table does not hold"
-    return None
+def with_rename(discovered: DiscoveredTable, *, before: str, after: str) -> DiscoveredTable:
+    """The table whose column of the field `before` is that of the field `after` too; the column keeps its name.
+
+    Raises ValueError where the table does not wait for the one to be gone and the other to come.
+    """
+    waiting = {one.mark for one in discovered.waiting}
+    name, marks = fields_of(discovered).get(before), {f"{GONE}{before}", f"{NEW}{after}"}
+    if name is None or not marks <= waiting:
+        raise ValueError(f"{discovered.name} does not wait for {before} to be gone and {after} to be new")
+    column = discovered.columns[name]
+    declared = column.declared.model_copy(update={"fields": (after, *(column.declared.fields or (name,)))})
+    columns = {**discovered.columns, name: column.model_copy(update={"declared": declared})}
+    return _version(discovered, columns, [one for one in discovered.waiting if one.mark not in marks])
 
 
-def _family(came: str) -> str:
-    name = re.sub(r"\(.*\)", "", came)
-    if name.removesuffix(_UNSIGNED) in _SIZES_OF_WHOLE:
-        return "a whole number"
-    return "a float" if name in _SIZES_OF_FLOAT else name
+def with_approval(discovered: DiscoveredTable) -> DiscoveredTable:
+    """The table with all that it waits for approved: the next run of silver goes on with it.
+
+    Raises ValueError where it waits for a key: a table of another key is another table.
+    """
+    if any(one.kind == "key" for one in discovered.waiting):
+        raise ValueError(f"{discovered.name} has another key now, and a table of another key is another table")
+    approved = {*discovered.approved, *(one.mark for one in discovered.waiting)}
+    return discovered.model_copy(update={"approved": tuple(sorted(approved)), "version": discovered.version + 1})
 
 
-def _sizes(came: str) -> tuple[int, ...]:
-    """How much it holds: of a whole number bits and sign, of a decimal the digits before and after its point."""
-    name, _open, rest = came.removesuffix(_UNSIGNED).partition("(")
-    if name in _SIZES_OF_WHOLE:
-        sign = 0 if came.endswith(_UNSIGNED) else 1
-        return (8 * _SIZES_OF_WHOLE[name] - sign, sign)
-    if name in _SIZES_OF_FLOAT:
-        return (_SIZES_OF_FLOAT[name],)
-    sizes = tuple(int(size) for size in re.findall(r"\d+", rest))
-    return (sizes[0] - sizes[1], sizes[1]) if len(sizes) == 2 else sizes
+def fields_of(discovered: DiscoveredTable) -> Mapping[str, str]:
+    """The name of its column by each field of events."""
+    columns = discovered.columns.items()
+    return {own: name for name, column in columns for own in column.declared.fields or (name,)}
 
 
-def _field(name: str, column: MadeColumn) -> str:
-    return column.declared.fields[0] if column.declared.fields else name
+def _version(
+    discovered: DiscoveredTable,
+    columns: Mapping[str, MadeColumn],
+    waiting: Collection[SchemaChange],
+) -> DiscoveredTable:
+    update = {
+        "columns": columns,
+        "waiting": tuple(waiting),
+        "why": "; ".join(dict.fromkeys(one.what for one in waiting)),
+        "may_be_accepted": True,
+        "version": discovered.version + 1,
+    }
+    return discovered.model_copy(update=update)
 
 
-def _with(column: MadeColumn, *, optional: bool) -> MadeColumn:
-    return column.model_copy(update={"declared": column.declared.model_copy(update={"optional": optional})})
+def _changes(
+    discovered: DiscoveredTable, sample: Sample, *, marks: Collection[str], gone: Collection[str]
+) -> Iterator[SchemaChange]:
+    """What the marks show."""
+    new = sorted(mark.removeprefix(NEW) for mark in marks if mark.startswith(NEW))
+    renamed = ""
+    for name in sorted(gone):
+        own = (discovered.columns[name].declared.fields or (name,))[0]
+        what = f"the column {own} is gone from its events"
+        if new:
+            what += f" ({', '.join(new)} is new: renamed?)"
+            renamed = renamed or what
+        yield SchemaChange(kind="rename" if new else "drop", mark=f"{GONE}{own}", field=own, what=what)
+    names = fields_of(discovered)
+    for mark in sorted(one for one in marks if one.startswith(RETYPED)):
+        own, came = field_and_type(mark)
+        if own in names:
+            yield _of_type(discovered.columns[names[own]], sample.column(names[own], own), own=own, came=came)
+    for own in new:
+        kind: Kind = "rename" if gone else "add"
+        what, is_undefined = renamed or f"the column {own} is new", False
+        if sample.known_by == BY_DEFINITION and not sample.column(own, own).came_as:
+            what, is_undefined = f"the topic of schema changes does not say yet what its new column {own} is", True
+        yield SchemaChange(kind=kind, mark=f"{NEW}{own}", field=own, what=what, is_undefined=is_undefined)
+    for mark in sorted(one for one in marks if one.startswith(KEY)):
+        own = mark.removeprefix(KEY)
+        what = f"the key of its records was {', '.join(discovered.keys)}, and is {own}"
+        yield SchemaChange(kind="key", mark=mark, field=own, what=what)
+
+
+def _of_type(column: MadeColumn, now: MadeColumn, *, own: str, came: str) -> SchemaChange:
+    """The change of a column that came as another type; `now`: as the sample has it."""
+    kind, was = kind_of(column, came), column.came_as[-1] if column.came_as else "unknown"
+    is_beyond = kind == "widen" and any(getattr(column.declared, one) != getattr(now.declared, one) for one in _KEPT)
+    kind = "retype" if is_beyond else kind
+    what = f"the column {own} was {was}, and is {'narrower now: ' if kind == 'narrow' else ''}{came}"
+    if kind == "retype" and is_alike(was, came):
+        what += f", which {column.declared.type.ddl} of its table does not hold"
+    return SchemaChange(kind=kind, mark=retyped(own, came), field=own, what=what, is_beyond=is_beyond)
+
+
+def _evolve(columns: dict[str, MadeColumn], sample: Sample, change: SchemaChange) -> None:
+    """Have the change in these columns."""
+    names = {own: name for name, column in columns.items() for own in column.declared.fields or (name,)}
+    if change.mark.startswith(NEW):
+        name = unique(column_name(change.field, number=len(columns) + 1), columns)
+        columns[name] = sample.column(name, change.field)
+        return
+    name = names[change.field]
+    column = columns[name]
+    if change.mark.startswith(GONE):
+        declared = column.declared.model_copy(update={"optional": True})
+        columns[name] = column.model_copy(update={"declared": declared})
+    else:
+        _own, came = field_and_type(change.mark)
+        columns[name] = column.model_copy(update={"came_as": tuple(dict.fromkeys((*column.came_as, came)))})

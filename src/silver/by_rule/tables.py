@@ -19,7 +19,7 @@ from lakehouse.delta.tables import TableSpec, Warehouse, inline_rows
 from lakehouse.errors import TableError
 from lakehouse.registered import RegisteredSchema
 from silver.batch.merge import silver_table
-from silver.by_rule.changed import Change, by_definition, changed
+from silver.by_rule.changed import BY_DEFINITION, Change, by_definition, changed, is_waiting
 from silver.by_rule.definitions import Definition, definitions
 from silver.by_rule.discovered import Rule, Sample, discovered_table
 from silver.by_rule.events import Event, events_of
@@ -27,7 +27,7 @@ from silver.decode.drift import MAX_MARKS
 from silver.decode.reference.message import Record
 from silver.lookback.earlier_records import in_parts
 from silver.order.runs import TopicPartition
-from silver.rejects.suspended import COLUMNS, ENCODING, NOT_MADE, Suspension
+from silver.rejects.suspended import COLUMNS, ENCODING, NOT_MADE, OTHER_KEY, Suspension
 from silver.row_history.table import history_table
 from silver.views import ensure_view_of
 
@@ -70,14 +70,13 @@ def with_discovered_tables(warehouse: Warehouse, contracts: Contracts) -> Contra
 
 @dataclass
 class DiscoveredTables:
-    """Those that a run knows, which grow. `run`: its id. `accepted`: those whose changed columns a person accepts.
+    """Those that a run knows, which grow. `run`: its id.
 
     `names`: which source and topic each name is for, also of a table that is not written down yet.
     """
 
     known: dict[str, DiscoveredTable] = field(default_factory=dict)
     run: str = ""
-    accepted: frozenset[str] = frozenset()
     names: dict[str, tuple[str, str]] = field(default_factory=dict)
     changes: int = 0
 
@@ -148,11 +147,12 @@ class TableInference:
         self.tables.store(self.warehouse, written)
 
     def _is_asked(self, rule: str) -> bool:
-        """Whether a person accepts changed columns of a table of the rule, which its definition has stopped; or cannot,
-        so that the rule's options alone may let it go on.
+        """Whether a table of the rule need not wait any more, by what was approved or by the rule; or waits for what
+        nobody can approve, so that the rule's options alone may let it go on.
         """
+        policy_of = self.contracts.topics.sources[self.source].by_rule[rule].policy_of
         stopped = [one for one in self._known() if one.rule == rule and one.why and one.is_made]
-        return any(one.name in self.tables.accepted or not one.may_be_accepted for one in stopped)
+        return any(not one.may_be_accepted or not is_waiting(one, policy_of(one.table)) for one in stopped)
 
     def _known(self) -> list[DiscoveredTable]:
         return self.tables.of_source(self.source)
@@ -193,24 +193,16 @@ class TableInference:
         return self._definitions[rule]
 
     def _revised(self, rule_name: str) -> list[DiscoveredTable]:
-        """The tables whose definition has changed, as they are now, or with what a person must accept."""
+        """The tables whose definition has changed, as they are now, or with what a person must approve."""
         rule = self.contracts.topics.sources[self.source].by_rule[rule_name]
         defined = self.definitions(rule_name) or {}
         written = []
         for discovered in self._known():
-            if (
-                discovered.rule != rule_name
-                or not discovered.is_made
-                or discovered.known_by != "topic of schema changes"
-            ):
+            if discovered.rule != rule_name or not discovered.is_made or discovered.known_by != BY_DEFINITION:
                 continue
             change = by_definition(discovered, Sample(rule, (), discovered.known_by, defined.get(discovered.table)))
-            is_accepted = not change.unreadable and (not change.refused or discovered.name in self.tables.accepted)
-            new = change.accepted if is_accepted else change.table
-            why = "" if is_accepted else "; ".join(change.unreadable or change.refused)
-            if (new.columns, why) != (discovered.columns, discovered.why):
-                update = {"why": why, "may_be_accepted": not change.unreadable, "version": discovered.version + 1}
-                written.append(new.model_copy(update=update))
+            if is_news(change.table, discovered):
+                written.append(change.table)
         return written
 
     def change(
@@ -225,6 +217,11 @@ class TableInference:
         return changed(
             discovered, Sample(rule, events, discovered.known_by, definition), marks=marked.keys(), gone=gone
         )
+
+
+def is_news(table: DiscoveredTable, before: DiscoveredTable) -> bool:
+    """Whether the one says anything else than the other."""
+    return table.model_copy(update={"version": before.version}) != before
 
 
 _OF_RECORD = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -315,6 +312,8 @@ def suspension(discovered: DiscoveredTable, why: str) -> Suspension:
     """That a table waits for a person, or for what says what it is."""
     if not discovered.may_be_accepted:
         return Suspension(ENCODING, "All values of a column are written in one way.", why)
+    if any(one.kind == "key" for one in discovered.waiting):
+        return Suspension(OTHER_KEY, "The key of the records is that of the table.", why)
     if discovered.is_made:
         return Suspension(COLUMNS, "The table's columns are those of its events.", why)
     return Suspension(NOT_MADE, "The events say what the table is.", why)

@@ -31,7 +31,12 @@ def columns_of_rows(feed: Feed) -> tuple[str, ...]:
 
 
 def required_columns(feed: Feed) -> tuple[str, ...]:
-    """Of these the columns whose field a row may not lack once the table has had it."""
+    """Of these the columns whose field a row may not lack once the table has had it.
+
+    None of a table with a contract that goes on without them (`drop: evolve`); a table by rule makes them `optional`.
+    """
+    if feed.discovered is None and feed.on_schema_change.drop == "evolve":
+        return ()
     return tuple(name for name in columns_of_rows(feed) if not feed.columns[name].optional)
 
 

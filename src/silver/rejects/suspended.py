@@ -13,6 +13,7 @@ from typing import Any
 
 from lakehouse.contracts.models import Expectation, Feed
 from lakehouse.errors import FeedSuspendedError
+from silver.decode.drift import KEY, NEW
 from silver.decode.reference.decoder import RUN_ID
 from silver.order.facts import Facts
 from silver.order.ranges import RecordRange
@@ -26,6 +27,8 @@ KEYS = "readable_keys"
 COORDINATES = "coordinates"
 # Of a table by rule: its events have other columns, or do not say what the table is.
 COLUMNS, NOT_MADE = "columns", "table"
+# Of a table of a contract: its events have a field, or of any table: its records have a key, that it does not have.
+CONTRACT, OTHER_KEY = "contract", "key"
 # A column of the contract that no event has a field for, and one whose field the events of a declared table had. Of any
 # table: nothing says how its values are written.
 FIELDS, FIELDS_GONE, ENCODING = "fields", "fields_gone", "encoding"
@@ -111,6 +114,18 @@ def fields_gone(gone: Sequence[str], new: Sequence[str], *, judged: int) -> Susp
     return Suspension(FIELDS_GONE, "A field that events had is not gone.", f"{what}; {came}", judged, judged)
 
 
+def contract_differs(feed: Feed, marks: Sequence[str]) -> Suspension:
+    """That events have what the contract does not name, by these marks (silver.decode.drift)."""
+    keys = [mark.removeprefix(KEY) for mark in marks if mark.startswith(KEY)]
+    if keys:
+        found = "; ".join(keys[:MAX_REASONS])
+        why = f"the key of its records is {found}, and that of its contract {', '.join(feed.keys)}"
+        return Suspension(OTHER_KEY, "The key of the records is that of the table.", why)
+    fields = [mark.removeprefix(NEW) for mark in marks if mark.startswith(NEW)]
+    why = f"its events have fields that its contract does not name: {', '.join(fields[:MAX_REASONS])}"
+    return Suspension(CONTRACT, "The contract names every field of the events.", why)
+
+
 def regressed(topic_partitions: Mapping[TopicPartition, tuple[int, int]]) -> Suspension | None:
     """What suspends a table whose log seems to have begun again: records without a run fall behind, and repeat nothing.
 
@@ -151,57 +166,75 @@ def suspended_error(causes: Mapping[str, SuspensionCause]) -> FeedSuspendedError
     """What the run ends with: the tables that it has left as they were, and what to do."""
     named = "; ".join(f"silver.{feed} is suspended: {cause.why}" for feed, cause in sorted(causes.items()))
     hints = []
-    for rule, (what, option) in _HINTS.items():
+    for rule, (what, command) in _HINTS.items():
         feeds = [feed for feed, cause in sorted(causes.items()) if _kind(cause.rule) == rule]
         if feeds:
-            command = " ".join(["lakehouse silver", *[f"{option} {feed}" for feed in feeds]]) if option else ""
-            hints.append(f"{what}{command}.")
+            named_feeds = [part for feed in feeds for part in (*command[1:], feed)] if command else []
+            hints.append(f"{what}{' '.join([*command[:1], *named_feeds])}.")
     return FeedSuspendedError(f"{named}. Nothing of this was applied; the other tables went on.", hint=" ".join(hints))
+
+
+def of_schema(rule: str) -> str | None:
+    """What to do about a table that this rule has suspended; None where it says nothing of columns or keys."""
+    return _HINTS[rule][0] if rule in (FIELDS, FIELDS_GONE, CONTRACT, OTHER_KEY, ENCODING, COLUMNS) else None
 
 
 def _kind(rule: str | None) -> str:
     return rule if rule in _HINTS and rule else ""
 
 
-# What to do, and the option of `lakehouse silver` that goes on; by the rule, where it is one of these.
-_HINTS = {
+_ACCEPT_REJECTS = ("lakehouse silver", "--accept-rejects")
+# What to do, and the command that goes on, with its option for each table; by the rule, where it is one of these.
+_HINTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "": (
         "Fix the rule or the contract and run silver again, or let such records go to quarantine: ",
-        "--accept-rejects",
+        _ACCEPT_REJECTS,
     ),
     FIELDS: (
         "Correct silver/tables.yaml and run silver again; where it is right, and events have such a field by now: ",
-        "--resume",
+        ("lakehouse silver", "--resume"),
     ),
     KEYS: (
         "Set the connector's key.converter, or schema_registry where keys are Avro, and run silver again; records whose"
         " keys stay as they are go to quarantine with: ",
-        "--accept-rejects",
+        _ACCEPT_REJECTS,
     ),
     FIELDS_GONE: (
         "Say in silver/tables.yaml which field has the value now (`fields: [old, new]`), or that the column is NULL"
         " where it has none (`optional: true`), and run silver again. Or let such records go to quarantine: ",
-        "--accept-rejects",
+        _ACCEPT_REJECTS,
     ),
     ENCODING: (
         "Have the connector write what a value is: schemas in its messages, or numbers and times as text"
         " (decimal.handling.mode=string, time.precision.mode=isostring), with a new snapshot in new topics. Then name"
         " those in bronze/topics.yaml in place of these",
-        "",
+        (),
     ),
     COLUMNS: (
-        "Declare the table in bronze/topics.yaml and silver/tables.yaml, or go on with the columns that its events have"
-        " now (one that is gone stays, NULL in rows that change from now on): ",
-        "--accept-columns",
+        "`lakehouse schema diff` shows what came. Say in bronze/topics.yaml what becomes of such a change"
+        " (on_schema_change), or go on with it (a column that is gone stays, NULL in rows that change from now on; with"
+        " --rename OLD=NEW it has the new field's values), and run silver again: ",
+        ("lakehouse schema approve",),
     ),
     COORDINATES: (
         "Have the connector name its runs (Debezium 3.2 or later, extended.headers.enabled=true) and take a full"
         " snapshot, which then begins the new log; and let what is behind be superseded: ",
-        "--accept-rejects",
+        _ACCEPT_REJECTS,
     ),
     NOT_MADE: (
         "Leave the topic out of the rule (`exclude` in bronze/topics.yaml), give it a feed of its own there, or run"
         " again when it has events",
-        "",
+        (),
+    ),
+    CONTRACT: (
+        "Name the field in silver/tables.yaml (in a column's `fields`, or as a column), or say there that it may be"
+        " left out (on_schema_change: {add: evolve}), and run silver again",
+        (),
+    ),
+    OTHER_KEY: (
+        "Declare another table with the new key in bronze/topics.yaml and silver/tables.yaml, or let such records go to"
+        " quarantine (on_schema_change: {key: quarantine}); of a table with a contract whose key counts all the same,"
+        " say {key: evolve}. Then run silver again",
+        (),
     ),
 }

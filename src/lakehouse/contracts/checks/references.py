@@ -161,6 +161,18 @@ def _start(name: str, source: Source) -> Iterator[Mistake]:
                 yield Mistake(TOPICS, here, unknown("topic", topic, named, where=f"source {name}"))
 
 
+def _on_schema_change(here: Path, table: SilverTable) -> Iterator[Mistake]:
+    """What a table with a contract can say of changes: its types are those of the contract."""
+    policy = table.on_schema_change
+    for kind in ("widen", "narrow", "retype"):
+        if kind in policy.model_fields_set:
+            what = "is of tables by rule: a contract says the types, and parse_errors what becomes of other values"
+            yield Mistake(TABLES, (*here, kind), what)
+    if (policy.drop == "evolve") != (policy.rename == "evolve"):
+        what = "drop and rename evolve together, or neither: no record says by itself which of them it shows"
+        yield Mistake(TABLES, (*here, "rename"), what)
+
+
 def _table(contracts: Contracts, name: str, table: SilverTable) -> Iterator[Mistake]:
     here = ("tables", name)
     feeds = {feed: declared for (_source, feed), declared in _feeds(contracts.topics.sources).items()}
@@ -175,6 +187,7 @@ def _table(contracts: Contracts, name: str, table: SilverTable) -> Iterator[Mist
             yield Mistake(TABLES, (*here, "columns", key, "metadata"), what)
         elif table.columns[key].optional:
             yield Mistake(TABLES, (*here, "columns", key, "optional"), "a column of the key cannot be optional")
+    yield from _on_schema_change((*here, "on_schema_change"), table)
     for column, declared in table.columns.items():
         path = (*here, "columns", column)
         if declared.from_topic is not None:

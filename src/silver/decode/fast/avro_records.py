@@ -14,7 +14,7 @@ import numpy as np
 
 from lakehouse.contracts.models import Feed
 from silver.decode.avro import HEAD, AvroSchema, as_json
-from silver.decode.drift import Drift
+from silver.decode.drift import KnownColumns
 from silver.decode.fast.avro_columns import Cells, Columns, Numbers, Path, Read, UnsupportedError
 from silver.decode.fast.json_records import (
     IN_DAYS,
@@ -28,7 +28,7 @@ from silver.decode.fast.json_records import (
     typed,
 )
 from silver.decode.reference.decoder import WHOLE_ROWS, large_columns, placeholders
-from silver.decode.reference.message import NUMBERS_OF_SOURCE, SNAPSHOT_WORDS, MalformedError, Source, text_of
+from silver.decode.reference.message import NUMBERS_OF_SOURCE, SNAPSHOT_WORDS, Key, MalformedError, Source, text_of
 from silver.decode.reference.table import fields_of, is_surely_own
 from silver.decode.reference.values import BITS, CONVERSION_ERROR, Value
 
@@ -65,7 +65,8 @@ def typed_avro(feed: Feed, value: AvroSchema, key: AvroSchema | None) -> FastAvr
     try:
         for schema in (value, *([] if key is None else [key])):
             schema.require()
-        if Drift(feed).marks(None, value.message.nested.get("after", {})):
+        of_key = None if key is None else Key(fields=dict.fromkeys(key.message.fields))
+        if any(KnownColumns(feed).drift(None, value.message.nested.get("after", {}), of_key)):
             return None
         return FastAvroDecoder(feed, value, key)
     except (UnsupportedError, MalformedError, RecursionError):

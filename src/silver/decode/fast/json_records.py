@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.parts.column_types import ArrayType, DecimalType
 from lakehouse.contracts.tables import Column
-from silver.decode.drift import Drift
+from silver.decode.drift import KnownColumns
 from silver.decode.reference.decoder import OF_DEFINITION, WHOLE_ROWS, large_columns, placeholders
 from silver.decode.reference.message import (
     MAX_LEVELS,
@@ -33,7 +33,7 @@ from silver.decode.reference.message import (
     text_of,
 )
 from silver.decode.reference.numbers import is_base64, is_decimal
-from silver.decode.reference.table import fields_of, is_surely_own
+from silver.decode.reference.table import OF_ROUTER, fields_of, is_surely_own
 from silver.decode.reference.times import SECONDS_OF_DAY, YEAR_1, YEAR_10000
 from silver.decode.reference.values import (
     BITS,
@@ -163,7 +163,7 @@ _TS_MS, _TS_US, _FROM_DB = (Source._fields.index(name) for name in ("ts_ms", "ts
 def typed(feed: Feed, schema: MessageSchema | None = None) -> FastDecoder | None:
     """The reader of a feed's records whose messages have this schema; None where the definition must read each."""
     of_after = {} if schema is None else schema.nested.get("after", {})
-    if not is_plain(feed) or Drift(feed).marks(None, of_after):
+    if not is_plain(feed) or any(KnownColumns(feed).drift(None, of_after, None)):
         return None
     reads = FastDecoder(feed, schema)
     return None if any(_is_json(column) for column in reads.columns if column.name in feed.keys) else reads
@@ -195,15 +195,20 @@ class FastDecoder:
         of_row = [(names[c.name], types[c.name] if c in keys else _or_null(types[c.name])) for c in own]
         of_key = [(names[c.name], types[c.name]) for c in keys]
         of_before = [(names[c.name], _or_null(types[c.name]), None) for c in keys]
+        known = KnownColumns(feed)
+        # Behind the columns of the key, and no part of it.
+        of_router: list[Any] = [("router", Any, None)]
+        fields["router"] = OF_ROUTER
         row, key, before = (
             msgspec.defstruct(name, parts, rename=fields, frozen=True, gc=False, forbid_unknown_fields=is_whole)
             for name, parts, is_whole in (
-                # A field that a table by rule does not have yet is for the definition to show.
-                ("Row", of_row, feed.discovered is not None),
-                ("Key", of_key, False),
+                # A field that is a change of the table is for the definition to show.
+                ("Row", of_row, known.shows_new),
+                ("Key", [*of_key, *of_router], known.shows_keys),
                 ("Before", of_before, False),
             )
         )
+        self._key_width = len(of_key)
         envelope = msgspec.defstruct(
             "Envelope",
             [
@@ -266,7 +271,7 @@ class FastDecoder:
         if _may_be_deep(key):
             return None
         try:
-            return astuple(self._key(key))
+            return astuple(self._key(key))[: self._key_width]
         except _NOT_TAKEN:
             return None
 

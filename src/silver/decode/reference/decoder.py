@@ -26,7 +26,7 @@ from lakehouse.contracts.models import Feed
 from lakehouse.contracts.parts.column_types import WHOLE_NUMBERS, ArrayType, DecimalType
 from lakehouse.contracts.tables import Column, Metadata
 from silver.decode.avro import Schemas
-from silver.decode.drift import Drift
+from silver.decode.drift import NO_DRIFT, KnownColumns
 from silver.decode.reference.message import FieldSchema, Json, MessageSchema, Number, Record, Source, Statement, text_of
 from silver.decode.reference.numbers import NUMBER, digits_of, from_base64, is_decimal
 from silver.decode.reference.outbox import outbox_statement
@@ -81,8 +81,8 @@ class Event(NamedTuple):
     `row`: the contract's columns in its order, typed; of a delete only the key. `absent`: the columns that the event
     has no field for. `unchanged_toast`: those whose large value is unchanged and not sent. `unsent_columns`: those
     whose value it does not state. `old_key`, `new_key`: of a changed key the JSON text of the one before and after.
-    `run_id`: one run of the connector; empty where the record does not say. `drift`: where it has other columns than a
-    table that a rule has made (silver.decode.drift).
+    `run_id`: one run of the connector; empty where the record does not say. `drift`: where it shows that its table has
+    other columns than silver's (silver.decode.drift).
     """
 
     kind: str
@@ -185,7 +185,7 @@ class ReferenceDecoder:
             for name, declared in feed.columns.items()
         ]
         self._fields = fields_of(feed)
-        self._drift = Drift(feed)
+        self._known = KnownColumns(feed)
         self._placeholders = frozenset(placeholders(feed.unavailable_value_placeholder))
         self._unwrapped = Unwrapping(feed.schemas)
         self._read = table_statement if feed.envelope == "table" else outbox_statement
@@ -253,6 +253,11 @@ class ReferenceDecoder:
                 problems.append(conversion_error(field, column.declared, feed, name=column.name, schema=schema))
             else:
                 row.append(value)
+        shown = NO_DRIFT
+        if is_change or statement.kind == "tombstone":
+            row_of_fields = None if statement.is_delete else statement.row
+            shown = self._known.drift(row_of_fields, statement.schemas, statement.key)
+            problems += shown.problems
         # A tombstone with a key that does not fit names a row all the same: it may be the only delete of it.
         is_lost = statement.kind == "tombstone" and bool(problems)
         return Event(
@@ -271,9 +276,7 @@ class ReferenceDecoder:
             unchanged_toast=unchanged_toast,
             unsent_columns=unchanged_toast if absent_is_null(feed) else [*unchanged_toast, *absent],
             problems=problems,
-            drift=self._drift.marks(None if statement.is_delete else statement.row, statement.schemas)
-            if is_change
-            else [],
+            drift=shown.marks,
         )
 
     def _metadata(self, statement: Statement, name: Metadata) -> str | None:

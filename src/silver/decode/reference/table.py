@@ -55,7 +55,7 @@ _SECTIONS = ("before", "after", "source")
 # Of fields that have few: what ExtractNewRecordState adds to a row, and what a transaction topic's records state.
 FLAT_OPERATIONS, DELETED, STATUS = ("r", "c", "u", "d"), ("true", "false"), ("BEGIN", "END")
 # What ByLogicalTableRouter adds to keys of tables that share a topic (`key.field.name`): the topic the table had.
-_OF_ROUTER = "__dbz__physicalTableIdentifier"
+OF_ROUTER = "__dbz__physicalTableIdentifier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ def _has_key(key: Key, keys: Sequence[Sequence[str]], tables: Tables) -> bool:
     """Whether the key has the fields of these, and the router's mark, where it has one, names one of the tables."""
     if key.fields is None:
         return False
-    marked = text_of(key.fields.get(_OF_ROUTER))
+    marked = text_of(key.fields.get(OF_ROUTER))
     if marked is not None:
         return ".".join(marked.split(".")[-2:]) in tables
     has_all = all(any(name in key.fields for name in names) for names in keys)

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.contracts.models import Feed
+from lakehouse.contracts.parts.schema_policy import OnSchemaChange
 from silver.decode.arrow import decode_batches
-from silver.decode.drift import MAX_MARKS, Drift, came_as, new_fields
+from silver.decode.drift import MAX_MARKS, NO_DRIFT, KnownColumns, came_as, new_fields
 from silver.decode.fast.avro_records import typed_avro
 from silver.decode.fast.json_records import FastDecoder, typed
 from silver.decode.reference.decoder import ReferenceDecoder
@@ -25,6 +26,7 @@ from tests.support.near_records import ODD
 from tests.unit.silver.by_rule.test_discovered import _whole, decimal, named
 from tests.unit.silver.decode.test_laws import check_same
 
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 CHANCE = st.randoms(use_true_random=True)
 MILLIS = named("int64", "io.debezium.time.Timestamp")
 SCHEMA: Mapping[str, Any] = {"id": "int64", "name": "string", "amount": decimal(2, 10), "at": MILLIS}
@@ -72,11 +74,11 @@ def marks(of: Feed, record: Record) -> list[str]:
     ("schema", "found"),
     [
         (0, []),
-        (1, ["~id"]),
-        (2, ["~name"]),
-        (3, ["~amount"]),
-        (4, ["~amount"]),
-        (5, ["~at"]),
+        (1, ["~id :: int32"]),
+        (2, ["~name :: int64"]),
+        (3, [f"~amount :: {DECIMAL}(12,2)"]),
+        (4, [f"~amount :: {DECIMAL}(10,4)"]),
+        (5, ["~at :: io.debezium.time.MicroTimestamp"]),
         (6, ["+age"]),
         (7, []),
         (8, ["+called"]),
@@ -124,12 +126,102 @@ def test_a_column_is_marked_by_its_field() -> None:
     of = feed_of(made(event({"id": 1, "Full Name": "Tom"}, schema=connect(id="int64", **{"Full Name": "string"}))))
     renamed = event({"id": 1, "full_name": "Tom"}, schema=connect(id="int64", full_name="string"))
     retyped = event({"id": 1, "Full Name": 1}, schema=connect(id="int64", **{"Full Name": "int64"}))
-    assert (marks(of, renamed), marks(of, retyped)) == (["+full_name"], ["~Full Name"])
+    assert (marks(of, renamed), marks(of, retyped)) == (["+full_name"], ["~Full Name :: int64"])
 
 
 def test_so_many_marks_are_shown() -> None:
     assert len(new_fields([f"f{number}" for number in range(MAX_MARKS + 1)], ())) == MAX_MARKS
-    assert Drift(BY_VALUES).marks(None, None) == []
+    assert KnownColumns(BY_VALUES).drift(None, None, None) == NO_DRIFT
+
+
+# The record's own key.
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ({"id": 1}, []),
+        ({"id": 1, "line": 2}, ["#id, line"]),
+        ({"line": 2}, ["#line"]),
+        ({"id": 1, "__dbz__physicalTableIdentifier": "a.b.c"}, []),
+        (None, ["#no field"]),
+    ],
+)
+def test_a_record_of_another_key_is_marked(key: Any, found: list[str]) -> None:
+    record = event({**ROW, "line": 2}, key=key)
+    of = made(event({**ROW, "line": 2}, key=KEY))
+    assert marks(feed_of(of), record) == found
+    assert fast(feed_of(of), [record]) == ([0] if not found else [])
+    # A delete and its tombstone too: either would delete another row.
+    delete = event({}, key=key, op="d")._replace(
+        value=b'{"before":{"id":1},"after":null,"op":"d","source":{"db":"order_dw","table":"user"}}'
+    )
+    assert marks(feed_of(of), delete) == found
+    if key is not None:
+        assert marks(feed_of(of), Record(TOPIC, json.dumps(key).encode(), None)) == found
+
+
+def test_a_contract_may_name_a_key_that_records_have_not() -> None:
+    declared = BY_VALUES.model_copy(update={"discovered": None})
+    assert marks(declared, event(ROW, key=None)) == []
+    assert marks(declared, event(ROW, key={"line": 1})) == []
+    # More than its key: rows that differ would be one, unless it says that its key counts.
+    record = event(ROW, key={"id": 1, "name": "Tom"})
+    assert marks(declared, record) == ["#id, name"]
+    assert fast(declared, [record]) == []
+    counts = declared.model_copy(update={"on_schema_change": OnSchemaChange(key="evolve")})
+    assert (marks(counts, record), fast(counts, [record])) == ([], [0])
+    registry, records = in_avro([with_schemas(ROW, SCHEMA), _with_two_keys()])
+    in_registry = NOT_MADE.model_copy(update={"schemas": registry.schemas})
+    assert fast(in_registry, records) == [0]
+
+
+def _with_two_keys() -> Record:
+    record, key = with_schemas(ROW, SCHEMA), {"id": 1, "name": "Tom"}
+    of_key = {"schema": {"type": "struct", "fields": connect(id="int64", name="string")}, "payload": key}
+    return record._replace(key=json.dumps(of_key, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "said"),
+    [
+        ("narrow", {**SCHEMA, "id": "int32"}, "the field id as int32"),
+        ("retype", {**SCHEMA, "name": "int64"}, "the field name as int64"),
+        ("retype", {**SCHEMA, "amount": decimal(2, 12)}, "the field amount as"),
+        ("add", {**SCHEMA, "age": "int32"}, "the field age"),
+    ],
+)
+def test_what_is_to_go_to_quarantine_has_a_problem_and_no_mark(kind: str, schema: Mapping[str, Any], said: str) -> None:
+    of = BY_SCHEMAS.model_copy(update={"on_schema_change": OnSchemaChange.model_validate({kind: "quarantine"})})
+    record = with_schemas({name: ROW.get(name, 1) for name in schema}, schema)
+    found = ReferenceDecoder(of).event(record)
+    assert found.drift == []
+    ours = [one for one in found.problems if "on_schema_change: quarantine" in one]
+    assert len(ours) == 1
+    assert said in ours[0]
+    assert fast(of, [record]) == []
+    assert ReferenceDecoder(of).event(with_schemas(ROW, SCHEMA)).problems == []
+
+
+def test_a_key_that_is_to_go_to_quarantine_takes_its_tombstone_along() -> None:
+    of = BY_VALUES.model_copy(update={"on_schema_change": OnSchemaChange(key="quarantine")})
+    key = b'{"id":1,"line":2}'
+    found = ReferenceDecoder(of).event(Record(TOPIC, key, None))
+    assert (found.kind, found.row) == ("unreadable", None)
+    assert found.problems == [
+        "The record has the key id, line, which its table has not (on_schema_change: quarantine)."
+    ]
+
+
+def test_a_contract_may_have_every_field_named() -> None:
+    more = event({**ROW, "age": 1}, key=KEY)
+    for policy, found in (("evolve", ([], [])), ("suspend", (["+age"], [])), ("quarantine", ([], [1]))):
+        declared = BY_VALUES.model_copy(
+            update={"discovered": None, "on_schema_change": OnSchemaChange.model_validate({"add": policy})}
+        )
+        event_of = ReferenceDecoder(declared).event(more)
+        assert (event_of.drift, [1 for _one in event_of.problems]) == found
+        assert fast(declared, [more]) == ([0] if policy == "evolve" else [])
 
 
 @pytest.mark.parametrize(

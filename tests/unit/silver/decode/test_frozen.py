@@ -51,6 +51,7 @@ REASONS: Mapping[str, str] = {
     "header": "A header that JsonConverter wrote with its schema is read without it.",
     "op": "A flattened row may have a column op; of one that is not declared the sentence is true.",
     "whole": "A flattened row has the fields of its key, or all others.",
+    "other_key": "A key of more columns than the table's shows: rows that differ would be one.",
     "nested": "What an array or object holds is read by the same rules.",
 }
 
@@ -88,7 +89,7 @@ def _case(feed: Feed, one: Mapping[str, Any]) -> Case:
         both["row"] = {**out["row"], **now["row"]}
     types = {name: column.type for name, column in feed.columns.items()}
     row, source = both["row"], both["source"]
-    # Tables of a contract have no marks.
+    # Before, tables of a contract had no marks.
     expected = {name: both.get(name, []) if name == "drift" else both[name] for name in Event._fields}
     expected["source"] = source and Source(**source)
     expected["source_ts"] = _micros(both["source_ts"])

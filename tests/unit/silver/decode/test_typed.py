@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from lakehouse.contracts.parts.schema_policy import OnSchemaChange
 from silver.decode.fast.json_records import FastDecoder, typed
 from silver.decode.reference.message import Record
 from silver.decode.reference.values import CONVERSION_ERROR
@@ -69,8 +70,9 @@ def test_a_key_that_is_deeper_than_the_definition_reads_is_left_to_it() -> None:
     deep = b"[" * 501 + b"]" * 501
     keys = [KEY, b'{"id":1,"other":%s}' % deep, b'{"id":1,"other":"%s"}' % (b"x" * 2_000)]
     delete = b'{"op":"d","before":null,"after":null,"source":{}}'
-    assert reader_of(typed(OF_CELLS)).read(keys, [delete] * 3).at == [0, 2]
-    events = decoded([batch_of([Record("shop.things", key, delete) for key in keys])], OF_CELLS)
+    of = OF_CELLS.model_copy(update={"on_schema_change": OnSchemaChange(key="evolve")})
+    assert reader_of(typed(of)).read(keys, [delete] * 3).at == [0, 2]
+    events = decoded([batch_of([Record("shop.things", key, delete) for key in keys])], of)
     nothing = [None, None, None]
     assert [events[n].row for n in range(3)] == [[1, *nothing], None, [1, *nothing]]
     assert events[1].problems == ["The key is nested more than 500 levels deep."]

@@ -13,7 +13,7 @@ from rich.table import Table
 from cli.opening import acquire_lock, opened, with_discovered_tables
 from cli.options import CommandContext, DryRun, with_job_options
 from cli.output import Yes, answer, ask
-from cli.tables.quarantine_entries import (
+from cli.quarantine.entries import (
     DiscardFilter,
     Filter,
     ListFilter,

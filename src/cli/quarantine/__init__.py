@@ -1,0 +1,1 @@
+"""`lakehouse quarantine`: the records that may not pass, looked at and decided about."""
