@@ -64,7 +64,7 @@ clusters: setup ## The tests that start Spark processes of their own: a cluster,
 live: setup-live ## The tests on real databases and connectors, started and stopped by the suite (a quarter of an hour)
 	$(BIN)/pytest -m live
 
-test-whole: setup-live ## The tests on the whole recordings, in fifty batches too, and on a database of a hundred tables
+test-whole: setup-live ## The tests on the whole recordings, in fifty batches too, on a database of a hundred tables, and under DDL
 	$(BIN)/pytest -m whole
 
 test-rules: setup ## Every rule of the order of changes reverted, one by one: its test must fail (half an hour)

@@ -124,6 +124,24 @@ def test_every_column_that_is_missing_or_too_many_or_has_another_type_is_named(w
     assert refused.value.hint.endswith("and run silver: it rebuilds them from bronze.")
 
 
+def test_columns_are_added_in_their_place_inside_of_a_struct_too(warehouse: Warehouse) -> None:
+    """A table of PostgreSQL has a version of each of its large columns."""
+    before = TableSpec("ops.grown", "id BIGINT, b STRING, versions STRUCT<b:BIGINT,d:BIGINT>")
+    after = TableSpec(
+        "ops.grown",
+        "a STRING, id BIGINT, b STRING, c STRING, versions STRUCT<a:BIGINT,b:BIGINT,c:BIGINT,d:BIGINT>, z INT",
+    )
+    warehouse.ensure(before)
+    warehouse.spark.sql(f"INSERT INTO {warehouse.sql_name('ops.grown')} VALUES (1, 'x', named_struct('b', 2, 'd', 4))")
+    warehouse.add_columns(after)
+    warehouse.require_columns(after)
+    assert warehouse.read("ops.grown").schema.simpleString() == (
+        "struct<a:string,id:bigint,b:string,c:string,versions:struct<a:bigint,b:bigint,c:bigint,d:bigint>,z:int>"
+    )
+    (row,) = warehouse.read("ops.grown").collect()
+    assert (row["id"], tuple(row["versions"])) == (1, (None, 2, None, 4))
+
+
 def test_a_table_whose_rows_were_made_by_another_key_is_refused(warehouse: Warehouse, contracts: Contracts) -> None:
     feed = contracts.feeds["postgres_orders"]
     warehouse.ensure(silver_table(feed))

@@ -135,18 +135,30 @@ def differences(warehouse: Warehouse, spec: TableSpec) -> list[str]:
 
 def add_missing_columns(warehouse: Warehouse, spec: TableSpec) -> None:
     """`Warehouse.add_columns`."""
-    found = _types(warehouse.read(spec.name).schema)
-    wanted = list(declared(spec.columns))
-    before = [None, *wanted[:-1]]
-    new = [
-        f"`{column.name}` {column.dataType.simpleString()}" + ("" if after is None else f" AFTER `{after.name}`")
-        for column, after in zip(wanted, before, strict=True)
-        if column.name.lower() not in found
-    ]
+    from pyspark.sql.types import StructType
+
+    found, wanted = warehouse.read(spec.name).schema, declared(spec.columns)
+    new = _missing(found, wanted)
+    known = {column.name.lower(): column.dataType for column in found}
+    for column in wanted:  # of a struct its fields
+        there = known.get(column.name.lower())
+        if isinstance(column.dataType, StructType) and isinstance(there, StructType):
+            new += _missing(there, column.dataType, inside=f"`{column.name}`.")
     if new:
         warehouse.spark.sql(f"ALTER TABLE {warehouse.sql_name(spec.name)} ADD COLUMNS ({', '.join(new)})")
         if spec.comment:
             warehouse.spark.sql(f"COMMENT ON TABLE {warehouse.sql_name(spec.name)} IS {_text(spec.comment)}")
+
+
+def _missing(found: StructType, wanted: StructType, *, inside: str = "") -> list[str]:
+    """What is not there, as ALTER TABLE names it; each in its place among the others."""
+    known, columns = _types(found), list(wanted)
+    return [
+        f"{inside}`{column.name}` {column.dataType.simpleString()}"
+        + (" FIRST" if after is None else f" AFTER `{after.name}`")
+        for column, after in zip(columns, [None, *columns[:-1]], strict=True)
+        if column.name.lower() not in known
+    ]
 
 
 def declared(columns: str) -> StructType:
