@@ -346,6 +346,9 @@ def test_a_column_whose_event_comes_before_its_definition_waits_for_it() -> None
     events = sample(BY_DATABASE, record, of=OF_DATABASE)
     by_values = changed(with_approval(early.table), events, marks={f"{NEW}new"}, gone=())
     assert by_values.table.columns["new"].came_as == ()
+    # Its definition comes late, and says a type that the values' holds.
+    of_text = redefined(by_values.table, defined({**SAME, "new": "TEXT"}))
+    assert (of_text.refused, of_text.table.columns["new"].came_as) == ("", ("TEXT",))
     late = redefined(BY_DATABASE, defined({**SAME, "new": "DECIMAL(10,2)"}))
     assert late.refused == ""
     assert late.table.columns["new"].came_as == ("DECIMAL(10,2)",)

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from lakehouse.contracts.by_rule import DiscoveredTable
 from lakehouse.contracts.models import Contracts, Feed
+from lakehouse.contracts.parts.schema_policy import OnSchemaChange
 from lakehouse.contracts.topics import SourceKind
 from silver.order.history import history
 from silver.order.missing_columns import (
@@ -62,6 +64,13 @@ def test_the_columns_of_a_row_must_have_a_field_unless_they_are_optional() -> No
     assert required_columns(THINGS) == ("name", "note")
     for payload in ("full", "partial"):
         assert required_columns(feed(columns=COLUMNS, envelope="outbox", payload=payload)) == ()
+    # A contract that goes on without a column that is gone requires none; of a table by rule they are made optional.
+    evolves = THINGS.model_copy(update={"on_schema_change": OnSchemaChange(drop="evolve", rename="evolve")})
+    assert required_columns(evolves) == ()
+    of_rule = DiscoveredTable(
+        source="dw", rule="all", name="things", topic="t", table="a.things", known_by="values", version=1
+    )
+    assert required_columns(evolves.model_copy(update={"discovered": of_rule})) == ("name", "note")
 
 
 def test_a_field_is_gone_where_a_record_at_a_lower_position_has_had_it() -> None:
