@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test quick-tests test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test quick-tests test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs sbom dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together. Files go in the order of the
@@ -122,6 +122,9 @@ generated: setup ## Write the files that are made from the code: JSON Schemas, e
 
 docs: $(SET_UP) ## The documentation site, in site/: a broken link or a page that the navigation lacks is an error
 	@tools/docs_site/build.sh
+
+sbom: $(SET_UP) ## The bill of materials, in dist/sbom.json (CycloneDX): every package and jar with its hash
+	@tools/sbom.sh
 
 dbx-setup: $(DBX)/.venv/.set-up ## dbx, in an environment of its own: tools/dbx/.venv
 

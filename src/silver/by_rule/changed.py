@@ -22,10 +22,9 @@ _KEPT = ("type", "source_type", "epoch_unit")
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of a table: the `table` with all that it goes on with, and with what it waits for.
+    """What becomes of a table: the `table` with all that it goes on with, and with what it waits for, by `seen`.
 
-    `seen`: all changes that were seen. `refused`: those among them, in words, that a person must approve; where it is
-    not `may_be_approved`, nobody can, for values could not be read.
+    Where it waits and not `may_be_accepted`, nobody can approve it: values could not be read.
     """
 
     table: DiscoveredTable
