@@ -61,9 +61,9 @@ class DiscoveredTable(Model):
     may_be_accepted: bool = True
     """Whether a person can let it go on for all that `why` says."""
     waiting: tuple[SchemaChange, ...] = Field(default=(), strict=False)
-    """The changes that it waits for a person to approve."""
+    """The changes that it waits for an operator to approve."""
     approved: tuple[str, ...] = Field(default=(), strict=False)
-    """The marks of all changes that a person has approved, in order."""
+    """The marks of all changes that an operator has approved, in order."""
     version: int = Field(default=1, ge=1)
 
     @property

@@ -1,7 +1,7 @@
 """A table that a rule has made, and events that have other columns: what becomes of it, by its contract.
 
-`on_schema_change` says by the kind of change whether the table goes on with it, waits for a person, or goes on without
-the records that show it; what a person has approved it goes on with. Imports without pyspark.
+`on_schema_change` says by the kind of change whether the table goes on with it, waits for an operator, or goes on
+without the records that show it; what an operator has approved it goes on with. Imports without pyspark.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from lakehouse.contracts.by_rule import DiscoveredTable, MadeColumn, SchemaChang
 from lakehouse.contracts.parts.names import column_name, unique
 from lakehouse.contracts.parts.schema_policy import Kind, OnSchemaChange, Policy
 from silver.by_rule.discovered import Sample, encodings_differ
-from silver.decode.drift import GONE, KEY, NEW, RETYPED, field_and_type, is_alike, kind_of, retyped
+from silver.decode.drift import BY_DEFINITION, GONE, KEY, NEW, RETYPED, field_and_type, is_alike, kind_of, retyped
 
-BY_DEFINITION = "topic of schema changes"
 _OF_TYPES = ("widen", "narrow", "retype")
 _KEPT = ("type", "source_type", "epoch_unit")
 
@@ -70,7 +69,7 @@ def decision(discovered: DiscoveredTable, policy: OnSchemaChange, change: Schema
 
 
 def is_waiting(discovered: DiscoveredTable, policy: OnSchemaChange) -> bool:
-    """Whether nothing of the table's records can be applied: for events, or for a person to approve what they show."""
+    """Whether the table's records cannot be applied yet: events are missing, or an operator's approval."""
     if not discovered.why or not discovered.waiting:
         return bool(discovered.why)
     return any(decision(discovered, policy, change) == "suspend" for change in discovered.waiting)
@@ -84,14 +83,14 @@ def by_definition(discovered: DiscoveredTable, sample: Sample) -> Change:
         dropped = SchemaChange(kind="drop", mark=GONE, field="", what=what)
         goes_on = decision(discovered, sample.rule.policy_of(discovered.table), dropped) == "evolve"
         return Change(_version(discovered, discovered.columns, () if goes_on else (dropped,)), (dropped,))
-    fields = fields_of(discovered)
+    names = columns_by_field(discovered.columns)
     marks = {
-        retyped(own, definition.columns[own].text)
-        for own, name in fields.items()
-        if own in definition.columns and discovered.columns[name].came_as[-1:] != (definition.columns[own].text,)
+        retyped(field, definition.columns[field].text)
+        for field, name in names.items()
+        if field in definition.columns and discovered.columns[name].came_as[-1:] != (definition.columns[field].text,)
     }
-    marks |= {f"{NEW}{own}" for own in definition.columns if own not in fields}
-    kept = {name for own, name in fields.items() if own in definition.columns}
+    marks |= {f"{NEW}{field}" for field in definition.columns if field not in names}
+    kept = {name for field, name in names.items() if field in definition.columns}
     gone = {name for name, one in discovered.columns.items() if name not in kept and not one.declared.optional}
     change = changed(discovered, sample, marks=marks, gone=gone)
     if unreadable := encodings_differ(definition, sample.rule):
@@ -106,7 +105,7 @@ def with_rename(discovered: DiscoveredTable, *, before: str, after: str) -> Disc
     Raises ValueError where the table does not wait for the one to be gone and the other to come.
     """
     waiting = {one.mark for one in discovered.waiting}
-    name, marks = fields_of(discovered).get(before), {f"{GONE}{before}", f"{NEW}{after}"}
+    name, marks = columns_by_field(discovered.columns).get(before), {f"{GONE}{before}", f"{NEW}{after}"}
     if name is None or not marks <= waiting:
         raise ValueError(f"{discovered.name} does not wait for {before} to be gone and {after} to be new")
     column = discovered.columns[name]
@@ -126,10 +125,9 @@ def with_approval(discovered: DiscoveredTable) -> DiscoveredTable:
     return discovered.model_copy(update={"approved": tuple(sorted(approved)), "version": discovered.version + 1})
 
 
-def fields_of(discovered: DiscoveredTable) -> Mapping[str, str]:
-    """The name of its column by each field of events."""
-    columns = discovered.columns.items()
-    return {own: name for name, column in columns for own in column.declared.fields or (name,)}
+def columns_by_field(columns: Mapping[str, MadeColumn]) -> Mapping[str, str]:
+    """The name of the column of each field of the events."""
+    return {field: name for name, column in columns.items() for field in column.declared.fields or (name,)}
 
 
 def _version(
@@ -154,52 +152,51 @@ def _changes(
     new = sorted(mark.removeprefix(NEW) for mark in marks if mark.startswith(NEW))
     renamed = ""
     for name in sorted(gone):
-        own = (discovered.columns[name].declared.fields or (name,))[0]
-        what = f"the column {own} is gone from its events"
+        field = (discovered.columns[name].declared.fields or (name,))[0]
+        what = f"the column {field} is gone from its events"
         if new:
             what += f" ({', '.join(new)} is new: renamed?)"
             renamed = renamed or what
-        yield SchemaChange(kind="rename" if new else "drop", mark=f"{GONE}{own}", field=own, what=what)
-    names = fields_of(discovered)
+        yield SchemaChange(kind="rename" if new else "drop", mark=f"{GONE}{field}", field=field, what=what)
+    names = columns_by_field(discovered.columns)
     for mark in sorted(one for one in marks if one.startswith(RETYPED)):
-        own, came = field_and_type(mark)
-        if own in names:
-            yield _of_type(discovered.columns[names[own]], sample.column(names[own], own), own=own, came=came)
-    for own in new:
+        field, came = field_and_type(mark)
+        if field in names:
+            yield _of_type(discovered.columns[names[field]], sample.column(names[field], field), field=field, came=came)
+    for field in new:
         kind: Kind = "rename" if gone else "add"
-        what, is_undefined = renamed or f"the column {own} is new", False
-        if sample.known_by == BY_DEFINITION and not sample.column(own, own).came_as:
-            what, is_undefined = f"the topic of schema changes does not say yet what its new column {own} is", True
-        yield SchemaChange(kind=kind, mark=f"{NEW}{own}", field=own, what=what, is_undefined=is_undefined)
+        what, is_undefined = renamed or f"the column {field} is new", False
+        if sample.known_by == BY_DEFINITION and not sample.column(field, field).came_as:
+            what, is_undefined = f"the topic of schema changes does not say yet what its new column {field} is", True
+        yield SchemaChange(kind=kind, mark=f"{NEW}{field}", field=field, what=what, is_undefined=is_undefined)
     for mark in sorted(one for one in marks if one.startswith(KEY)):
-        own = mark.removeprefix(KEY)
-        what = f"the key of its records was {', '.join(discovered.keys)}, and is {own}"
-        yield SchemaChange(kind="key", mark=mark, field=own, what=what)
+        field = mark.removeprefix(KEY)
+        what = f"the key of its records was {', '.join(discovered.keys)}, and is {field}"
+        yield SchemaChange(kind="key", mark=mark, field=field, what=what)
 
 
-def _of_type(column: MadeColumn, now: MadeColumn, *, own: str, came: str) -> SchemaChange:
+def _of_type(column: MadeColumn, now: MadeColumn, *, field: str, came: str) -> SchemaChange:
     """The change of a column that came as another type; `now`: as the sample has it."""
     kind, was = kind_of(column, came), column.came_as[-1] if column.came_as else "unknown"
     is_beyond = kind == "widen" and any(getattr(column.declared, one) != getattr(now.declared, one) for one in _KEPT)
     kind = "retype" if is_beyond else kind
-    what = f"the column {own} was {was}, and is {'narrower now: ' if kind == 'narrow' else ''}{came}"
+    what = f"the column {field} was {was}, and is {'narrower now: ' if kind == 'narrow' else ''}{came}"
     if kind == "retype" and is_alike(was, came):
         what += f", which {column.declared.type.ddl} of its table does not hold"
-    return SchemaChange(kind=kind, mark=retyped(own, came), field=own, what=what, is_beyond=is_beyond)
+    return SchemaChange(kind=kind, mark=retyped(field, came), field=field, what=what, is_beyond=is_beyond)
 
 
 def _evolve(columns: dict[str, MadeColumn], sample: Sample, change: SchemaChange) -> None:
     """Have the change in these columns."""
-    names = {own: name for name, column in columns.items() for own in column.declared.fields or (name,)}
     if change.mark.startswith(NEW):
         name = unique(column_name(change.field, number=len(columns) + 1), columns)
         columns[name] = sample.column(name, change.field)
         return
-    name = names[change.field]
+    name = columns_by_field(columns)[change.field]
     column = columns[name]
     if change.mark.startswith(GONE):
         declared = column.declared.model_copy(update={"optional": True})
         columns[name] = column.model_copy(update={"declared": declared})
     else:
-        _own, came = field_and_type(change.mark)
+        _field, came = field_and_type(change.mark)
         columns[name] = column.model_copy(update={"came_as": tuple(dict.fromkeys((*column.came_as, came)))})

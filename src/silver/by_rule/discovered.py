@@ -20,7 +20,7 @@ from lakehouse.registered import RegisteredSchema
 from silver.by_rule.definitions import Definition, guess_of, mixed_encodings
 from silver.by_rule.events import Event, events_of, seen
 from silver.by_rule.types import Guess, from_schemas, weakest
-from silver.decode.drift import came_as
+from silver.decode.drift import BY_DEFINITION, BY_SCHEMA, came_as
 from silver.decode.reference.message import Json, Record
 from silver.decode.reference.table import table_name
 
@@ -72,10 +72,10 @@ def discovered_table(
         return undiscovered(f"topic {topic} has events of {len(tables)} tables: {', '.join(sorted(tables))}")
     if not any(event.row is not None or event.schemas for event in events):
         return undiscovered(f"nothing in topic {topic} states a row yet: {seen(readings)}")
-    if known_by == "topic of schema changes" and table not in (defined or {}):
+    if known_by == BY_DEFINITION and table not in (defined or {}):
         asked = table or f"the table of topic {topic}"
         return undiscovered(f"topic {rule.declared.schema_changes} does not say yet what {asked} is")
-    if known_by == "topic of schema changes" and (mixed := encodings_differ((defined or {})[table], rule.declared)):
+    if known_by == BY_DEFINITION and (mixed := encodings_differ((defined or {})[table], rule.declared)):
         return undiscovered("; ".join(mixed), may_be_accepted=False)
     keys = _keys(events)
     sample = Sample(rule.declared, events, known_by, (defined or {}).get(table))
@@ -112,8 +112,8 @@ def table_of(event: Event, kind: str) -> str:
 def known_by_of(events: Iterable[Event], defined: Mapping[str, Definition] | None) -> KnownBy:
     """What says the types of these events' columns."""
     if any(event.schemas for event in events):
-        return "schema of the messages"
-    return "values" if defined is None else "topic of schema changes"
+        return BY_SCHEMA
+    return "values" if defined is None else BY_DEFINITION
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ class Sample:
     def _guess(self, field: str) -> tuple[Guess, tuple[str, ...]]:
         schemas = [event.schemas[field] for event in self.events if field in event.schemas]
         defined = None if self.definition is None else self.definition.columns.get(field)
-        if self.known_by == "schema of the messages" and schemas:
+        if self.known_by == BY_SCHEMA and schemas:
             return from_schemas(schemas), tuple(dict.fromkeys(came_as(schema) for schema in schemas))
-        if self.known_by == "topic of schema changes" and defined is not None:
+        if self.known_by == BY_DEFINITION and defined is not None:
             return guess_of(defined, self.rule), (defined.text,)
         return weakest(_values(field, self.events)), ()
 
@@ -170,7 +170,7 @@ def _keys(events: Sequence[Event]) -> tuple[str, ...]:
 
 def _fields(sample: Sample, keys: Sequence[str]) -> list[str]:
     """All fields, in the order of the database, or of the newest events; then those that older ones had."""
-    by_database = sample.known_by == "topic of schema changes" and sample.definition is not None
+    by_database = sample.known_by == BY_DEFINITION and sample.definition is not None
     of_database = list(sample.definition.columns) if by_database and sample.definition else []
     parts = [part for event in reversed(sample.events) for part in (event.schemas, event.row or {})]
     return list(dict.fromkeys([*of_database, *(field for part in parts for field in part), *keys]))

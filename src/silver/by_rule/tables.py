@@ -19,11 +19,11 @@ from lakehouse.delta.tables import TableSpec, Warehouse, inline_rows
 from lakehouse.errors import TableError
 from lakehouse.registered import RegisteredSchema
 from silver.batch.merge import silver_table
-from silver.by_rule.changed import BY_DEFINITION, Change, by_definition, changed, is_waiting
+from silver.by_rule.changed import Change, by_definition, changed, is_waiting
 from silver.by_rule.definitions import Definition, definitions
 from silver.by_rule.discovered import Rule, Sample, discovered_table
 from silver.by_rule.events import Event, events_of
-from silver.decode.drift import MAX_MARKS
+from silver.decode.drift import BY_DEFINITION, MAX_MARKS
 from silver.decode.reference.message import Record
 from silver.lookback.earlier_records import in_parts
 from silver.order.runs import TopicPartition
@@ -193,7 +193,7 @@ class TableInference:
         return self._definitions[rule]
 
     def _revised(self, rule_name: str) -> list[DiscoveredTable]:
-        """The tables whose definition has changed, as they are now, or with what a person must approve."""
+        """The tables whose definition has changed, as they are now, or with what an operator must approve."""
         rule = self.contracts.topics.sources[self.source].by_rule[rule_name]
         defined = self.definitions(rule_name) or {}
         written = []

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from lakehouse.contracts.by_rule import MadeColumn
+from lakehouse.contracts.by_rule import KnownBy, MadeColumn
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.parts.column_types import DecimalType
 from lakehouse.contracts.parts.schema_policy import Kind
@@ -25,7 +25,9 @@ _AS = " :: "
 BY_POLICY = "(on_schema_change: quarantine)."
 # So many marks of a record are shown: a table has not more columns.
 MAX_MARKS = 1000
-BY_SCHEMA = "schema of the messages"
+# What states the types of a table by rule (KnownBy).
+BY_SCHEMA: KnownBy = "schema of the messages"
+BY_DEFINITION: KnownBy = "topic of schema changes"
 # What transforms add to a flattened row is no column of its table.
 _ADDED = "__"
 # In bytes.

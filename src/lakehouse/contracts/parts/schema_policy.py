@@ -11,8 +11,8 @@ Kind = Literal["add", "widen", "narrow", "drop", "rename", "retype", "key"]
 
 
 class OnSchemaChange(Model):
-    """evolve: the table goes on with the change. suspend: it waits until a person approves the change. quarantine: it
-    goes on as it is, and the records that show the change go to quarantine.
+    """evolve: the table goes on with the change. suspend: it waits until an operator approves it. quarantine: it goes
+    on as it is, and the records that show the change go to quarantine.
 
     By default nothing is lost and nothing stops that need not: what only adds evolves, and all else suspends. A column
     that evolves keeps all that it has: of one that is gone, later changes leave NULL.
@@ -27,7 +27,7 @@ class OnSchemaChange(Model):
     drop: Policy = "suspend"
     """A column is gone, and none comes new."""
     rename: Policy = "suspend"
-    """A column is gone, and another one comes new: only a person can say whether it is the same. evolve: it is taken
+    """A column is gone, and another one comes new: only an operator can say whether it is the same. evolve: it is taken
     for another column."""
     retype: Policy = "suspend"
     """A column has another type, or a wider one than its type in the table holds."""
