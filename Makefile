@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test quick-tests test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs sbom dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test quick-tests test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-load chaos benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs sbom dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together. Files go in the order of the
@@ -9,6 +9,10 @@ BIN := .venv/bin
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # A table of them at the end.
 SLOWEST := --durations=20 --durations-min=1
+# Of `make chaos`.
+SEED := 1
+ROUNDS := 5
+ONLY :=
 SET_UP := .venv/.set-up
 DBX := tools/dbx
 DATABRICKS := tools/databricks
@@ -94,6 +98,12 @@ benchmark-steady: setup ## Freshness, memory and files with 1,000 changes a seco
 
 benchmark-soak: setup ## The same for half an hour
 	$(BIN)/python -m benchmarks.steady --minutes 30 --place soak --write-docs
+
+benchmark-load: setup ## 5,000 changes a second for ten minutes, a burst of a million, then quiet (twenty minutes)
+	$(BIN)/python -m benchmarks.steady --rate 5000 --minutes 10 --burst 1000000 --place load --write-docs
+
+chaos: setup-live ## ROUNDS faults at random on the real stack, by SEED, and whether everything is right afterwards (a minute each; as root)
+	$(BIN)/python -m chaos --seed $(SEED) --rounds $(ROUNDS) --only "$(ONLY)"
 
 benchmark-files: setup ## How many files tables have after a thousand batches (half an hour)
 	$(BIN)/python -m benchmarks.small_files --write-docs

@@ -1,12 +1,13 @@
 """A steady load on `lakehouse run --trigger continuous`: how fresh the topic is, memory, and how many files there are.
 
-python -m benchmarks.steady [--rate 1000] [--minutes 5] [--keys 20000] [--heap 2g] [--seed 1]
+python -m benchmarks.steady [--rate 1000] [--minutes 5] [--burst 0] [--keys 20000] [--heap 2g] [--seed 1]
 
 Once the inserts of all keys are on the unified topic, changes of both sources are sent at the rate, and every one is
 waited for: it has arrived when a reader of committed records meets it, or a later state of its order. What the topic
-ends in is compared with the truth. Meanwhile, every half minute: the memory of Java and of Python (resident; of Java it
-grows to the heap's size before it is flat), and the data files of the table that has most. Prints lines of JSON, and a
-table at the end; ends with 1 when the topic was wrong.
+ends in is compared with the truth. With --burst so many changes more are sent at once after that, and once they have
+arrived too nothing is sent for two minutes. Meanwhile, every half minute: the memory of Java and of Python (resident;
+of Java it grows to the heap's size before it is flat), and the data files of the table that has most. Prints lines of
+JSON, and a table at the end; ends with 1 when the topic was wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,6 +41,9 @@ from lakehouse.process.steps import wide_console
 
 HERE = Path(__file__).parent
 SAMPLE_SECONDS = 30
+QUIET_SECONDS = 120
+# Of a burst so many changes are sent between two looks at the answers.
+BURST_STEP = 10_000
 # What a pass may take, and the first one, which starts Java and reads the inserts.
 LIMIT_SECONDS = 900
 
@@ -103,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.steady", description=__doc__)
     parser.add_argument("--rate", type=int, default=1000, help="changes a second, of both sources together")
     parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--burst", type=int, default=0, help="changes that are sent at once at the end")
     parser.add_argument("--keys", type=int, default=20_000, help="orders of each source at the beginning")
     parser.add_argument("--heap", default="2g")
     parser.add_argument("--seed", type=int, default=1)
@@ -119,23 +124,24 @@ def main(argv: Sequence[str] | None = None) -> None:
             wait_for_inserts(servers, process, orders=len(TOPICS) * chosen.keys)
             begun = time.monotonic()
             with reading(servers, waiting), sampling(process.pid, folder / "warehouse", begun) as samples:
-                sent = send_at_a_rate(servers, sources, waiting, rate=chosen.rate, seconds=chosen.minutes * 60)
-                until = time.monotonic() + LIMIT_SECONDS
-                while waiting.left() and time.monotonic() < until:
-                    require_running(process)
-                    time.sleep(0.5)
+                due = at_a_rate(chosen.rate, chosen.minutes * 60)
+                sent = send_changes(servers, sources, waiting, due)
+                wait_for_all(process, waiting)
                 seconds = time.monotonic() - begun
+                steady_seconds = list(waiting.seconds)
+                burst = burst_of(servers, process, sources, waiting, count=chosen.burst) if chosen.burst else {}
         passes = (folder / "said").read_text().count("✓ publish") - 1
         truth = comparable(dict(row for table in sources for row in table.unified()))
         found, _records = last_values(servers)
         wrong = sum(found.get(key) != row for key, row in truth.items()) + len(found.keys() - truth.keys())
-    told = {"sent": sent, "seconds": round(seconds, 1), "passes": passes, "never_arrived": waiting.left()}
-    figures = {**told, "wrong_keys": wrong, **freshness(waiting.seconds), **memory(samples)}
+    told = {"sent": sent, "seconds": round(seconds, 1), "passes": passes, "never_arrived": waiting.left(), **burst}
+    figures = {**told, "wrong_keys": wrong, **freshness(steady_seconds), **memory(samples)}
     print(json.dumps(figures), flush=True)
     shown = summary(figures)
     wide_console().print(shown)
     if chosen.write_docs:
-        asked = f"{chosen.rate:,} changes a second for {chosen.minutes:g} minutes, a heap of {chosen.heap}"
+        burst_too = f", then {chosen.burst:,} at once" if chosen.burst else ""
+        asked = f"{chosen.rate:,} changes a second for {chosen.minutes:g} minutes{burst_too}, a heap of {chosen.heap}"
         report.write(chosen.place, shown, plots(samples), asked=asked)
     if wrong or waiting.left():
         sys.exit(1)
@@ -172,6 +178,32 @@ def require_running(process: subprocess.Popen[bytes]) -> None:
     """Raise RuntimeError when the run has ended."""
     if process.poll() is not None:
         raise RuntimeError(f"The run has ended with {process.returncode}.")
+
+
+def wait_for_all(process: subprocess.Popen[bytes], waiting: Waiting) -> None:
+    """Return when everything has arrived, or has had time enough. Raises RuntimeError when the run ends before."""
+    until = time.monotonic() + LIMIT_SECONDS
+    while waiting.left() and time.monotonic() < until:
+        require_running(process)
+        time.sleep(0.5)
+
+
+def burst_of(
+    servers: str, process: subprocess.Popen[bytes], sources: Sequence[Table], waiting: Waiting, *, count: int
+) -> dict[str, float]:
+    """Send so many changes at once, wait for them, then for quiet: the seconds of sending, and until all arrived."""
+    begun = time.monotonic()
+    send_changes(servers, sources, waiting, range(BURST_STEP, count + BURST_STEP, BURST_STEP))
+    sent = time.monotonic()
+    wait_for_all(process, waiting)
+    recovered = time.monotonic()
+    time.sleep(QUIET_SECONDS)
+    require_running(process)
+    return {
+        "burst": count,
+        "burst_sent_seconds": round(sent - begun, 1),
+        "burst_arrived_seconds": round(recovered - begun, 1),
+    }
 
 
 def wait_for_inserts(servers: str, process: subprocess.Popen[bytes], *, orders: int) -> None:
@@ -225,22 +257,34 @@ def said_of(row: Mapping[str, Any] | None) -> tuple[str, float] | None:
     return None if row is None else (row["status"], float(row["total_amount"]))
 
 
-def send_at_a_rate(servers: str, sources: Sequence[Table], waiting: Waiting, *, rate: int, seconds: float) -> int:
-    """Send changes of all sources in turn, so many a second, for so many seconds; how many."""
+def at_a_rate(rate: int, seconds: float) -> Iterator[int]:
+    """How many changes are to have been sent by now, again and again for so many seconds."""
+    begun = time.monotonic()
+    while (now := time.monotonic() - begun) < seconds:
+        yield int(now * rate)
+        time.sleep(0.01)
+
+
+def send_changes(servers: str, sources: Sequence[Table], waiting: Waiting, due: Iterable[int]) -> int:
+    """Send changes of all sources in turn, each time as many as are due by then; how many."""
     producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 5})
     told = [(table, table.events(), table.headers()) for table in sources]
-    begun, sent = time.monotonic(), 0
-    while (now := time.monotonic() - begun) < seconds:
-        while sent < now * rate:
+    sent = 0
+    for total in due:
+        while sent < total:
             table, events, headers = told[sent % len(told)]
             key, value = next(events)
             number = json.loads(key)["order_id"]
             if value is not None:  # a tombstone says what its delete has said
                 waiting.sent(f"{PREFIXES[table.kind]}-{number}", said_of(table.rows.get(number)))
-            producer.produce(TOPICS[table.kind], key=key, value=value, headers=headers)
+            while True:
+                try:
+                    producer.produce(TOPICS[table.kind], key=key, value=value, headers=headers)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
             sent += 1
         producer.poll(0)
-        time.sleep(0.01)
     # The tombstones of last deletes too: the truth has both.
     producer.flush(60)
     return sent

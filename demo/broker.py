@@ -9,6 +9,7 @@ Start it in the main thread, or in one that outlives the block: Linux kills it w
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -130,6 +131,24 @@ class Broker:
         if self._process is not None:
             self._process.kill()
             self._process = None
+
+    def pause(self) -> None:
+        """Let it stand still: its port is open, and it answers nothing."""
+        if self._process is not None:
+            self._process.pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._process is not None:
+            self._process.resume()
+
+    def wipe(self) -> None:
+        """Delete all topics of a broker that has ended; the next start is a new cluster at the same address."""
+        if self._process is not None:
+            raise RuntimeError("This broker runs.")
+        shutil.rmtree(self._home / "data")
+        self._cluster_id = _new_cluster_id()
+        _format(self._home, self._java_command, self._cluster_id)
 
     def _is_at(self, port: int) -> bool:
         """Whether this broker, and nobody else, answers at that port."""

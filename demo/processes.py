@@ -54,6 +54,14 @@ class Server:
             time.sleep(0.05)
         return False
 
+    def pause(self) -> None:
+        """Let it, and what it has started in its session, stand still: it keeps files, ports and connections."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def stop(self, *, seconds: float) -> None:
         """Ask it to end and wait until it has; after so many seconds, end it."""
         self._process.send_signal(self._stops_on)

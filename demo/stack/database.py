@@ -87,6 +87,12 @@ class Database(ABC):
             self._server.stop(seconds=STOP_SECONDS)
             self._server = None
 
+    def kill(self) -> None:
+        """End it as a crash of the machine would. Nothing when it does not run."""
+        if self._server is not None:
+            self._server.kill()
+            self._server = None
+
     def execute(self, *statements: str) -> None:
         """Run statements, each in a transaction of its own."""
         with self.session() as cursor:

@@ -66,10 +66,13 @@ class PostgreSQL(Database):
         )
 
     def wait(self) -> None:
-        """Wait until it answers, and make its database."""
+        """Wait until it answers, and make its database, unless it has it."""
         super().wait()
         connection = self.connect(database="postgres")
-        connection.cursor().execute(f"CREATE DATABASE {self.database}")
+        cursor = connection.cursor()
+        cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (self.database,))
+        if not cursor.fetchall():
+            cursor.execute(f"CREATE DATABASE {self.database}")
         connection.close()
 
     def connect(self, *, autocommit: bool = True, **options: Any) -> Any:

@@ -21,6 +21,17 @@ QUESTION_SECONDS = 2.0
 # Where it has Confluent's interface, and the one that the converter speaks.
 CONFLUENT = "/apis/ccompat/v7"
 OWN = "/apis/registry/v2"
+CONVERTER = "io.apicurio.registry.utils.converter.AvroConverter"
+# It writes as Confluent's does: a zero byte, the schema's id in four bytes, the value. The id is that of the content,
+# by which the registry's Confluent interface finds a schema. Of a column that may be NULL and has a default it writes
+# the default for NULL; it has no option against that, and the tables here have no such column.
+AVRO: Mapping[str, str] = {
+    "apicurio.registry.auto-register": "true",
+    "apicurio.registry.find-latest": "true",
+    "apicurio.registry.as-confluent": "true",
+    "apicurio.registry.use-id": "contentId",
+    "apicurio.registry.headers.enabled": "false",
+}
 JVM_OPTIONS = ("-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
@@ -94,3 +105,11 @@ class SchemaRegistry(Service):
         except OSError:  # URLError is one
             return False
         return True
+
+
+def avro_options(registry: SchemaRegistry) -> Mapping[str, str]:
+    """What makes a connector write Avro, and a sink read it."""
+    options = {"": CONVERTER, ".apicurio.registry.url": registry.converter_url}
+    options |= {f".{name}": value for name, value in AVRO.items()}
+    both = {f"{part}.converter{name}": value for part in ("key", "value") for name, value in options.items()}
+    return {**both, "schema.name.adjustment.mode": "avro"}

@@ -48,6 +48,16 @@ class Service(ABC):
             self._server.kill()
             self._server = None
 
+    def pause(self) -> None:
+        """Let it stand still."""
+        if self._server is not None:
+            self._server.pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._server is not None:
+            self._server.resume()
+
     def _run(self, command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> None:
         """Run it by this command, with a new log."""
         if self._server is not None:

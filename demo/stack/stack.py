@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from demo.broker import restartable_broker
+from demo.broker import Broker, restartable_broker
 from demo.stack.database import Database
 from demo.stack.kafka_connect import KafkaConnect
 from demo.stack.mysql import MariaDB, MySQL
@@ -29,9 +29,14 @@ class Stack:
     postgresql: PostgreSQL
     mysql: MySQL
     mariadb: MariaDB
-    bootstrap_servers: str
+    broker: Broker
     registry: SchemaRegistry
     connect: KafkaConnect
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where the broker answers."""
+        return self.broker.bootstrap_servers
 
     @property
     def databases(self) -> tuple[Database, ...]:
@@ -75,7 +80,7 @@ def live_stack() -> Iterator[Stack]:
             database.wait()
         registry.wait()
         connect.wait()
-        yield Stack(postgresql, mysql, mariadb, broker.bootstrap_servers, registry, connect)
+        yield Stack(postgresql, mysql, mariadb, broker, registry, connect)
 
 
 def _unpack() -> None:

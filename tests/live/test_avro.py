@@ -19,6 +19,7 @@ import yaml
 from cli.jobs import JOBS, RunContext, run_jobs
 from cli.monitoring.doctor import scene_of
 from demo.stack.database import Database
+from demo.stack.registry import CONVERTER, avro_options
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
 from gold.topics import publish
@@ -36,7 +37,7 @@ from monitoring.readings.tables import DeltaFiles
 from monitoring.readings.warehouse import kept_schemas
 from monitoring.status import View
 from silver.rejects.quarantine import QUARANTINE
-from tests.support.live.connectors import CONVERTER, Config, avro_options
+from tests.support.live.connectors import Config
 from tests.support.live.dialects import insert
 from tests.support.live.told import until
 from tools.bundle import ROOT

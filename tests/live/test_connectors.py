@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from cli.jobs import JOBS, RunContext, run_jobs
 from connectors.cluster import settled
 from demo.check import compacted_view
+from demo.stack.offsets import delete_offsets, is_stopped, set_offset, stop
 from demo.stack.stack import Stack
 from demo.stack.topics import wait_for
 from lakehouse.config import settings
@@ -28,7 +29,6 @@ from tests.live.conftest import PACKAGED
 from tests.support.brokers import plain_config
 from tests.support.live.command import Command
 from tests.support.live.dialects import insert
-from tests.support.live.offsets import delete_offsets, is_stopped, set_offset, stop
 from tests.support.live.told import until
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from connectors.cluster import states
 from connectors.rest import Worker
 from demo.processes import HOST, free_ports
 from demo.stack.database import Database
+from demo.stack.offsets import stop
 from demo.stack.stack import Stack
 from lakehouse.config import Settings, settings
 from lakehouse.contracts.models import Contracts
@@ -49,7 +50,6 @@ from tests.support.live.command import Command
 from tests.support.live.connectors import Config
 from tests.support.live.contracts import with_databases, write_contracts
 from tests.support.live.dialects import insert
-from tests.support.live.offsets import stop
 from tests.support.live.told import until
 from tools.bundle import ROOT
 

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from demo.stack.registry import SchemaRegistry
+from demo.stack.registry import SchemaRegistry, avro_options
 from tests.support.live.dialects import MARIADB, MYSQL, POSTGRESQL, SIGNALS, Dialect
 
 PUBLICATION = "stories"
 Config = Mapping[str, str]
-CONVERTER = "io.apicurio.registry.utils.converter.AvroConverter"
-# It writes as Confluent's does: a zero byte, the schema's id in four bytes, the value. The id is that of the content,
-# by which the registry's Confluent interface finds a schema. Of a column that may be NULL and has a default it writes
-# the default for NULL; it has no option against that, and the stories have no such column.
-AVRO: Config = {
-    "apicurio.registry.auto-register": "true",
-    "apicurio.registry.find-latest": "true",
-    "apicurio.registry.as-confluent": "true",
-    "apicurio.registry.use-id": "contentId",
-    "apicurio.registry.headers.enabled": "false",
-}
 
 
 @dataclass(frozen=True)
@@ -61,14 +50,6 @@ class Variant:
 
 def _json(with_schemas: str) -> Config:
     return {f"{part}.converter.schemas.enable": with_schemas for part in ("key", "value")}
-
-
-def avro_options(registry: SchemaRegistry) -> Config:
-    """What makes a connector write Avro, and a sink read it."""
-    options = {"": CONVERTER, ".apicurio.registry.url": registry.converter_url}
-    options |= {f".{name}": value for name, value in AVRO.items()}
-    both = {f"{part}.converter{name}": value for part in ("key", "value") for name, value in options.items()}
-    return {**both, "schema.name.adjustment.mode": "avro"}
 
 
 VARIANTS = tuple(

@@ -15,6 +15,7 @@ import yaml
 from bronze import ingest
 from connectors.cluster import State, settled
 from demo.stack.database import Database
+from demo.stack.offsets import delete_offsets, is_stopped, stop
 from demo.stack.stack import Stack
 from demo.stack.topics import json_event, wait_for
 from lakehouse.config import settings
@@ -26,7 +27,6 @@ from tests.support.live import stories
 from tests.support.live.connectors import PUBLICATION, VARIANTS, Config, Variant
 from tests.support.live.contracts import contracts_of_stories, tables_of
 from tests.support.live.dialects import FINISHED, MARIADB, MYSQL, POSTGRESQL, Dialect, insert
-from tests.support.live.offsets import delete_offsets, is_stopped, stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

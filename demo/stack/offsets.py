@@ -9,6 +9,7 @@ import requests
 
 from connectors.cluster import State
 from connectors.rest import Worker
+from lakehouse.errors import ConnectError
 
 
 def stop(worker: Worker, name: str) -> None:
@@ -39,4 +40,7 @@ def _ask(method: str, worker: Worker, path: str, body: Mapping[str, object] | No
         if answer.status_code != requests.codes.conflict or time.monotonic() > until:
             break
         time.sleep(1)
-    assert answer.ok, answer.text
+    if not answer.ok:
+        raise ConnectError(
+            f"Kafka Connect refused {method} {path} (HTTP {answer.status_code}).", hint="Its log has the reason."
+        )
