@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test quick-tests test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-load chaos benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs sbom dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test quick-tests test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-load chaos benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs sbom advisories dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together. Files go in the order of the
@@ -103,6 +103,7 @@ benchmark-load: setup ## 5,000 changes a second for ten minutes, a burst of a mi
 	$(BIN)/python -m benchmarks.steady --rate 5000 --minutes 10 --burst 1000000 --place load --write-docs
 
 chaos: setup-live ## ROUNDS faults at random on the real stack, by SEED, and whether everything is right afterwards (a minute each; as root)
+	@tools/setup_live.sh libfaketime
 	$(BIN)/python -m chaos --seed $(SEED) --rounds $(ROUNDS) --only "$(ONLY)"
 
 benchmark-files: setup ## How many files tables have after a thousand batches (half an hour)
@@ -135,6 +136,9 @@ docs: $(SET_UP) ## The documentation site, in site/: a broken link or a page tha
 
 sbom: $(SET_UP) ## The bill of materials, in dist/sbom.json (CycloneDX): every package and jar with its hash
 	@tools/sbom.sh
+
+advisories: sbom ## Known vulnerabilities of every package and jar, as OSV has them (needs api.osv.dev)
+	@$(BIN)/python -m tools.advisories
 
 dbx-setup: $(DBX)/.venv/.set-up ## dbx, in an environment of its own: tools/dbx/.venv
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the live stack takes from the system: PostgreSQL, MariaDB, libaio for MySQL, Chromium, and promtool, which
-# checks the alerting rules. `make setup-live` calls it.
+# checks the alerting rules. `make setup-live` calls it; `make chaos` with the argument libfaketime, for runs by another
+# clock.
 #
 # Only programs: no server of the system's is made or started. MySQL itself, Kafka Connect and Debezium are pinned files.
 set -euo pipefail
@@ -17,9 +18,10 @@ lacks() {
     compgen -G '/usr/lib/*/libaio.so.1' >/dev/null || compgen -G '/lib/*/libaio.so.1' >/dev/null || echo libaio1
     command -v chromium >/dev/null || echo chromium
     command -v promtool >/dev/null || echo prometheus
+    [ "$1" != libfaketime ] || compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || echo libfaketime
 }
 
-mapfile -t missing < <(lacks)
+mapfile -t missing < <(lacks "${1:-}")
 [ "${#missing[@]}" -eq 0 ] && exit 0
 
 advice="Install them (Debian: apt-get install --no-install-recommends ${missing[*]})."
@@ -42,5 +44,5 @@ fi
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-mapfile -t missing < <(lacks)
+mapfile -t missing < <(lacks "${1:-}")
 [ "${#missing[@]}" -eq 0 ] || stop "Still missing: ${missing[*]}. $advice"

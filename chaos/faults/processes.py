@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from chaos.faults.fault import fault
 from chaos.world import ChaosError, World, last_words
 
 BUSY = 7
-LIBRARY = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 AREA = "processes"
 
 
@@ -87,7 +87,8 @@ def _with_clock(world: World, offset: str) -> None:
     with world.writing():
         pass
     world.drain()
-    clock = {"LD_PRELOAD": LIBRARY, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+    clock = {"LD_PRELOAD": str(library), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     done = world.pipeline.own_process("run", more=clock, seconds=240)
     if done.code:
         raise ChaosError(f"the run by another clock ended with {last_words(done)}")

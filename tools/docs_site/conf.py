@@ -38,7 +38,7 @@ NAVIGATION = {
         "from-flink",
         "commands",
     ],
-    "Trust it": ["quality", "quarantine", "verify", "monitoring", "troubleshooting"],
+    "Trust it": ["quality", "quarantine", "verify", "reliability", "monitoring", "troubleshooting"],
     "Deploy it": ["deploy", "connect", "kafka", "clusters", "dbx"],
     "Reference": ["glossary", "benchmarks", "decisions/README"],
 }
