@@ -56,7 +56,7 @@ def store(warehouse: Warehouse, source: str, rows: DataFrame) -> None:
     ]
     warehouse.append(name, held)
     held.unpersist()
-    sequence = read_states(warehouse, [source])[source].sequence
+    sequence = read_states(warehouse, [source])[source].last.sequence
     write_down_batch(
         warehouse,
         warehouse.read(name),

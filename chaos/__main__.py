@@ -81,6 +81,7 @@ def _play_in_a_world(
         world = World(running.enter_context(live_stack()), home, seed)
         running.callback(world.tear_down)
         world.set_up()
+        running.enter_context(world.observer)
     memory = checks.Memory()
     while dealt:
         number, fault = dealt.pop(0)

@@ -14,9 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from chaos.world import SOURCES, UNIFIED_TOPIC, SourceNames, World
-from lakehouse.delta.address import Address
 from lakehouse.kafka.log import committed_records
-from monitoring.readings.tables import DeltaFiles
 
 COLUMNS = ("order_id", "customer_id", "product_id", "status", "total_amount", "created_at", "updated_at", "note")
 OUTBOX_COLUMNS = ("order_id", "customer_id", "product_id", "status", "total_amount", "created_at", "note")
@@ -37,7 +35,7 @@ class Memory:
 
 def findings(world: World, memory: Memory) -> Sequence[str]:
     """A sentence for everything that is not as it must be."""
-    tables = DeltaFiles(Address(str(world.warehouse), f"{world.warehouse}/_checkpoints"))
+    tables = world.tables
     world.take_events()
     found: list[str] = []
     expected: dict[str, Row] = {}
@@ -57,6 +55,9 @@ def findings(world: World, memory: Memory) -> Sequence[str]:
     gold = {row["composite_key"]: _texts(row, GOLD_COLUMNS) for row in tables.rows(GOLD_QUERY)}
     found += differences(gold, expected, of="I5: gold.unified_orders", against="the databases")
     found += differences(_topic(world), expected, of=f"I6: topic {UNIFIED_TOPIC}", against="the databases")
+    torn = world.observer.torn()
+    if torn:
+        found.append(f"I6: a reader of committed records has seen parts of passes: {', '.join(torn[:MAX_NAMED])}")
     (open_entries,) = (
         tables.rows("SELECT count(*) AS number FROM {quality.quarantine} WHERE state = 'open'")
         if (tables.exists("quality.quarantine"))

@@ -20,6 +20,7 @@ import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from chaos.observer import Observer
 from chaos.pipeline import Ended, Pipeline
 from chaos.writers import CANARY, FIRST_OUTBOX_ORDER, Writer, writing
 from connectors.cluster import State, settled
@@ -28,9 +29,11 @@ from demo.stack.offsets import delete_offsets, is_stopped, stop
 from demo.stack.registry import avro_options
 from demo.stack.set_up import set_up, variables
 from demo.stack.stack import Stack
+from lakehouse.delta.address import Address
 from lakehouse.errors import LakehouseError
 from lakehouse.kafka.broker import client_config
 from lakehouse.kafka.connection import KafkaConnection
+from monitoring.readings.tables import DeltaFiles
 
 CONNECTORS = tuple(
     f"{database}-{kind}-connector" for database in ("postgres", "mysql") for kind in ("outbox", "tables")
@@ -92,6 +95,7 @@ class World:
     pipeline: Pipeline = field(init=False)
     writers: Mapping[str, Writer] = field(init=False)
     random: random.Random = field(init=False)
+    observer: Observer = field(init=False)
     events: dict[str, dict[int, dict[int, Mapping[str, Any]]]] = field(default_factory=dict)
     markers: int = 0
     rebuilt: set[str] = field(default_factory=set)
@@ -116,6 +120,7 @@ class World:
             "LAKEHOUSE_METRICS_FILE": str(self.home / "metrics.prom"),
         }
         self.pipeline = Pipeline(environment, self.warehouse, self.log)
+        self.observer = Observer(self.kafka, UNIFIED_TOPIC)
         self.writers = {
             names.name: Writer(database, self.seed * 2 + number)
             for number, (names, database) in enumerate(zip(SOURCES, self.databases.values(), strict=True))
@@ -135,6 +140,11 @@ class World:
     def databases(self) -> Mapping[str, Database]:
         """The database of each source."""
         return {"postgres": self.stack.postgresql, "mysql": self.stack.mysql}
+
+    @property
+    def tables(self) -> DeltaFiles:
+        """The tables as they are now, read without Spark."""
+        return DeltaFiles(Address(str(self.warehouse), f"{self.warehouse}/_checkpoints"))
 
     @property
     def kafka(self) -> KafkaConnection:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
+
+import requests
 
 from chaos.faults.fault import fault
 from chaos.world import SOURCES, World
@@ -105,6 +108,36 @@ def registry_paused(world: World) -> None:
         finally:
             world.stack.registry.resume()
     world.wait_for_connectors()
+
+
+@fault(AREA, "the schema registry has lost its schemas, and would give their ids to others", single_only=True)
+def registry_lost(world: World) -> None:
+    """A person has it go on above the ids that were used. Silver keeps the schemas that it has seen."""
+    connector = SOURCES[1].tables_connector
+    with world.writing():
+        pass
+    world.drain()
+    done = world.pipeline.command("run")
+    world.stop_connector(connector)
+    registry = world.stack.registry
+    registry.kill()
+    registry.start()
+    registry.wait()
+    (used,) = world.tables.rows("SELECT max(id) AS id FROM {ops.schemas}")
+    taken = 0
+    while taken < used["id"]:
+        taken = _register(registry.confluent_url, f"placeholder{taken}")
+    world.say(f"the run ended with {done.code}; ids up to {taken} are given to placeholders")
+    world.stack.connect.worker.resume(connector)
+    world.wait_for_connectors(connector)
+
+
+def _register(url: str, name: str) -> int:
+    """Register a schema of this name; its id."""
+    schema = json.dumps({"type": "record", "name": name, "fields": []})
+    answer = requests.post(f"{url}/subjects/{name}/versions", json={"schema": schema}, timeout=30)
+    answer.raise_for_status()
+    return int(answer.json()["id"])
 
 
 def _drop_slot(world: World, slot: str) -> bool:

@@ -61,6 +61,7 @@ def broker_lost(world: World) -> None:
     done = world.pipeline.command("run")
     world.say(f"run: {last_words(done)}")
     sent = world.pipeline.command("publish", "--republish")
+    world.observer.forget()
     world.say(f"publish --republish: {last_words(sent)}")
 
 
@@ -158,6 +159,7 @@ def foreign_records(world: World) -> None:
     producer.flush(30)
     _must_end(world, 8, "verify")
     _must_end(world, 0, "publish", "--republish")
+    world.observer.forget()
 
 
 def _must_end(world: World, code: int, *arguments: str) -> None:

@@ -22,6 +22,12 @@ def committed(warehouse: Warehouse, job: str) -> dict[Partition, int]:
     return end_of(warehouse, job, max(finished)) if finished else {}
 
 
+def last_begun(warehouse: Warehouse, job: str) -> int:
+    """The number of the stream's last batch that has begun; -1 before the first."""
+    names = file_names(warehouse.spark, f"{warehouse.checkpoint(job)}/offsets")
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
 def initial_offsets(warehouse: Warehouse, job: str) -> dict[Partition, int]:
     """Where the stream began in every partition that there was then; empty before its first start."""
     text = read_text(warehouse.spark, f"{warehouse.checkpoint(job)}/sources/0/0")

@@ -22,7 +22,7 @@ from bronze.batches import (
 )
 from bronze.events import events, events_table, not_yet_stored
 from bronze.offsets import SourceOffsets, offsets_of_source, require_no_gap
-from bronze.source_state import SourceState, read_states, write_down
+from bronze.source_state import LastBatch, SourceState, read_states, write_down
 from lakehouse.batches import BATCHES
 from lakehouse.config import Settings
 from lakehouse.contracts.topics import Topics
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-# Takes what became of a batch: its source, its sequence, and how many records it has appended.
-Record = Callable[[str, int, int], None]
+# Takes what became of a batch: its source, the batch, and how many records it has appended.
+Record = Callable[[str, LastBatch, int], None]
 
 # What Spark says of a partition that a stream cannot take up: with the name of the condition, or without.
 _JOINED = re.compile(r"\bADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO\b|Added partition \S+ starts from \d+ instead")
@@ -83,18 +83,19 @@ def run(
     states = {} if states is None else states
     if lacking := [source for source in read if source not in states]:
         states |= read_states(warehouse, lacking)
-    begun = {source: states[source].sequence for source in read}
+    begun = {source: states[source].last.sequence for source in read}
     appended = dict.fromkeys(topics.sources, 0)
     is_here = not is_connect(spark)  # else streams call `foreachBatch` in another process
 
-    def record(source: str, sequence: int, records: int) -> None:
+    def record(source: str, last: LastBatch, records: int) -> None:
         appended[source] += records
-        states[source] = replace(states[source], sequence=sequence)
+        states[source] = replace(states[source], last=last)
 
     def start(source: str) -> StreamingQuery:
         # After a failure the next start reads it.
+        before = states.pop(source, None) or read_states(warehouse, [source])[source]
         source_offsets = offsets_of_source(
-            warehouse, connection, source, topics.sources[source], known=known, state=states.pop(source, None)
+            warehouse, connection, source, topics.sources[source], known=known, state=before
         )
         require_no_gap(source, source_offsets.following, source_offsets.ends)
         with storage_errors(job=f"bronze: {source}", storage_paths=storage_paths):
@@ -102,7 +103,8 @@ def run(
                 confirm(warehouse, source, sequence=source_offsets.sequence)
             write_down(warehouse, source_offsets.unwritten)
             if is_here:
-                states[source] = SourceState(source_offsets.steps, source_offsets.sequence)
+                last = replace(before.last, sequence=source_offsets.sequence)
+                states[source] = SourceState(source_offsets.steps, last)
             return _start(warehouse, settings, connection, source_offsets, record=record if is_here else None)
 
     def explain(source: str, error: StreamingQueryException) -> LakehouseError:
@@ -163,7 +165,8 @@ def append_batch(
         stored=None if values is None or again else observed_records(planned, values),
     )
     if record is not None:
-        record(source, batch_sequence, 0 if values is None else values[RECORDS])
+        last = LastBatch(batch_sequence, checkpoint, batch_id)
+        record(source, last, 0 if values is None else values[RECORDS])
 
 
 def pending(spark: SparkSession, settings: Settings, topics: Topics, *, known: TopicPartitions) -> dict[str, int]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from bronze.checkpoint import committed, initial_offsets
+from bronze.checkpoint import committed, initial_offsets, last_begun
 from bronze.events import events_table
 from bronze.source_state import OffsetMove, SourceState, by_the_table, job_name, read_states, steps_from, stored
 from lakehouse.contracts.checks.references import require_distinguished
@@ -17,6 +17,8 @@ from lakehouse.errors import RetentionGapError, SettingsError, TopicChangedError
 from lakehouse.kafka.broker import Admin, TopicPartitions, require_topics
 from lakehouse.kafka.connection import KafkaConnection
 from lakehouse.kafka.offsets import Ends, Partition, ends, offsets_at_time, topic_ids
+
+LOST = "the checkpoint was lost"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def offsets_of_source(
     assigned = contract.assigned(known)
     require_distinguished(source, contract, assigned)
     state = read_states(warehouse, [source])[source] if state is None else state
-    all_steps, sequence = state.steps, state.sequence
+    all_steps = state.steps
     with closing(Admin(connection)) as admin:
         ids = topic_ids(connection, assigned, kept=admin)
         topic_partitions = [Partition(topic, number) for topic in assigned for number in known[topic]]
@@ -86,13 +88,19 @@ def offsets_of_source(
     begun = came or (initial_offsets(warehouse, job_name(source, change)) if steps else {})
     # A batch of a checkpoint that is there is repeated.
     may_lack_a_batch = bool(steps) and not begun
+    is_another = bool(came) and not is_own_checkpoint(warehouse, job_name(source, change), state=state, came=came)
+    if is_another:
+        # As one that is lost; and it stays where it is, so the stream gets a new one.
+        came, begun, may_lack_a_batch = {}, {}, True
     if steps and not came:
         # The checkpoint is lost, or no batch of it has ended yet: the table knows.
         resumed = by_the_table(steps, stored(warehouse.read(events_table(source).name)))
         came = {step.topic_partition: step.to_offset for step in resumed}
-        if any(step.read_again > old.read_again for step, old in zip(resumed, steps, strict=True)):
+        reads_again = any(step.read_again > old.read_again for step, old in zip(resumed, steps, strict=True))
+        if reads_again or is_another:
             change, begun = change + 1, {}
-            steps = unwritten = [replace(step, change=change, reason="the checkpoint was lost") for step in resumed]
+            reason = "the checkpoint was that of another stream, or an older one" if is_another else LOST
+            steps = unwritten = [replace(step, change=change, reason=reason) for step in resumed]
     new = [
         topic_partition
         for topic_partition in topic_partitions
@@ -126,8 +134,24 @@ def offsets_of_source(
         ]
         following = {step.topic_partition: step.to_offset for step in all_steps_now}
     return SourceOffsets(
-        source, change, ids, all_steps_now, unwritten, following, limits, sequence + 1, may_lack_a_batch
+        source, change, ids, all_steps_now, unwritten, following, limits, state.last.sequence + 1, may_lack_a_batch
     )
+
+
+def is_own_checkpoint(warehouse: Warehouse, job: str, *, state: SourceState, came: Mapping[Partition, int]) -> bool:
+    """Whether the checkpoint is where the source's last batch has left it.
+
+    `came`: how far it says that it has come. One that was copied from another stream, or put back from a backup, would
+    go on with offsets that are not those of the table: with an earlier offset Delta takes new records for those of a
+    batch that it has, with a later one nobody reads what is in between.
+    """
+    known = {step.topic_partition for step in state.steps}
+    is_of_source = came.keys() <= known
+    last = state.last
+    if not last.checkpoint:  # nothing of it was written down under a checkpoint
+        return is_of_source
+    is_same = warehouse.checkpoint_id(job) == last.checkpoint
+    return is_of_source and is_same and last_begun(warehouse, job) >= last.number
 
 
 def cannot_join(following: Mapping[Partition, int], begun: Mapping[Partition, int]) -> list[Partition]:

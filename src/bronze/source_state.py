@@ -21,6 +21,9 @@ from lakehouse.kafka.ranges import TOPIC_PARTITION
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
+# Of a batch, in this order: the latest is the highest.
+LAST = ("sequence", "checkpoint", "batch")
+
 
 def steps_from(
     steps: Sequence[OffsetMove], following: Mapping[Partition, int], highest: Mapping[tuple[str, str, int], int]
@@ -83,15 +86,21 @@ class OffsetMove:
         return Partition(self.topic, self.partition)
 
 
+@dataclass(frozen=True, order=True)
+class LastBatch:
+    """The last batch of a source that was written down: its number in its checkpoint, and in the order of all."""
+
+    sequence: int = 0
+    checkpoint: str = ""
+    number: int = -1
+
+
 @dataclass(frozen=True)
 class SourceState:
-    """What `ops.batches` says of a source: the steps of its last change, none before its first run.
-
-    `sequence`: the highest of its batches.
-    """
+    """What `ops.batches` says of a source: the steps of its last change, none before its first run; its last batch."""
 
     steps: Sequence[OffsetMove] = ()
-    sequence: int = 0
+    last: LastBatch = LastBatch()
 
 
 def read_states(warehouse: Warehouse, sources: Collection[str]) -> dict[str, SourceState]:
@@ -102,9 +111,9 @@ def read_states(warehouse: Warehouse, sources: Collection[str]) -> dict[str, Sou
     topic_partition = [F.when(F.col("step").isNotNull(), F.col(name)).alias(name) for name in TOPIC_PARTITION]
     # Few: a row a partition, and one more for each time that it was moved by command; and one for all batches.
     found = (
-        rows.select("source", *topic_partition, "step", "sequence")
+        rows.select("source", *topic_partition, "step", *LAST)
         .groupBy("source", *TOPIC_PARTITION, "step")
-        .agg(F.max("sequence").alias("sequence"))
+        .agg(F.max(F.when(F.col("sequence").isNotNull(), F.struct(*LAST))).alias("last"))
         .collect()
     )
     return {source: _state_of([row for row in found if row["source"] == source]) for source in sources}
@@ -121,7 +130,12 @@ def _state_of(rows: Sequence[Row]) -> SourceState:
     last = max((step.change for step in steps), default=0)
     # One row a partition: a partition that came later has its own, under the same change.
     of_last = sorted((step for step in steps if step.change == last), key=lambda step: step.topic_partition)
-    return SourceState(of_last, max((row["sequence"] for row in rows if row["sequence"] is not None), default=0))
+    batches = [row["last"] for row in rows if row["last"] is not None]
+    # A batch whose checkpoint was lost before it was written down has none.
+    last_batch = max(
+        (LastBatch(one[0], one[1] or "", -1 if one[2] is None else one[2]) for one in batches), default=LastBatch()
+    )
+    return SourceState(of_last, last_batch)
 
 
 def steps_in(batches: DataFrame) -> DataFrame:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bronze import ingest
 from bronze.batches import planned_of
+from bronze.source_state import steps_in
 from cli.tables.accounts import account_of
 from lakehouse.batches import batches as batches_of
-from tests.support.shop import TOPIC, Shop, delete_records
+from lakehouse.contracts.topics import Source, Topics
+from lakehouse.kafka.broker import partitions
+from tests.support.shop import OTHER, TOPIC, Shop, create, delete, delete_records
 
 if TYPE_CHECKING:
     from lakehouse.delta.tables import Warehouse
@@ -71,6 +76,59 @@ def test_every_batch_says_what_it_was_to_read_and_how_much_came(shop: Shop) -> N
     shop.run()
     assert batches(shop.warehouse)[len(expected) :] == [(0, 0, 3, 5, 2), (1, 0, 5, 7, 2), (2, 0, 7, 8, 1)]
     assert found(shop.warehouse) == {}
+
+
+def test_an_older_copy_of_the_checkpoint_skips_nothing(shop: Shop, tmp_path: Path) -> None:
+    """Its batches have the numbers of batches that the table has: Delta would take what is new for those."""
+    shop.produce("a-0")
+    shop.run()
+    shutil.copytree(shop.chosen.checkpoints, tmp_path / "backup")
+    shop.produce("a-1", "a-2")
+    shop.run()
+    shop.produce("a-3")
+    shop.run()
+    shutil.rmtree(shop.chosen.checkpoints)
+    shutil.copytree(tmp_path / "backup", shop.chosen.checkpoints)
+    shop.produce("a-4")
+    shop.run()
+    shop.produce("a-5")
+    shop.run()
+    assert shop.values() == ["a-0", "a-1", "a-2", "a-3", "a-4", "a-5"]
+    assert found(shop.warehouse) == {}
+    assert "the checkpoint was that of another stream, or an older one" in reasons(shop.warehouse)
+
+
+def test_the_checkpoint_of_another_stream_skips_nothing(shop: Shop) -> None:
+    """Spark ends the first of two streams of one id without an error; and where it does not, the offsets are others."""
+    create(shop.kafka, OTHER)
+    feeds = {"others": {"topics": [OTHER], "envelope": "table"}}
+    sources = {"shop": shop.source, "other": Source.model_validate({"kind": "mysql", "feeds": feeds})}
+    try:
+        shop.produce("a-0")
+        shop.produce("o-0", topic=OTHER)
+        run_both(shop, sources)
+        own, theirs = (Path(shop.chosen.checkpoints) / "bronze" / name for name in ("shop", "other"))
+        shutil.rmtree(own)
+        shutil.copytree(theirs, own)
+        shop.produce("a-1", "a-2")
+        shop.produce("o-1", topic=OTHER)
+        run_both(shop, sources)
+        shop.produce("a-3")
+        run_both(shop, sources)
+        assert shop.values() == ["a-0", "a-1", "a-2", "a-3"]
+        rows = shop.warehouse.read("bronze.other_events").collect()
+        assert sorted(bytes(row["value"]).decode() for row in rows) == ["o-0", "o-1"]
+    finally:
+        delete(shop.kafka, OTHER)
+
+
+def run_both(shop: Shop, sources: dict[str, Source]) -> None:
+    ingest.run(shop.warehouse.spark, shop.chosen, Topics(sources=sources), known=partitions(shop.kafka))
+
+
+def reasons(warehouse: Warehouse) -> set[str]:
+    """Why the source was moved."""
+    return {row["reason"] for row in steps_in(batches_of(warehouse, "bronze")).collect()}
 
 
 def test_a_batch_that_was_stored_and_not_written_down_is_when_it_is_repeated(

@@ -11,9 +11,11 @@ from chaos import report
 from chaos.checks import differences
 from chaos.commits import Commits
 from chaos.faults.all import FAULTS
+from chaos.observer import Observer
 from chaos.rounds import Round, deal
 from chaos.writers import CANARY, Writer
 from demo.stack.mysql import MySQL
+from lakehouse.kafka.connection import KafkaConnection
 
 NAMES = tuple(FAULTS)
 
@@ -88,3 +90,18 @@ def test_the_report_counts_what_held() -> None:
     assert "3 rounds, 2 of them held" in text
     (row,) = [line for line in text.splitlines() if "(`killed`)" in line]
     assert row.endswith("| 3 | 2 | 6 s | 9 s |")
+
+
+def test_a_pass_that_grows_after_it_was_read_whole_is_torn() -> None:
+    observer = Observer(KafkaConnection(bootstrap_servers="127.0.0.1:1"), "topic")
+    observer.take("postgres", "1/A")
+    observer.take("postgres", "1/A")
+    observer.rest()
+    observer.take("mysql", "1/A")
+    observer.take("postgres", "1/B")
+    assert observer.torn() == []
+    observer.take("postgres", "1/A")
+    assert observer.torn() == ["postgres 1/A"]
+    observer.forget()
+    observer.take("postgres", "1/A")
+    assert observer.torn() == []
