@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,8 +15,15 @@ from chaos.faults.fault import Fault
 from chaos.world import FIRST_MARKER, SOURCES, UNIFIED_TOPIC, ChaosError, World, last_words
 from lakehouse.kafka.log import committed_records
 
-# Runs that may fail one after the other before it is said that the product does not recover.
+# Runs that may fail one after the other, with no command in their message, before it is said that the product does not
+# recover; and with one.
 RUNS = 3
+COMMANDS = 10
+# What a message says that a person is to run; the end of its sentence is not of it.
+_COMMAND = re.compile(
+    r"lakehouse (offsets set \w+(?: --[\w-]+(?: [\w.]*\w)?)+|gold --full-refresh|publish --republish"
+    r"|silver --accept-missing \w+)"
+)
 CONTINUOUS_SECONDS = 240.0
 # The share of rounds, of those that may, in which a continuous run works.
 CONTINUOUS_SHARE = 0.4
@@ -96,7 +104,8 @@ def _settle(world: World, runs: list[str]) -> None:
         return
     if not world.pipeline.has_ended():
         runs.append(last_words(world.pipeline.end_pass()))
-    for _ in range(RUNS):
+    failed = 0
+    while failed < RUNS and len(runs) < COMMANDS:
         world.pipeline.commits.new()
         done = world.pipeline.command("run")
         commits = len(world.pipeline.commits.new())
@@ -104,7 +113,22 @@ def _settle(world: World, runs: list[str]) -> None:
         if done.code == 0:
             world.pipeline.commits_of_a_pass = max(4, commits)
             return
+        command = named_command(done.err)
+        if command is None:
+            failed += 1
+            continue
+        followed = world.pipeline.command(*command)
+        world.say(f"lakehouse {' '.join(command)}, as the message says: {last_words(followed)}")
     raise ChaosError(f"it does not recover by itself: {runs[-1]}")
+
+
+def named_command(message: str) -> Sequence[str] | None:
+    """The command that the message names, with the answer to its question; None where it names none."""
+    found = _COMMAND.search(" ".join(message.split()))
+    if found is None:
+        return None
+    words = found[1].split()
+    return [*words, *(["--yes"] if words[0] == "offsets" else [])]
 
 
 def _settle_continuous(world: World, runs: list[str]) -> None:

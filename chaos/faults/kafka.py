@@ -57,12 +57,7 @@ def broker_lost(world: World) -> None:
     world.stack.connect.start()
     world.stack.connect.wait()
     world.deploy()
-    world.drain()
-    done = world.pipeline.command("run")
-    world.say(f"run: {last_words(done)}")
-    sent = world.pipeline.command("publish", "--republish")
     world.observer.forget()
-    world.say(f"publish --republish: {last_words(sent)}")
 
 
 @fault(AREA, "a source topic is deleted with records that nobody has read, and made again", single_only=True)
@@ -103,8 +98,7 @@ def retention(world: World) -> None:
     known = world.admin.list_topics(names.tables_topic, timeout=30).topics[names.tables_topic]
     everything = [TopicPartition(names.tables_topic, number, -1) for number in known.partitions]  # -1: to the end
     _wait(world.admin.delete_records(everything))
-    done = world.pipeline.command("run")
-    world.say(f"run: {last_words(done)}")
+    world.say(f"all records of {names.tables_topic} are deleted")
     world.snapshot_again(names.tables_connector)
 
 

@@ -12,7 +12,7 @@ from chaos.checks import differences
 from chaos.commits import Commits
 from chaos.faults.all import FAULTS
 from chaos.observer import Observer
-from chaos.rounds import Round, deal
+from chaos.rounds import Round, deal, named_command
 from chaos.writers import CANARY, Writer
 from demo.stack.mysql import MySQL
 from lakehouse.kafka.connection import KafkaConnection
@@ -105,3 +105,22 @@ def test_a_pass_that_grows_after_it_was_read_whole_is_torn() -> None:
     observer.forget()
     observer.take("postgres", "1/A")
     assert observer.torn() == []
+
+
+@pytest.mark.parametrize(
+    ("message", "command"),
+    [
+        (
+            "To read the new one:\nlakehouse offsets set postgres --topic a.public.orders --to earliest.",
+            ["offsets", "set", "postgres", "--topic", "a.public.orders", "--to", "earliest", "--yes"],
+        ),
+        (
+            "Nothing was skipped: lakehouse offsets set mysql --to earliest\n --only-gaps.",
+            ["offsets", "set", "mysql", "--to", "earliest", "--only-gaps", "--yes"],
+        ),
+        ("then `lakehouse publish --republish` sends all of it", ["publish", "--republish"]),
+        ("lakehouse quality report shows them.", None),
+    ],
+)
+def test_the_command_that_a_message_names_is_followed(message: str, command: list[str] | None) -> None:
+    assert named_command(message) == command
