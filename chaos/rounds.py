@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -82,6 +83,10 @@ def play(world: World, memory: checks.Memory, number: int, fault: Fault) -> Roun
     except ChaosError as error:
         recovered = time.monotonic()
         findings.append(str(error))
+    except Exception as error:  # of a server that this round has hurt: a finding, and other rounds go on
+        recovered = time.monotonic()
+        world.say(traceback.format_exc())
+        findings.append(f"{type(error).__name__}: {error}")
     mode = "continuous" if is_continuous else "single"
     now = time.monotonic()
     return Round(

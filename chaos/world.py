@@ -96,6 +96,7 @@ class World:
     writers: Mapping[str, Writer] = field(init=False)
     random: random.Random = field(init=False)
     observer: Observer = field(init=False)
+    admin: AdminClient = field(init=False)  # its requests end with it
     events: dict[str, dict[int, dict[int, Mapping[str, Any]]]] = field(default_factory=dict)
     markers: int = 0
     rebuilt: set[str] = field(default_factory=set)
@@ -120,6 +121,7 @@ class World:
             "LAKEHOUSE_METRICS_FILE": str(self.home / "metrics.prom"),
         }
         self.pipeline = Pipeline(environment, self.warehouse, self.log)
+        self.admin = AdminClient(client_config(self.kafka))
         self.observer = Observer(self.kafka, UNIFIED_TOPIC)
         self.writers = {
             names.name: Writer(database, self.seed * 2 + number)
@@ -150,11 +152,6 @@ class World:
     def kafka(self) -> KafkaConnection:
         """How the broker is reached."""
         return KafkaConnection(bootstrap_servers=self.stack.bootstrap_servers)
-
-    @property
-    def admin(self) -> AdminClient:
-        """The broker's admin client."""
-        return AdminClient(client_config(self.kafka))
 
     def say(self, what: str) -> None:
         """Write down what was done, for the round's record."""
