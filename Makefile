@@ -1,7 +1,7 @@
 # Everything a developer does here. `make` alone lists it; every target sets up first what it needs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-live demo demo-live live clusters playground test quick-tests test-unit coverage test-slow test-whole test-rules benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-load chaos benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs sbom advisories dbx-setup dbx-check bundle-check lint format clean
+.PHONY: help setup setup-live demo demo-live live clusters playground test quick-tests test-unit coverage test-slow test-whole test-rules mutants benchmark-decode benchmark-rules benchmark-publish benchmark-growth benchmark-tables benchmark-bronze benchmark-steady benchmark-soak benchmark-load chaos benchmark-files benchmark-pass benchmark-backlog bench bench-large bench-setup fuzz generated docs sbom advisories dbx-setup dbx-check bundle-check lint format clean
 
 BIN := .venv/bin
 # Each of the two processes has a Spark and a broker of its own; a file's tests stay together. Files go in the order of the
@@ -73,6 +73,9 @@ test-whole: setup-live ## The tests on the whole recordings, in fifty batches to
 
 test-rules: setup ## Every rule of the order of changes reverted, one by one: its test must fail (half an hour)
 	$(BIN)/python -u -m tools.reverted_rules
+
+mutants: setup ## Small mistakes put into the rules one by one: a unit test must notice each; ONLY=silver.order.runs for a part
+	nice -n 10 $(BIN)/python -u -m tools.mutants $(ONLY)
 
 benchmark-decode: setup ## What reading a record costs, by its shape (a minute)
 	$(BIN)/python -m benchmarks.decode --write-docs

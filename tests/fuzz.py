@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import cache
 from multiprocessing import get_context
 from random import Random
 
@@ -79,7 +80,7 @@ def failing(kind: SourceKind, numbers: Sequence[int]) -> list[str]:
 
     Or that silver's fold, of all of them together, ends otherwise than the oracle.
     """
-    contracts, found = load_contracts(), []
+    contracts, found = packaged_contracts(), []
     folded: list[tuple[int, History]] = []
     for number in numbers:
         try:
@@ -92,6 +93,12 @@ def failing(kind: SourceKind, numbers: Sequence[int]) -> list[str]:
             found.append(line(kind, number, why))
     others = differing_histories([one for _number, one in folded], sharded(contracts).feeds[FEEDS[kind]])
     return [*found, *(line(kind, folded[at][0], "is folded otherwise") for at in others)]
+
+
+@cache
+def packaged_contracts() -> Contracts:
+    """The packaged contracts, read once a process."""
+    return load_contracts()
 
 
 def line(kind: SourceKind, number: int, why: str) -> str:

@@ -167,7 +167,10 @@ def record(
 
 def compact(value: object) -> str:
     """JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _COMPACT.encode(value)
+
+
+_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 def _image(row: Order, *, time: Any) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class PureSilver:
     is_suspended: bool = False
     rejects_negative: bool = True
     known_positions: Sequence[PositionedEvent] | None = field(default=None, init=False)
+    _events: dict[tuple[Any, ...], Event] = field(default_factory=dict, init=False)
 
     @cached_property
     def _explaining(self) -> ReferenceDecoder:
@@ -138,10 +139,13 @@ class PureSilver:
         return dict(zip(self.feed.columns, event.row or (), strict=True))[column]
 
     def _event(self, record: Record) -> Event:
-        headers = [(name, None if value is None else value.encode()) for name, value in record["headers"]]
-        event = self._explaining.event(
-            Message(record["topic"], _bytes(record["key"]), _bytes(record["value"]), headers)
-        )
+        # What is sent again states the same.
+        content = record["topic"], record["key"], record["value"], tuple(map(tuple, record["headers"]))
+        event = self._events.get(content)
+        if event is None:
+            headers = [(name, None if value is None else value.encode()) for name, value in record["headers"]]
+            message = Message(record["topic"], _bytes(record["key"]), _bytes(record["value"]), headers)
+            event = self._events[content] = self._explaining.event(message)
         is_bad = bool(event.problems) or (
             self.rejects_negative and event.kind == "change" and not event.is_delete and self._is_negative(event)
         )

@@ -51,13 +51,13 @@ def facts(records: pl.DataFrame, feed: Feed, rules: Sequence[str]) -> list[dict[
     by_source = feed.sequence_by == "source_position"
     kind, has_coordinates = pl.col("kind"), pl.col(COORDINATES[0]).is_not_null() & pl.lit(by_source)
     is_streamed = (pl.col("streamed") == 1) & kind.is_in(["change", "truncate", "quarantined"]) & has_coordinates
-    of_snapshot = pl.col("is_snapshot").fill_null(False) & has_coordinates
+    of_snapshot = pl.col("is_snapshot") & has_coordinates
     problem = pl.col("problems").list.get(0, null_on_oob=True)
-    has_unread_key = (kind == "quarantined") & problem.str.starts_with(OF_KEY).fill_null(False)
+    has_unread_key = (kind == "quarantined") & problem.str.starts_with(OF_KEY)
     marked = records.with_columns(
         *[pl.when(of_snapshot).then(name).alias(f"snapshot_{at}") for at, name in enumerate(COORDINATES)],
         *[pl.when(is_streamed).then(name).alias(f"streamed_{at}") for at, name in enumerate(COORDINATES)],
-        is_end=of_snapshot & pl.col("snapshot").is_in(END_OF_SNAPSHOT).fill_null(False),
+        is_end=of_snapshot & pl.col("snapshot").is_in(END_OF_SNAPSHOT),
         snapshot_name=pl.when(of_snapshot).then("source_name"),
         placed_ms=pl.when(has_coordinates).then("read_ms"),
         has_unread_key=has_unread_key,
@@ -94,7 +94,7 @@ def facts(records: pl.DataFrame, feed: Feed, rules: Sequence[str]) -> list[dict[
         unread_keys=pl.col("has_unread_key").sum(),
         key_problem=problem.filter(pl.col("has_unread_key")).max(),
         last_key=pl.col("key").sort_by("offset").last(),
-        last_is_delete=((kind == "change") & pl.col("is_delete").fill_null(False)).sort_by("offset").last(),
+        last_is_delete=((kind == "change") & pl.col("is_delete")).sort_by("offset").last(),
         drift=pl.col("drift").list.explode().drop_nulls().unique(),
         **{f"lowest_{at}": one for at, one in enumerate(_extreme(pl.Expr.min))},
         **{f"highest_{at}": one for at, one in enumerate(_extreme(pl.Expr.max))},

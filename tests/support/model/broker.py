@@ -140,7 +140,8 @@ class Broker:
         return [message for message in self.messages if id(message) not in removed]
 
     def _end(self, partition: int) -> int:
-        return 1 + max((message.offset for message in self.messages if message.partition == partition), default=-1)
+        # Offsets rise in the order of writing.
+        return 1 + next((one.offset for one in reversed(self.messages) if one.partition == partition), -1)
 
 
 def key_text(key: int) -> str:
