@@ -83,12 +83,12 @@ class History:
         for one in self.read_before:
             if one.highest is not None:
                 run = one.topic if self.feed.is_sharded else None, one.run_id
-                highest[run] = max(self._log_event(one.highest), highest.get(run, ()))
+                highest[run] = max(_log_event(one.highest), highest.get(run, ()))
         return {
             one.run_id
             for one in self.own
             if one.lowest is not None
-            and self._log_event(one.lowest)
+            and _log_event(one.lowest)
             <= highest.get((one.topic if self.feed.is_sharded else None, one.run_id), ())
         }
 
@@ -104,10 +104,10 @@ class History:
         for one, epoch in self.positioned:
             if one.highest is not None:
                 of_epoch = one.topic, epoch
-                highest[of_epoch] = max(self._log_event(one.highest), highest.get(of_epoch, ()))
+                highest[of_epoch] = max(_log_event(one.highest), highest.get(of_epoch, ()))
         of_runs, begins = self._epochs_of_runs(), self.epochs()
         return any(
-            self._log_event(one.lowest)
+            _log_event(one.lowest)
             <= highest.get(
                 (
                     one.topic,
@@ -120,10 +120,6 @@ class History:
             for one in self.own
             if one.lowest is not None
         )
-
-    def _log_event(self, at: Coordinates) -> Coordinates:
-        """The coordinates without the row of MySQL and MariaDB, which may begin anew at one place."""
-        return at if self.feed.kind == "postgresql" else at[:2]
 
     def shards(self) -> list[Shard]:
         """What shares its coordinates: every topic of a sharded feed by itself, else all of it."""
@@ -311,7 +307,7 @@ class History:
                     (one.topic_partition, one.run_id), epoch_at(begins, one.topic_partition, one.first_offset)
                 )
                 snapshot = {"run_id": one.run_id, "epoch": epoch, "from_offset": one.first_offset}
-                row["snapshots"].append({**snapshot, "lsn": one.snapshot_at[-1], "read_from_ms": one.read_from_ms})
+                row["snapshots"].append({**snapshot, "lsn": one.snapshot_at[1], "read_from_ms": one.read_from_ms})
             if runs is not None and one.run_id not in runs:
                 continue
             run = row["runs"].setdefault(one.run_id, {"run_id": one.run_id, "from_offset": one.first_offset})
@@ -325,6 +321,11 @@ class History:
         return {topic or "": one for topic, one in self.highest_cutoffs("truncate", "snapshot").items()}
 
 
+def _log_event(at: Coordinates) -> Coordinates:
+    """The coordinates without the row of MySQL and MariaDB, which may begin anew at one place."""
+    return at[:2]
+
+
 def with_new_epochs(
     past: History, telling_news: Callable[[Sequence[Regression]], Collection[Regression]]
 ) -> tuple[History, list[EpochStart]]:
@@ -335,20 +336,19 @@ def with_new_epochs(
     if past.feed.sequence_by == "kafka_offset":
         return past, []
     begun: list[EpochStart] = []
-    repeating: set[tuple[TopicPartition, str]] = set()
+    compared: set[tuple[TopicPartition, str]] = set()
     while True:
         found = [
             regression
             for regression in past.regressions()
-            if (regression.topic_partition, regression.run_id) not in repeating
+            if (regression.topic_partition, regression.run_id) not in compared
         ]
         # A snapshot repeats nothing. The others are compared when no snapshot is left: an epoch may explain them.
         with_news: Collection[Regression] = [regression for regression in found if regression.is_snapshot]
         if found and not with_news:
             with_news = telling_news(found)
-            repeating |= {
-                (regression.topic_partition, regression.run_id) for regression in found if regression not in with_news
-            }
+            # Those with new changes begin an epoch, the others only repeat: none of them is compared again.
+            compared |= {(regression.topic_partition, regression.run_id) for regression in found}
         if not with_news:
             return past, begun
         for regression in with_news:

@@ -34,7 +34,7 @@ def position_type(feed: Feed) -> str:
 
 def position_fields(feed: Feed) -> list[str]:
     """The names of the fields of a position; the Kafka offset is the last one."""
-    return [part.split(":")[0].strip() for part in position_type(feed)[len("STRUCT<") : -1].split(",")]
+    return [part.split(":")[0].strip() for part in position_type(feed).removeprefix("STRUCT<").split(",")]
 
 
 def epoch_of(topic_partition: Mapping[str, Any], *, run_id: str, offset: int) -> int:

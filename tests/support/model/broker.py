@@ -124,15 +124,19 @@ class Broker:
 
     def _deletes(self) -> Iterator[Sequence[Message]]:
         """Each `d` with its tombstone."""
+        by_offset = self._by_offset()
         for message in self.messages:
-            following = (other for other in self.messages if _is_next(other, message))
-            tombstone = next(following, None)
+            tombstone = by_offset.get((message.partition, message.offset + 1, message.key))
             if not message.is_tombstone and tombstone is not None and tombstone.is_tombstone:
                 yield message, tombstone
 
     def _has_lone_tombstone(self) -> bool:
+        by_offset = self._by_offset()
         tombstones = (message for message in self.messages if message.is_tombstone)
-        return any(not any(_is_next(tombstone, message) for message in self.messages) for tombstone in tombstones)
+        return any((one.partition, one.offset - 1, one.key) not in by_offset for one in tombstones)
+
+    def _by_offset(self) -> dict[tuple[int, int, str | None], Message]:
+        return {(message.partition, message.offset, message.key): message for message in self.messages}
 
     def _compacted(self, stretch: Sequence[Message]) -> list[Message]:
         last = {message.key: message for message in stretch}
@@ -147,10 +151,6 @@ class Broker:
 def key_text(key: int) -> str:
     """The record's key."""
     return compact({"order_id": key})
-
-
-def _is_next(message: Message, before: Message) -> bool:
-    return (message.partition, message.offset, message.key) == (before.partition, before.offset + 1, before.key)
 
 
 def _can_be_told(messages: Sequence[Message], left: Sequence[Message], stretch: Sequence[Message]) -> bool:

@@ -447,3 +447,16 @@ def test_records_were_positioned_in_the_epoch_that_was_known_then() -> None:
     assert (past.epoch_starts, past.cutoffs) == ([EpochStart("run-2", 7)], [cut("truncate", 0, 1)])
     shards = history(SHARDS, [], replace(state, epochs={("things", "run-2", "one.things"): 7}))
     assert shards.epoch_starts == [EpochStart("run-2", 7, "one.things")]
+
+
+def test_what_is_read_again_of_a_partition_is_one_range() -> None:
+    parts = [replace(RUN, first_offset=first, last_offset=first + 9) for first in (20, 0, 40, 30)]
+    past = History(feed(), [RUN], {}, [], [EpochStart("first", 7)], [], positioned=[(one, 0) for one in parts])
+    assert past.read_again([]) == {RUN.topic_partition: (0, 49)}
+
+
+def test_a_batch_reads_back_where_it_does_in_one_of_its_partitions() -> None:
+    known = {"feed": "things", "topic": "shop.things"}
+    state = stored(counted(10, 19, **known), counted(10, 19, partition=1, **known))
+    rows = [counted(20, 29, **known), counted(15, 29, partition=1, **known)]
+    assert history(feed(), rows, state).reads_back

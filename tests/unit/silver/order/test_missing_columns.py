@@ -93,7 +93,8 @@ def test_the_counts_say_which_columns_some_records_lack() -> None:
     ]
     assert lacking_columns(THINGS, rows) == {"name": 3}
     assert needs_positions(THINGS, rows)
-    assert not needs_positions(feed(columns=COLUMNS, envelope="outbox"), rows)
+    outbox = feed(columns=COLUMNS, envelope="outbox")
+    assert needs_positions(outbox, rows) is needs_positions(outbox, [facts(0, 4, None)]) is False
 
 
 def test_records_that_all_have_every_field_need_no_positions() -> None:
@@ -101,6 +102,7 @@ def test_records_that_all_have_every_field_need_no_positions() -> None:
     assert not needs_positions(THINGS, [facts(0, 4, None, judged=0)])
     # Rows of a snapshot of some rows have a position that the counts do not say.
     assert needs_positions(THINGS, [facts(0, 4, None)])
+    assert needs_positions(THINGS, [facts(0, 4, [1, 1]), facts(5, 9, None, run="run-2")])
     assert not needs_positions(THINGS, [facts(0, 4, None, snapshot_at=[1, 1])])
     assert not needs_positions(feed(columns=COLUMNS, sequence_by="kafka_offset"), [facts(0, 4, None)])
 
@@ -120,7 +122,9 @@ def test_a_segment_says_nothing_of_a_column_that_some_of_its_records_lack() -> N
     found = sent(THINGS, *rows)
     assert (found["", "name"][1], found["", "note"][1]) == (90, 70)
     # Nor does one without rows, or without a position.
-    assert sent(THINGS, facts(0, 2, [70, 70], judged=0), facts(3, 9, None, run="run-2")) == {}
+    silent = facts(0, 2, [70, 70], judged=0), facts(3, 9, None, run="run-2")
+    assert sent(THINGS, *silent) == {}
+    assert sent(THINGS, *silent, rows[1]) == sent(THINGS, rows[1])
 
 
 def test_positions_of_mysql_and_of_kafka_are_as_silver_has_them() -> None:
@@ -149,6 +153,7 @@ def test_each_topic_of_a_sharded_feed_has_columns_of_its_own() -> None:
 
 def test_only_what_is_lower_or_not_known_is_new() -> None:
     known = {("", "name"): (0, 5), ("", "note"): (0, 5)}
+    assert lower(known, known) == {}
     assert lower({("", "name"): (0, 4), ("", "note"): (0, 6), ("", "more"): (0, 9)}, known) == {
         ("", "name"): (0, 4),
         ("", "more"): (0, 9),

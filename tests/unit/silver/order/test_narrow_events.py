@@ -11,7 +11,7 @@ import pytest
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.arrow import decode_batches
 from silver.decode.reference.message import Record
-from silver.order.narrow_events import log_columns, narrow_batches, narrow_events
+from silver.order.narrow_events import ddl, log_columns, narrow_batches, narrow_events
 from tests.support.decoding import batch_of
 from tests.support.events import compact
 from tests.support.feeds import feed
@@ -82,3 +82,16 @@ def test_an_event_that_was_streamed_says_nothing_of_a_snapshot() -> None:
     assert (row["snapshot"], row["source_name"], row["lsn"]) == (None, None, 8)
     assert located([None], "postgresql").rows() == [(None, None, None, None)]
     assert coordinates(None, "postgresql") is None
+
+
+@pytest.mark.parametrize(("kind", "source"), [("postgresql", POSTGRES), ("mysql", MYSQL)])
+def test_spark_knows_the_columns_that_events_have(kind: SourceKind, source: Mapping[str, Any]) -> None:
+    events = narrow(kind, change({**source, "snapshot": "last"}, note="a"))
+    declared = dict(one.split(" ", 1) for one in ddl([feed(columns={"id": "BIGINT"}, kind=kind)]).split(", "))
+    assert [*declared] == events.column_names
+    assert {name: declared[name] for name in log_columns(kind)} == log_columns(kind)
+    # Spark does not take Polars' large strings for its own.
+    types = {"STRING": pa.string(), "BIGINT": pa.int64()}
+    assert {name: events.schema.field(name).type for name in log_columns(kind)} == {
+        name: types[spark] for name, spark in log_columns(kind).items()
+    }

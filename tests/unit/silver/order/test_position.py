@@ -6,8 +6,9 @@ import pytest
 
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.reference.message import Source
-from silver.order.position import Position
+from silver.order.position import Position, epoch_of, position_fields
 from silver.order.runs import Coordinates
+from tests.support.feeds import feed
 from tests.support.positions import KnownRuns, Run, coordinates, source_position
 
 BINLOG = Source(file="binlog.000003", pos=700, row=2)
@@ -68,3 +69,33 @@ def test_a_change_is_of_the_epoch_of_its_run_and_without_one_of_that_at_its_offs
     assert {run: (position(lsn, "postgresql", run=run, known=known) or ())[0] for run in expected} == expected
     assert position(BINLOG, "mysql") == (0, 3, 700, 2, 1, 30)
     assert position(lsn, "postgresql") == (0, 5, 1, 5, 5, 30)
+
+
+@pytest.mark.parametrize(
+    ("run", "offset", "epoch"),
+    [
+        ("first", 99, 0),
+        ("second", 0, 7),
+        ("", 9, 0),
+        ("", 10, 7),
+        ("", 29, 7),
+        ("", 30, 9),
+        ("bare", 30, 9),
+        ("unknown", 12, 7),
+    ],
+)
+def test_a_record_is_of_the_epoch_of_its_run_or_of_the_last_that_began_before_it(
+    run: str, offset: int, epoch: int
+) -> None:
+    runs = [{"run_id": "first", "epoch": 0}, {"run_id": "second", "epoch": 7}, {"run_id": "bare", "epoch": None}]
+    begun = [{"from_offset": 10, "epoch": 7}, {"from_offset": 30, "epoch": 9}]
+    assert epoch_of({"runs": runs, "epochs": begun}, run_id=run, offset=offset) == epoch
+
+
+def test_the_fields_of_a_position_end_with_the_offset() -> None:
+    postgres, mysql, kafka = (
+        position_fields(feed(**given)) for given in ({}, {"kind": "mysql"}, {"sequence_by": "kafka_offset"})
+    )
+    assert postgres == ["epoch", "ordered_lsn", "streamed", "commit_lsn", "lsn", "kafka_offset"]
+    assert mysql == ["epoch", "binlog_file", "binlog_pos", "binlog_row", "streamed", "kafka_offset"]
+    assert kafka == ["timestamp_ms", "kafka_topic", "kafka_partition", "kafka_offset"]
