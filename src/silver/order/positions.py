@@ -40,7 +40,7 @@ def add_coordinates(records: pl.DataFrame, feed: Feed) -> pl.DataFrame:
     else:
         is_negative = (pl.col("binlog_pos") < 0) | (pl.col("binlog_row") < 0)
         parts = ["binlog_file", "binlog_pos", "binlog_row"]
-    is_known = pl.all_horizontal([pl.col(part).is_not_null() for part in parts]) & ~is_negative.fill_null(False)
+    is_known = pl.all_horizontal([pl.col(part).is_not_null() for part in parts]) & ~is_negative
     known = [pl.when(is_known).then(part).alias(name) for part, name in zip(parts, COORDINATES, strict=False)]
     absent = [pl.lit(None, pl.Int64).alias(name) for name in COORDINATES[len(parts) :]]
     return positioned.with_columns(*known, *absent)
@@ -74,7 +74,7 @@ def add_positions(records: pl.DataFrame, feed: Feed, position_contexts: Position
     position = pl.struct([pl.col("offset" if name == "kafka_offset" else name).alias(name) for name in fields])
     return positioned.with_columns(
         position=pl.when(has_position).then(position),
-        is_replay=((pl.col("streamed") == 1) & _is_not_above_repeated()).fill_null(False),
+        is_replay=(pl.col("streamed") == 1) & _is_not_above_repeated(),
     )
 
 
@@ -105,8 +105,7 @@ def _is_not_above_repeated() -> pl.Expr:
     """Whether the coordinates are not above those up to which earlier runs are repeated."""
     is_not_above = pl.lit(True)
     for at, below in reversed(list(zip(COORDINATES, _REPEATED, strict=True))):
-        is_there = (pl.col(at) == pl.col(below)) | (pl.col(at).is_null() & pl.col(below).is_null())
-        is_not_above = (pl.col(at) < pl.col(below)).fill_null(False) | (is_there & is_not_above)
+        is_not_above = (pl.col(at) < pl.col(below)) | (pl.col(at).eq_missing(pl.col(below)) & is_not_above)
     return is_not_above & pl.col(COORDINATES[0]).is_not_null() & pl.col(_REPEATED[0]).is_not_null()
 
 
@@ -161,8 +160,7 @@ def _snapshot_lsn(records: pl.DataFrame, position_contexts: PositionContexts) ->
     run_begins = pl.when(has_run).then("run_from").otherwise("offset")
     is_earlier = pl.col("last_commit").is_null() & (pl.col("epoch") == pl.col("known_epoch"))
     is_earlier &= (begins < run_begins) & (has_run | was_read_later)
-    stands_behind = (is_of_run | is_earlier).fill_null(False)
-    return _highest(records, entries, pl.when(stands_behind).then("known_lsn"))
+    return _highest(records, entries, pl.when(is_of_run | is_earlier).then("known_lsn"))
 
 
 def _highest_timestamps(position_contexts: PositionContexts) -> pl.DataFrame:

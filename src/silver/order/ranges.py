@@ -59,7 +59,7 @@ class ReadRanges:
         """The parts of these offsets that were not read."""
         left, at = [], begin
         for first, end in self.ranges.get(topic_partition, ()):
-            if end <= at or first >= until:
+            if first >= until:
                 continue
             if first > at:
                 left.append((at, first))
@@ -169,7 +169,7 @@ def batches_of(ingested: Iterable[IngestedRange], read: ReadRanges) -> Iterator[
         for one in of_batch:
             parts += _unread_parts(one, read, [*waiting, *parts])
         cuts = _cuts(parts)
-        if waiting and (cuts > 1 or _cuts([*waiting, *parts]) > 1):
+        if waiting and _cuts([*waiting, *parts]) > 1:
             batch = _batch(waiting, read, ingested_to=sequence - 1)
             yield batch
             read, waiting = batch.after, []
@@ -217,7 +217,7 @@ def _unread_parts(ingested: IngestedRange, read: ReadRanges, waiting: Sequence[_
     before = [
         (topic_partition, (part.begin, part.until)) for part in waiting if part.of.topic_partition == topic_partition
     ]
-    known = read.after(before, ingested_to=-1)
+    known = read.after(before, ingested_to=read.ingested_to)
     return [_Part(ingested, *unread) for unread in known.unread(topic_partition, ingested.begin, ingested.until)]
 
 

@@ -55,10 +55,19 @@ def test_an_event_has_no_bytes_of_its_record_and_no_list_that_is_null(
 
 def test_where_postgres_has_an_event_is_two_whole_numbers() -> None:
     odd = {**POSTGRES, "sequence": '[null,"0/16B6C50"]', "snapshot": "last"}
-    events = narrow("postgresql", change(POSTGRES, note="a"), change(odd, note="a"), change(None))
+    short = {**POSTGRES, "sequence": '[" 6 "]'}
+    sources = (POSTGRES, odd, short, {**short, "sequence": "[]"})
+    events = narrow("postgresql", *(change(one, note="a") for one in sources), change(None))
     found = [tuple(row[name] for name in log_columns("postgresql")) for row in events.to_pylist()]
     assert sorted(found, key=str) == sorted(
-        [(None, None, 7, 8), ("last", "pg", None, 9), (None, None, None, None)], key=str
+        [
+            (None, None, 7, 8),
+            ("last", "pg", None, 9),
+            (None, None, 6, 9),
+            (None, None, None, 9),
+            (None, None, None, None),
+        ],
+        key=str,
     )
 
 

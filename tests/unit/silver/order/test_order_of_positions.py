@@ -13,7 +13,7 @@ from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.contracts.topics import SourceKind
 from silver.decode.reference.message import Source
 from silver.decode.reference.table import sequence_of
-from silver.order.positions import add_coordinates, add_positions
+from silver.order.positions import COORDINATES, add_coordinates, add_positions
 from tests.support.positions import KnownRuns, known_of, located, repeats, source_position
 
 COLUMNS = {
@@ -179,7 +179,8 @@ def test_a_change_that_is_sent_again_behind_a_snapshot_in_the_middle_of_its_run_
         postgres(300, commit=300, offset=60, read_ms=50),
         postgres(400, commit=400, offset=8, read_ms=60),
         postgres(1000, commit=None, offset=20, snapshot="true", read_ms=100),
-        postgres(900, commit=900, offset=21, read_ms=120),  # open while the snapshot was taken
+        postgres(890, commit=890, offset=22, read_ms=100),  # open while the snapshot was taken
+        postgres(900, commit=900, offset=21, read_ms=120),  # and so was this
     ]
     snapshot = {"run_id": "run", "epoch": 0, "from_offset": 20, "lsn": 1000, "read_from_ms": 100}
     position_contexts = [{"snapshots": [snapshot], "runs": [{"run_id": "run", "epoch": 0, "from_offset": 5}]}]
@@ -224,4 +225,120 @@ def test_outbox_events_go_by_time_across_partitions_and_by_offset_within_one(
     ]
     position_contexts = [{"partition": 2, "highest_timestamp_ms": 3500}]
     changes = positioned(contracts, "postgres_outbox_orders", history, position_contexts=position_contexts)
+    assert order(changes) == [str(number) for number in range(len(history))]
+
+
+def at(feed: str, contracts: Contracts, **columns: Sequence[int | None]) -> list[tuple[int | None, ...]]:
+    """The coordinates of records with these columns of the log."""
+    log = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))
+    records = log.with_columns(snapshot=pl.lit(None, pl.String))
+    return add_coordinates(records, contracts.feeds[feed]).select(COORDINATES).rows()
+
+
+def test_coordinates_are_those_of_the_log_and_none_where_one_is_before_its_beginning(contracts: Contracts) -> None:
+    none = None, None, None
+    postgres = {"last_commit": [0, None, 9, 9, -1, -1, None, 9], "lsn": [0, 5, 5, 0, 5, -1, -1, None]}
+    assert at("postgres_orders", contracts, **postgres) == [
+        (0, 0, None),
+        (5, 5, None),
+        (9, 5, None),
+        (9, 0, None),
+        none,
+        none,
+        none,
+        none,
+    ]
+    mysql = {
+        "binlog_file": [0, 3, None, 3, 3, 3, 3],
+        "binlog_pos": [0, 700, 700, None, -1, 700, -1],
+        "binlog_row": [0, 2, 2, 2, 2, -1, -1],
+    }
+    assert at("mysql_orders", contracts, **mysql) == [(0, 0, 0), (3, 700, 2), none, none, none, none, none]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "streamed", "is_snapshot"),
+    [(None, 1, False), ("incremental", 0, False), ("true", 0, True), ("first", 0, True), ("last", 0, True)],
+)
+def test_a_row_of_a_snapshot_is_not_streamed(
+    contracts: Contracts, snapshot: str | None, streamed: int, is_snapshot: bool
+) -> None:
+    log = {"snapshot": pl.String, "last_commit": pl.Int64, "lsn": pl.Int64}
+    records = pl.DataFrame({"snapshot": [snapshot], "last_commit": [None], "lsn": [5]}, schema=log)
+    (row,) = add_coordinates(records, contracts.feeds["postgres_orders"]).iter_rows(named=True)
+    assert (row["streamed"], row["is_snapshot"], row["commit_lsn"]) == (streamed, is_snapshot, 5)
+
+
+def test_the_highest_timestamp_of_an_outbox_may_stand_at_the_record(contracts: Contracts) -> None:
+    """Where records are not all of a batch, what came before them is known by itself."""
+    feed = contracts.feeds["postgres_outbox_orders"]
+    place = {"topic": ["t"] * 2, "topic_id": [""] * 2, "run_id": [""] * 2, "offset": [7, 6]}
+    times = {"timestamp_ms": [900, 500], "highest_timestamp_ms": [None, 800]}
+    records = pl.DataFrame({**place, **times}).with_columns(partition=pl.lit(0, pl.Int32))
+    context = {"topic": "t", "topic_id": "", "partition": 0, "runs": [], "highest_timestamp_ms": 9000}
+    found = add_positions(records, feed, [context])
+    assert [tuple(one.values()) for one in found.get_column("position")] == [(900, "t", 0, 7), (800, "t", 0, 6)]
+    assert found.get_column("is_replay").to_list() == [False, False]
+
+
+def test_records_without_a_run_are_of_the_epoch_that_their_offset_lies_in(contracts: Contracts) -> None:
+    history = [
+        postgres(900, commit=900, offset=5, run=""),
+        postgres(5, commit=5, offset=6, run=""),
+        postgres(6, commit=6, offset=8, run="unknown"),
+        postgres(3, commit=3, offset=9, run=""),
+    ]
+    epochs = [{"from_offset": 6, "epoch": 70}, {"from_offset": 9, "epoch": 80}]
+    others = {"epochs": [{"from_offset": 0, "epoch": 99}]}
+    position_contexts = [{"epochs": epochs}, {"partition": 1, **others}, {"topic": "u", **others}]
+    changes = positioned(contracts, "postgres_orders", history, position_contexts=position_contexts)
+    assert order(changes) == [str(number) for number in range(len(history))]
+
+
+@pytest.mark.parametrize("missing", ["file", "pos"])
+def test_a_change_of_a_binlog_without_its_file_or_its_place_has_no_position(contracts: Contracts, missing: str) -> None:
+    change = mysql(3, 700, offset=1)
+    found = positioned(contracts, "mysql_orders", [{**change, "source": {**change["source"], missing: None}}])
+    assert found.get_column("position").to_list() == [None]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_replay"),
+    [
+        (mysql(3, 700, offset=9, row=2), True),
+        (mysql(3, 700, offset=9, row=1), True),
+        (mysql(3, 699, offset=9, row=9), True),
+        (mysql(2, 900, offset=9, row=9), True),
+        (mysql(3, 700, offset=9, row=3), False),
+        (mysql(3, 701, offset=9, row=0), False),
+        (mysql(4, 1, offset=9, row=0), False),
+        (mysql(3, 100, offset=9, snapshot="true"), False),
+        ({"offset": 9, "source": None}, False),
+    ],
+)
+def test_a_change_is_a_replay_up_to_where_earlier_runs_came(
+    contracts: Contracts, change: Change, is_replay: bool
+) -> None:
+    runs = [{"run_id": "run", "from_offset": 5, "repeats_to": (3, 700, 2)}]
+    found = positioned(contracts, "mysql_orders", [change], position_contexts=[{"runs": runs}])
+    assert found.select("is_replay", "run_from").rows() == [(is_replay, 5)]
+    first = positioned(
+        contracts, "mysql_orders", [change], position_contexts=[{"runs": [{**runs[0], "repeats_to": None}]}]
+    )
+    assert first.get_column("is_replay").to_list() == [False]
+
+
+def test_the_clock_tells_what_stands_behind_a_snapshot_only_where_runs_have_no_names(contracts: Contracts) -> None:
+    history = [
+        postgres(800, commit=None, offset=30, run="", read_ms=99),  # sent again: it was read before the snapshot
+        postgres(1000, commit=None, offset=20, snapshot="last", read_ms=100),
+        postgres(700, commit=None, offset=31, run="after", read_ms=10),  # of a worker whose clock is behind
+        postgres(710, commit=None, offset=32, run="", read_ms=100),
+        postgres(720, commit=None, offset=33, run="", read_ms=None),
+    ]
+    snapshot = {"run_id": "run", "epoch": 0, "from_offset": 20, "lsn": 1000, "read_from_ms": 100}
+    runs = [{"run_id": "run", "epoch": 0, "from_offset": 5}, {"run_id": "after", "epoch": 0, "from_offset": 31}]
+    changes = positioned(
+        contracts, "postgres_orders", history, position_contexts=[{"snapshots": [snapshot], "runs": runs}]
+    )
     assert order(changes) == [str(number) for number in range(len(history))]

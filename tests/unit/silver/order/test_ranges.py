@@ -74,6 +74,43 @@ def test_a_large_batch_is_cut_by_records_and_by_bytes() -> None:
         assert offsets(batches_of(own[1:], parts[1].after)) == [[(15, 25)], [(25, 30)]]
 
 
+def test_a_batch_that_is_cut_is_read_only_with_its_last_part() -> None:
+    with patch.multiple(ranges, BATCH_RECORDS=10, BATCH_BYTES=10_000):
+        assert [one.after.ingested_to for one in batches_of([ingested(5, 0, 25)], ReadRanges())] == [4, 4, 5]
+        # Fewer offsets than parts: no part is empty.
+        assert offsets(batches_of([ingested(1, 0, 2, 25)], ReadRanges())) == [[(0, 1)], [(1, 2)]]
+        two = [ingested(1, 0, 2, 25), ingested(1, 0, 25, topic_partition=CUSTOMERS)]
+        assert all(first < until for one in batches_of(two, ReadRanges()) for _place, (first, until) in one.offsets)
+
+
+def test_what_was_read_of_a_range_counts_neither_as_records_nor_as_bytes() -> None:
+    half = ReadRanges({ORDERS: [(0, 5)]})
+    with patch.multiple(ranges, BATCH_RECORDS=10, BATCH_BYTES=10_000):
+        (batch,) = batches_of([ingested(1, 0, 10, 18, value_bytes=15_000)], half)
+    assert (batch.offsets, batch.records) == ([(ORDERS, (5, 10))], 9)
+
+
+def test_bronze_has_counted_a_batch_where_all_of_its_ranges_are_whole() -> None:
+    own = [ingested(1, 0, 10), ingested(2, 0, 5, topic_partition=CUSTOMERS)]
+    (batch,) = batches_of(own, ReadRanges({ORDERS: [(0, 5)]}))
+    assert batch.offsets == [(ORDERS, (5, 10)), (CUSTOMERS, (0, 5))]
+    assert batch.ingested is None
+
+
+def test_the_unread_parts_of_a_range_are_those_between_what_was_read() -> None:
+    read = ReadRanges({ORDERS: [(0, 4), (10, 12), (20, 30)]})
+    assert read.unread(ORDERS, 2, 25) == [(4, 10), (12, 20)]
+    assert read.unread(ORDERS, 4, 10) == [(4, 10)]
+    assert read.unread(ORDERS, 12, 15) == [(12, 15)]
+    assert read.unread(ORDERS, 21, 40) == [(30, 40)]
+    assert read.unread(ORDERS, 10, 12) == read.unread(ORDERS, 22, 30) == []
+    assert read.unread(CUSTOMERS, 1, 3) == [(1, 3)]
+
+
+def test_a_range_whose_timestamp_bronze_does_not_know_has_none() -> None:
+    assert record_ranges_of([ingested(1, 0, 10)]) == [RecordRange(ORDERS, 0, 9, 10, 1000, first_ms=0)]
+
+
 spans = st.tuples(st.integers(0, 60), st.integers(1, 30), st.sampled_from(PLACES))
 
 
