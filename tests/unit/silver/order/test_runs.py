@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -12,12 +13,14 @@ from silver.order.runs import (
     Cutoff,
     EpochStart,
     RunSegment,
+    SnapshotCutoff,
     brought_about,
     epoch_at,
     epoch_start,
     epochs,
     epochs_of_runs,
     merge_segments,
+    offset_bounds,
     read_again,
     regressions,
     replays_below,
@@ -53,6 +56,9 @@ def snapshot(
     """The rows of a full snapshot."""
     rows = run_segment(run, first, last, 0, 0, partition=partition, ms=ms)
     return replace(rows, snapshot_at=(at,), lowest=None, highest=None, has_end=end, source_names=("shop",))
+
+
+FIRST = run_segment("a", 0, 9, 100, 200)
 
 
 def test_a_run_whose_coordinates_fall_is_found_in_its_partition_alone() -> None:
@@ -237,6 +243,66 @@ def test_where_partitions_contradict_each_other_timestamps_decide() -> None:
     assert in_order(*known) == ["a", "b", "c"]
 
 
+def lanes(*orders: str, **ms: int) -> list[RunSegment]:
+    """A partition each, in which the runs of these letters follow one another; `ms`: their timestamps."""
+    return [
+        run_segment(run, at * 10, at * 10 + 9, 1, 2, partition=partition, ms=ms[run])
+        for partition, order in enumerate(orders)
+        for at, run in enumerate(order)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        # Two contradictions: what comes behind both waits for both.
+        (lanes("ba", "ab", "db", "ed", "de", a=1, b=2, d=5, e=6), "adbe"),
+        (lanes("ab", "db", "ed", "de", "ba", a=1, b=2, d=5, e=6), "adbe"),
+        # The earliest of those that wait for one another is first, not the earliest of all.
+        (lanes("ab", "ba", "bc", a=5, b=6, c=1), "abc"),
+        (lanes("abc", "cab", a=7, b=8, c=9), "abc"),
+        (lanes("abc", "cab", a=9, b=8, c=7), "cab"),
+        # Behind one contradiction, and in another partition alone.
+        (lanes("ab", "ba", "ad", a=5, b=6, d=1), "adb"),
+    ],
+)
+def test_where_some_partitions_contradict_each_other_the_others_still_decide(
+    known: list[RunSegment], expected: str
+) -> None:
+    assert "".join(in_order(*known)) == "".join(in_order(*known[::-1])) == expected
+    assert sorted(run_order(known).values()) == list(range(len(expected)))
+
+
+def test_a_run_begins_with_the_earliest_of_its_records() -> None:
+    known = [
+        run_segment("a", 0, 9, 1, 2, partition=5, ms=900),
+        run_segment("a", 0, 9, 1, 2, partition=6, ms=100),
+        run_segment("b", 0, 9, 1, 2, partition=7, ms=500),
+    ]
+    assert in_order(*known) == in_order(*known[::-1]) == ["a", "b"]
+
+
+def test_rows_of_a_snapshot_have_its_coordinates_and_streamed_changes_their_own() -> None:
+    rows = replace(snapshot("a", 0, 9, 50), lowest=(1,), highest=(99,))
+    assert (rows.low, rows.high) == ((50,), (50,))
+    assert (replace(rows, snapshot_at=None).low, replace(rows, snapshot_at=None).high) == ((1,), (99,))
+    # A snapshot alone falls behind, or is what others fall behind.
+    (regression,) = regressions([FIRST, snapshot("b", 10, 19, 150)], [], new={TOPIC_PARTITION})
+    assert (regression.run_id, regression.is_snapshot) == ("b", True)
+    behind = [snapshot("a", 0, 9, 150), run_segment("b", 10, 19, 140, 160)]
+    assert [one.below for one in regressions(behind, [], new={TOPIC_PARTITION})] == [(150,)]
+
+
+def test_offsets_lie_between_the_lowest_and_the_highest_of_a_partition() -> None:
+    other = ("t", "id", 1)
+    assert offset_bounds(
+        [(TOPIC_PARTITION, 10, 19), (other, 3, 3), (TOPIC_PARTITION, 12, 30), (TOPIC_PARTITION, 5, 6)]
+    ) == {
+        TOPIC_PARTITION: (5, 30),
+        other: (3, 3),
+    }
+
+
 def test_offsets_of_a_topic_that_was_made_again_are_behind_those_of_the_old_one() -> None:
     known = [
         replace(run_segment("b", 0, 9, 300, 400, ms=50), topic_id="new"),
@@ -273,9 +339,6 @@ def test_a_cutoff_as_json_has_its_position_as_an_object() -> None:
     topic_partition = {"topic": None, "at_topic": "t", "at_partition": 0, "at_offset": 9, "source_ms": None}
     assert cutoff.as_json() == {"reason": "truncate", "position": {"epoch": 1, "lsn": 20}, **topic_partition}
     assert cutoff.as_position() == (1, 20)
-
-
-FIRST = run_segment("a", 0, 9, 100, 200)
 
 
 def test_a_complete_snapshot_of_a_later_run_writes_a_floor() -> None:
@@ -329,3 +392,221 @@ def test_stretches_do_not_depend_on_the_batches() -> None:
     assert (expected.first_offset, expected.last_offset, expected.lowest, expected.highest) == (0, 29, (5,), (20,))
     assert (expected.has_end, expected.first_ms, expected.source_names) == (True, 2, ("shop",))
     assert all(run_segments(order) == [expected] for order in permutations([*batches, batches[0]]))
+
+
+def test_a_row_of_a_snapshot_is_a_run_segment_with_its_coordinates() -> None:
+    of_snapshot = row(
+        first_offset=0, last_offset=4, snapshot_at=[5, 6], source_names=None, read_from_ms=8, read_to_ms=9
+    )
+    (one,) = run_segments([of_snapshot])
+    assert (one.snapshot_at, one.lowest, one.highest, one.source_names) == ((5, 6), None, None, ())
+    assert (one.read_from_ms, one.read_to_ms, one.has_end) == (8, 9, False)
+    assert len(run_segments([of_snapshot, {**of_snapshot, "snapshot_at": [5, 7]}, {**of_snapshot, "run_id": "b"}])) == 3
+
+
+def test_records_without_coordinates_fall_behind_nothing_and_nothing_falls_behind_them() -> None:
+    bare = replace(run_segment("b", 10, 19, 0, 0), lowest=None, highest=None)
+    assert regressions([FIRST, bare], [], new={TOPIC_PARTITION}) == []
+    # Beside them the run has others.
+    of_snapshot = snapshot("b", 20, 29, 150)
+    (regression,) = regressions([FIRST, bare, of_snapshot], [], new={TOPIC_PARTITION})
+    assert (regression.from_offset, regression.below) == (10, (200,))
+    assert regressions([bare, run_segment("c", 20, 29, 1, 2)], [], new={TOPIC_PARTITION}) == []
+    assert replays_below([bare, run_segment("c", 20, 29, 1, 2)], []) == {}
+
+
+def test_records_without_a_run_are_no_regression_but_others_fall_behind_them() -> None:
+    nameless = run_segment("", 10, 19, 50, 60)
+    assert regressions([FIRST, nameless], [], new={TOPIC_PARTITION}) == []
+    assert replays_below([FIRST, nameless], []) == {}
+    behind = run_segment("b", 20, 29, 150, 160)
+    (regression,) = regressions([replace(FIRST, run_id=""), behind], [], new={TOPIC_PARTITION})
+    assert (regression.run_id, regression.below) == ("b", (200,))
+    assert replays_below([replace(FIRST, run_id=""), behind], []) == {(TOPIC_PARTITION, "b"): (200,)}
+
+
+def test_a_run_falls_behind_in_every_id_of_its_topic() -> None:
+    """Of a topic that was made again; where no new records are, nothing is found."""
+    old = replace(run_segment("b", 10, 19, 50, 60), first_ms=5)
+    again = replace(run_segment("b", 0, 9, 60, 70), topic_id="new", first_ms=50)
+    further = replace(again, snapshot_at=(65,), first_offset=4)
+    known = [FIRST, old, again, further]
+    found = regressions(known, [], new={TOPIC_PARTITION, ("t", "new", 0)})
+    assert [(one.topic_partition, one.from_offset) for one in found] == [(TOPIC_PARTITION, 10), (("t", "new", 0), 0)]
+    assert [one.is_snapshot for one in found] == [True, True]
+    assert [one.from_offset for one in regressions(known, [], new={("t", "new", 0)})] == [0]
+    # Each later run is compared with all that came before it in the epoch.
+    later = run_segment("c", 20, 29, 100, 110)
+    assert [one.run_id for one in regressions([FIRST, old, later], [], new={TOPIC_PARTITION})] == ["b", "c"]
+    assert [
+        (one.run_id, one.below) for one in regressions([FIRST, old, later], [EpochStart("b", 1)], new={TOPIC_PARTITION})
+    ] == []
+    behind_b = run_segment("c", 20, 29, 55, 110)
+    in_epoch = regressions([FIRST, old, behind_b], [EpochStart("b", 1)], new={TOPIC_PARTITION})
+    assert [(one.run_id, one.below) for one in in_epoch] == [("c", (60,))]
+
+
+def test_a_snapshot_at_or_above_what_was_streamed_does_not_fall() -> None:
+    at_the_end = [FIRST, snapshot("b", 10, 12, 200), run_segment("b", 13, 19, 150, 170)]
+    (regression,) = regressions(at_the_end, [], new={TOPIC_PARTITION})
+    assert not regression.is_snapshot
+    two = [FIRST, snapshot("b", 10, 12, 300), snapshot("b", 13, 15, 150)]
+    assert [one.is_snapshot for one in regressions(two, [], new={TOPIC_PARTITION})] == [True]
+
+
+def test_a_replay_repeats_the_streamed_changes_alone() -> None:
+    """A snapshot sends rows, and no changes of the log."""
+    known = [FIRST, snapshot("b", 10, 12, 900), run_segment("c", 20, 29, 150, 300), run_segment("d", 30, 39, 1, 2)]
+    assert replays_below(known, []) == {
+        (TOPIC_PARTITION, "b"): (200,),
+        (TOPIC_PARTITION, "c"): (200,),
+        (TOPIC_PARTITION, "d"): (300,),
+    }
+    assert replays_below(known, [EpochStart("c", 1)]) == {
+        (TOPIC_PARTITION, "b"): (200,),
+        (TOPIC_PARTITION, "d"): (300,),
+    }
+
+
+def test_a_regression_was_judged_where_run_place_and_coordinates_are_the_same() -> None:
+    replay = run_segment("b", 10, 19, 150, 300)
+    (found,) = regressions([FIRST, replay], [], new={TOPIC_PARTITION})
+    at_the_end = run_segment("b", 20, 29, 200, 300)
+    bare = replace(at_the_end, lowest=None, highest=None)
+    assert brought_about([found], own=[at_the_end, bare], before=[found]) == []
+    # Of several parts of the batch the lowest counts.
+    for own in ([at_the_end, replay], [replay, at_the_end]):
+        assert brought_about([found], own=own, before=[found]) == [found]
+    for other in (replace(replay, partition=1), replace(replay, run_id="c"), replace(replay, topic="u")):
+        assert brought_about([found], own=[other], before=[found]) == []
+    judged = (replace(found, below=(300,)), replace(found, run_id="c"), replace(found, topic_partition=("t", "id", 1)))
+    for one in judged:
+        assert brought_about([found], own=[], before=[one]) == [found]
+
+
+def test_an_epoch_leaves_room_for_those_that_are_found_later() -> None:
+    known = [
+        run_segment("a", 0, 9, 100, 200, ms=1),
+        run_segment("b", 10, 19, 50, 60, ms=5),
+        run_segment("b", 10, 19, 50, 60, ms=4, partition=1),
+        run_segment("c", 20, 29, 10, 20, ms=5),
+        run_segment("d", 30, 39, 1, 2, ms=5),
+    ]
+    (of_b, of_c, of_d) = regressions(known, [], new={TOPIC_PARTITION})
+    # A millisecond of the run's first record, a thousand epochs.
+    assert epoch_start(of_b, known, []) == EpochStart("b", 4 * 1024)
+    assert epoch_start(of_b, known, [], shard="t") == EpochStart("b", 4 * 1024, "t")
+    assert epoch_start(of_c, known, [EpochStart("b", 4 * 1024)]).epoch == 5 * 1024
+    assert epoch_start(of_c, known, [EpochStart("b", 5 * 1024)]).epoch == 6 * 1024
+    assert epoch_start(of_c, known, [EpochStart("b", 9 * 1024 + 7)]).epoch == 10 * 1024
+    # The runs of others that begin before and after it.
+    others = [EpochStart("b", 5 * 1024), EpochStart("d", 6 * 1024), EpochStart("gone", 7)]
+    assert epoch_start(of_c, known, others).epoch == (5 * 1024 + 6 * 1024) // 2
+    assert epoch_start(of_c, known, [EpochStart("d", 5 * 1024)]).epoch == 5 * 1024 // 2
+    assert epoch_start(of_c, known, [EpochStart("d", 5 * 1024 + 1)]).epoch == 5 * 1024
+    assert epoch_start(of_b, known, [EpochStart("c", 9000), EpochStart("d", 8000)]).epoch == 4 * 1024
+    assert epoch_start(of_d, known, [EpochStart("b", 9000), EpochStart("c", 8000)]).epoch == 9 * 1024
+    # Its own start is neither before it nor after it.
+    assert epoch_start(of_b, known, [EpochStart("b", 4 * 1024)]).epoch == 4 * 1024
+    bare = [replace(one, first_ms=None) for one in known]
+    assert epoch_start(of_b, bare, []).epoch == 1024
+
+
+def test_an_epoch_begins_with_the_first_record_of_its_runs_in_each_place() -> None:
+    known = [
+        run_segment("c", 30, 39, 1, 2, ms=9),
+        run_segment("b", 20, 29, 1, 2, ms=5),
+        run_segment("", 12, 19, 1, 2, ms=5),
+        run_segment("a", 0, 9, 1, 2, ms=1),
+        run_segment("c", 4, 9, 1, 2, ms=9, partition=1),
+    ]
+    starts = [EpochStart("c", 9), EpochStart("b", 7)]
+    begins = epochs(known, starts)
+    assert begins == {TOPIC_PARTITION: [(20, 7), (30, 9)], ("t", "id", 1): [(4, 7), (4, 9)]}
+    assert [epoch_at(begins, TOPIC_PARTITION, at) for at in (19, 20, 29, 30)] == [0, 7, 7, 9]
+    assert [epoch_at(begins, ("t", "id", 1), at) for at in (3, 4)] == [0, 9]
+    assert epoch_at(begins, ("t", "id", 2), 99) == 0
+    assert epochs_of_runs(known, [*starts, EpochStart("gone", 8)]) == {"a": 0, "b": 7, "c": 9}
+    # Read again is what was read before from there on.
+    before = {TOPIC_PARTITION: 20, ("t", "id", 1): 3}
+    assert read_again(known, EpochStart("b", 7), before=before) == {TOPIC_PARTITION: (20, 20)}
+    assert read_again(known, EpochStart("b", 7), before={TOPIC_PARTITION: 19}) == {}
+
+
+def cutoffs(*known: RunSegment, starts: Sequence[EpochStart] = ()) -> list[SnapshotCutoff]:
+    return snapshot_cutoffs(known, starts)
+
+
+COMPLETE = replace(snapshot("b", 10, 12, 500), read_from_ms=70, read_to_ms=90)
+
+
+def test_the_cutoff_of_a_snapshot_has_its_place_epoch_and_time() -> None:
+    expected = SnapshotCutoff(TOPIC_PARTITION, 12, "b", 0, (500,), 70)
+    assert cutoffs(FIRST, COMPLETE) == [expected]
+    assert cutoffs(FIRST, COMPLETE, starts=[EpochStart("b", 7)]) == [replace(expected, epoch=7)]
+    # Records without a run were there before the first that has one.
+    assert cutoffs(replace(FIRST, run_id=""), COMPLETE) == [expected]
+    assert cutoffs(replace(FIRST, run_id=""), replace(COMPLETE, run_id="")) == []
+    assert cutoffs(COMPLETE) == cutoffs() == []
+    # Of two snapshots of the run the first, which has lower coordinates; in the order of the runs.
+    later = replace(snapshot("c", 20, 22, 900), first_ms=20, read_from_ms=None)
+    found = cutoffs(FIRST, replace(COMPLETE, snapshot_at=(600,), first_offset=15, last_offset=17), COMPLETE, later)
+    assert found == [expected, SnapshotCutoff(TOPIC_PARTITION, 22, "c", 0, (900,), None)]
+
+
+def test_a_snapshot_over_several_partitions_ends_with_its_last_row() -> None:
+    first = replace(COMPLETE, partition=1, has_end=False, read_from_ms=60, last_offset=44)
+    expected = SnapshotCutoff(TOPIC_PARTITION, 12, "b", 0, (500,), 60)
+    behind = run_segment("c", 50, 59, 600, 700, partition=1)
+    for opening in ([first, COMPLETE], [COMPLETE, first]):
+        assert cutoffs(FIRST, *opening) == [], "rows may follow in the other partition"
+        assert cutoffs(FIRST, *opening, behind) == [expected]
+    # With two ends the last that is known.
+    ends = replace(first, has_end=True)
+    (cutoff,) = cutoffs(FIRST, COMPLETE, ends, replace(behind, partition=0))
+    assert (cutoff.topic_partition, cutoff.offset) == (("t", "id", 1), 44)
+
+
+@pytest.mark.parametrize(
+    ("streamed", "is_written"),
+    [
+        ({"first_offset": 13}, True),
+        ({"first_offset": 10}, False),
+        ({"first_offset": 9}, False),
+        ({"first_offset": 5, "partition": 1, "read_from_ms": 90}, True),
+        ({"first_offset": 5, "partition": 1, "read_from_ms": 89}, False),
+        ({"first_offset": 5, "partition": 1, "read_from_ms": None}, True),
+        ({"first_offset": 13, "read_from_ms": 95}, True),
+        ({"first_offset": 13, "lowest": None, "read_from_ms": 1}, True),
+    ],
+)
+def test_a_snapshot_opens_its_run_where_all_of_its_rows_come_before_what_is_streamed(
+    streamed: dict[str, Any], is_written: bool
+) -> None:
+    of_run = replace(run_segment("b", 13, 19, 600, 700), read_from_ms=91)
+    assert bool(cutoffs(FIRST, COMPLETE, replace(of_run, **streamed))) is is_written
+
+
+def test_where_no_time_of_reading_is_known_offsets_alone_tell_that_a_snapshot_opens_its_run() -> None:
+    timeless = replace(COMPLETE, read_to_ms=None)
+    assert cutoffs(FIRST, timeless, run_segment("b", 5, 6, 600, 700, partition=1))
+    # Of several parts the last row of the snapshot, and the first change.
+    ends = [replace(COMPLETE, partition=1, has_end=False, read_to_ms=95), COMPLETE]
+    changes = [
+        replace(run_segment("b", 50, 59, 600, 700, partition=partition), read_from_ms=ms)
+        for partition, ms in ((0, 99), (1, 94))
+    ]
+    assert not cutoffs(FIRST, *ends, *changes)
+    assert cutoffs(FIRST, *ends, changes[0])
+
+
+def test_the_runs_after_a_snapshot_say_that_a_partition_is_through() -> None:
+    other = replace(FIRST, partition=1)
+    earlier = run_segment("0", 0, 9, 1, 2, partition=2, ms=1)
+    assert not cutoffs(FIRST, other, COMPLETE)
+    assert cutoffs(FIRST, other, COMPLETE, run_segment("c", 13, 19, 1, 2, partition=1, ms=99))
+    assert not cutoffs(FIRST, other, earlier, COMPLETE, run_segment("c", 13, 19, 1, 2, partition=1, ms=99))
+    # A row of the same snapshot that has come there is not its end.
+    assert not cutoffs(FIRST, COMPLETE, replace(COMPLETE, partition=1, has_end=False, run_id="b"))
+    bare = replace(run_segment("b", 13, 19, 1, 2), lowest=None, highest=None)
+    assert not cutoffs(FIRST, other, COMPLETE, bare)
