@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 _OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
@@ -115,6 +115,29 @@ class Mutations:
             yield
         finally:
             place.put(place.node)
+
+
+def replace_code(functions: Sequence[FunctionType], old: CodeType, new: CodeType) -> None:
+    """Let functions whose code is somewhere in `old` have what is in its place in `new`.
+
+    Raises ValueError where none of them changes.
+    """
+    changed = {one: other for one, other in _pairs(old, new) if one != other}
+    found = [one for one in functions if one.__code__ in changed]
+    if not found:
+        raise ValueError(f"No function of {old.co_filename} has the code that the mutant changes.")
+    for function in found:
+        function.__code__ = changed[function.__code__]
+
+
+def _pairs(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """The code of each function in both, in their order."""
+    inner = [[one for one in code.co_consts if isinstance(one, CodeType)] for code in (old, new)]
+    if len(inner[0]) != len(inner[1]):  # a lambda is gone: the function that had it is another one
+        return
+    for one, other in zip(*inner, strict=True):
+        yield one, other
+        yield from _pairs(one, other)
 
 
 def _places(owner: ast.AST, scope: str, function: str, lines: range) -> Iterator[_Place]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tools.mutants import PACKAGES, TIMED_OUT, Reviewed, in_child, modules_of, mutations_of, replace_code, set_limit
-from tools.mutations import Mutations
+from tools.mutants import PACKAGES, TIMED_OUT, Reviewed, in_child, modules_of, mutations_of, set_limit
+from tools.mutations import Mutations, replace_code
 
 SOURCE = '''
 from functools import cached_property

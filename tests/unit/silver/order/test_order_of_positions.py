@@ -237,8 +237,11 @@ def at(feed: str, contracts: Contracts, **columns: Sequence[int | None]) -> list
 
 def test_coordinates_are_those_of_the_log_and_none_where_one_is_before_its_beginning(contracts: Contracts) -> None:
     none = None, None, None
-    postgres = {"last_commit": [0, None, 9, 9, -1, -1, None, 9], "lsn": [0, 5, 5, 0, 5, -1, -1, None]}
-    assert at("postgres_orders", contracts, **postgres) == [
+    postgres_log: dict[str, list[int | None]] = {
+        "last_commit": [0, None, 9, 9, -1, -1, None, 9],
+        "lsn": [0, 5, 5, 0, 5, -1, -1, None],
+    }
+    assert at("postgres_orders", contracts, **postgres_log) == [
         (0, 0, None),
         (5, 5, None),
         (9, 5, None),
@@ -248,12 +251,12 @@ def test_coordinates_are_those_of_the_log_and_none_where_one_is_before_its_begin
         none,
         none,
     ]
-    mysql = {
+    mysql_log: dict[str, list[int | None]] = {
         "binlog_file": [0, 3, None, 3, 3, 3, 3],
         "binlog_pos": [0, 700, 700, None, -1, 700, -1],
         "binlog_row": [0, 2, 2, 2, 2, -1, -1],
     }
-    assert at("mysql_orders", contracts, **mysql) == [(0, 0, 0), (3, 700, 2), none, none, none, none, none]
+    assert at("mysql_orders", contracts, **mysql_log) == [(0, 0, 0), (3, 700, 2), none, none, none, none, none]
 
 
 @pytest.mark.parametrize(
@@ -289,8 +292,8 @@ def test_records_without_a_run_are_of_the_epoch_that_their_offset_lies_in(contra
         postgres(3, commit=3, offset=9, run=""),
     ]
     epochs = [{"from_offset": 6, "epoch": 70}, {"from_offset": 9, "epoch": 80}]
-    others = {"epochs": [{"from_offset": 0, "epoch": 99}]}
-    position_contexts = [{"epochs": epochs}, {"partition": 1, **others}, {"topic": "u", **others}]
+    others: Change = {"epochs": [{"from_offset": 0, "epoch": 99}]}
+    position_contexts: list[Change] = [{"epochs": epochs}, {"partition": 1, **others}, {"topic": "u", **others}]
     changes = positioned(contracts, "postgres_orders", history, position_contexts=position_contexts)
     assert order(changes) == [str(number) for number in range(len(history))]
 
@@ -336,9 +339,11 @@ def test_the_clock_tells_what_stands_behind_a_snapshot_only_where_runs_have_no_n
         postgres(710, commit=None, offset=32, run="", read_ms=100),
         postgres(720, commit=None, offset=33, run="", read_ms=None),
     ]
-    snapshot = {"run_id": "run", "epoch": 0, "from_offset": 20, "lsn": 1000, "read_from_ms": 100}
-    runs = [{"run_id": "run", "epoch": 0, "from_offset": 5}, {"run_id": "after", "epoch": 0, "from_offset": 31}]
-    changes = positioned(
-        contracts, "postgres_orders", history, position_contexts=[{"snapshots": [snapshot], "runs": runs}]
-    )
+    snapshot: Change = {"run_id": "run", "epoch": 0, "from_offset": 20, "lsn": 1000, "read_from_ms": 100}
+    runs: list[Change] = [
+        {"run_id": "run", "epoch": 0, "from_offset": 5},
+        {"run_id": "after", "epoch": 0, "from_offset": 31},
+    ]
+    position_contexts: list[Change] = [{"snapshots": [snapshot], "runs": runs}]
+    changes = positioned(contracts, "postgres_orders", history, position_contexts=position_contexts)
     assert order(changes) == [str(number) for number in range(len(history))]

@@ -262,6 +262,10 @@ def lanes(*orders: str, **ms: int) -> list[RunSegment]:
         (lanes("ab", "ba", "bc", a=5, b=6, c=1), "abc"),
         (lanes("abc", "cab", a=7, b=8, c=9), "abc"),
         (lanes("abc", "cab", a=9, b=8, c=7), "cab"),
+        # Times decide, never the names of runs.
+        (lanes("yq", "qy", "cy", "ec", "ce", q=1, y=2, c=5, e=6), "qcye"),
+        # A partition that is through waits for nobody.
+        (lanes("x", "ab", "ba", x=1, a=5, b=6), "xab"),
         # Behind one contradiction, and in another partition alone.
         (lanes("ab", "ba", "ad", a=5, b=6, d=1), "adb"),
     ],
@@ -295,12 +299,15 @@ def test_rows_of_a_snapshot_have_its_coordinates_and_streamed_changes_their_own(
 
 def test_offsets_lie_between_the_lowest_and_the_highest_of_a_partition() -> None:
     other = ("t", "id", 1)
-    assert offset_bounds(
-        [(TOPIC_PARTITION, 10, 19), (other, 3, 3), (TOPIC_PARTITION, 12, 30), (TOPIC_PARTITION, 5, 6)]
-    ) == {
-        TOPIC_PARTITION: (5, 30),
-        other: (3, 3),
-    }
+    parts = [(TOPIC_PARTITION, 10, 19), (other, 3, 3), (TOPIC_PARTITION, 12, 30), (TOPIC_PARTITION, 5, 6)]
+    for some in permutations(parts):
+        assert offset_bounds(some) == {TOPIC_PARTITION: (5, 30), other: (3, 3)}
+
+
+def test_a_topic_is_as_old_as_its_earliest_record() -> None:
+    old = [run_segment("a", 0, 9, 1, 2, ms=10), run_segment("b", 20, 29, 3, 4, ms=1000)]
+    new = replace(run_segment("c", 0, 9, 5, 6, ms=50), topic_id="a later id")
+    assert in_order(*old, new) == in_order(new, *old[::-1]) == ["a", "b", "c"]
 
 
 def test_offsets_of_a_topic_that_was_made_again_are_behind_those_of_the_old_one() -> None:
