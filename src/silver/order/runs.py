@@ -32,8 +32,9 @@ SEGMENT_KEY = ("topic", "topic_id", "partition", "run_id", "snapshot_at")
 class RunSegment:
     """The records of one connector run in one partition: those of one full snapshot, or all others.
 
-    `lowest` and `highest`: the coordinates of the streamed changes. `read_from_ms`, `read_to_ms`: when the connector
-    read its first and last record. `first_ms`: the lowest Kafka timestamp. `has_end`: with the snapshot's last row.
+    `lowest` and `highest`: the coordinates of the streamed changes; a snapshot has none. `read_from_ms`, `read_to_ms`:
+    when the connector read its first and last record. `first_ms`: the lowest Kafka timestamp. `has_end`: with the
+    snapshot's last row.
     """
 
     topic: str
@@ -418,7 +419,7 @@ def snapshot_cutoffs(known: Sequence[RunSegment], epoch_starts: Collection[Epoch
     """
     order = run_order(known)
     has_nameless = any(not one.run_id for one in known)
-    if not order or (len(order) == 1 and not has_nameless):
+    if not order:
         return []
     epochs_by_run = epochs_of_runs(known, epoch_starts)
     parts_of: dict[str, list[RunSegment]] = defaultdict(list)
@@ -441,12 +442,11 @@ def snapshot_cutoffs(known: Sequence[RunSegment], epoch_starts: Collection[Epoch
 
 def _cutoff(parts: Sequence[RunSegment], epoch: int) -> SnapshotCutoff | None:
     """The cutoff of the snapshot with which this run opened, once its last row was read."""
-    snapshots = [one for one in parts if one.snapshot_at is not None]
-    streamed = [one for one in parts if one.snapshot_at is None and one.lowest is not None]
-    if not snapshots:
+    at = min((one.snapshot_at for one in parts if one.snapshot_at is not None), default=None)
+    if at is None:
         return None
-    at = min(one.snapshot_at for one in snapshots if one.snapshot_at is not None)
-    opening_rows = [one for one in snapshots if one.snapshot_at == at]
+    opening_rows = [one for one in parts if one.snapshot_at == at]
+    streamed = [one for one in parts if one.lowest is not None]
     ends = [one for one in opening_rows if one.has_end]
     names = {name for one in opening_rows for name in one.source_names}
     first_streamed = {one.topic_partition: one.first_offset for one in streamed}
@@ -480,5 +480,5 @@ def _is_through(
     """Whether no row of the snapshot can be pending in this partition: its end is here, or records of a later run, or
     the run has begun to stream, in whatever partition: one in which nothing changes would else block it for ever.
     """
-    streamed = any(one.snapshot_at is None and one.lowest is not None for one in parts)
+    streamed = any(one.lowest is not None for one in parts)
     return topic_partition == cutoff.topic_partition or streamed or topic_partition in later

@@ -513,6 +513,13 @@ def test_an_epoch_leaves_room_for_those_that_are_found_later() -> None:
     assert epoch_start(of_c, known, [EpochStart("d", 5 * 1024 + 1)]).epoch == 5 * 1024
     assert epoch_start(of_b, known, [EpochStart("c", 9000), EpochStart("d", 8000)]).epoch == 4 * 1024
     assert epoch_start(of_d, known, [EpochStart("b", 9000), EpochStart("c", 8000)]).epoch == 9 * 1024
+    assert epoch_start(of_c, known, [EpochStart("d", 5 * 1024 - 1)]).epoch == (5 * 1024 - 1) // 2
+    # Of several that are after it the lowest, of those that are above what is before it.
+    assert epoch_start(of_b, known, [EpochStart("c", 3000), EpochStart("d", 5000)]).epoch == 3000 // 2
+    assert epoch_start(of_b, known, [EpochStart("c", 5000), EpochStart("d", 3000)]).epoch == 3000 // 2
+    for not_above in (8999, 9000):
+        others = [EpochStart("b", 9000), EpochStart("d", not_above)]
+        assert epoch_start(of_c, known, others).epoch == 9 * 1024
     # Its own start is neither before it nor after it.
     assert epoch_start(of_b, known, [EpochStart("b", 4 * 1024)]).epoch == 4 * 1024
     bare = [replace(one, first_ms=None) for one in known]
@@ -557,8 +564,9 @@ def test_the_cutoff_of_a_snapshot_has_its_place_epoch_and_time() -> None:
     assert cutoffs(COMPLETE) == cutoffs() == []
     # Of two snapshots of the run the first, which has lower coordinates; in the order of the runs.
     later = replace(snapshot("c", 20, 22, 900), first_ms=20, read_from_ms=None)
-    found = cutoffs(FIRST, replace(COMPLETE, snapshot_at=(600,), first_offset=15, last_offset=17), COMPLETE, later)
-    assert found == [expected, SnapshotCutoff(TOPIC_PARTITION, 22, "c", 0, (900,), None)]
+    second = replace(COMPLETE, snapshot_at=(600,), first_offset=15, last_offset=17)
+    for found in (cutoffs(FIRST, second, COMPLETE, later), cutoffs(FIRST, COMPLETE, second, later)):
+        assert found == [expected, SnapshotCutoff(TOPIC_PARTITION, 22, "c", 0, (900,), None)]
 
 
 def test_a_snapshot_over_several_partitions_ends_with_its_last_row() -> None:
@@ -617,3 +625,13 @@ def test_the_runs_after_a_snapshot_say_that_a_partition_is_through() -> None:
     assert not cutoffs(FIRST, COMPLETE, replace(COMPLETE, partition=1, has_end=False, run_id="b"))
     bare = replace(run_segment("b", 13, 19, 1, 2), lowest=None, highest=None)
     assert not cutoffs(FIRST, other, COMPLETE, bare)
+
+
+def test_the_order_of_runs_decides_and_not_that_of_their_names() -> None:
+    first = replace(FIRST, run_id="z")
+    assert [one.run_id for one in cutoffs(first, COMPLETE)] == ["b"]
+    assert cutoffs(first, replace(first, partition=1), COMPLETE) == []
+    behind = run_segment("a", 50, 59, 600, 700, partition=1, ms=99)
+    assert [one.run_id for one in cutoffs(first, replace(first, partition=1), COMPLETE, behind)] == ["b"]
+    # The first run has nothing before it, though others follow.
+    assert cutoffs(COMPLETE, run_segment("c", 20, 29, 600, 700)) == []
