@@ -35,7 +35,7 @@ ARTIFACTS = ROOT / "chaos-artifacts"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play the rounds; 0 when all of them held."""
+    """Play the rounds; 0 when all of them passed."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description="Faults at random on the real stack.")
     parser.add_argument("--seed", type=int, default=1, help="the same seed is the same faults (default: 1)")
     parser.add_argument("--rounds", type=int, default=5, help="how many (default: 5)")
@@ -87,7 +87,7 @@ def _play_in_a_world(
         number, fault = dealt.pop(0)
         with steps.step(f"round {number}", f"{fault.name}: {fault.what}") as note:
             one = play(world, memory, number, fault)
-            note(f"{fault.name} ({one.mode}): {'; '.join(one.findings) or 'held'}; {one.seconds:.0f} s")
+            note(f"{fault.name} ({one.mode}): {'; '.join(one.findings) or 'passed'}; {one.seconds:.0f} s")
         played.append(one)
         _log(one)
         if one.findings:

@@ -38,11 +38,11 @@ def write(rounds: Sequence[Mapping[str, Any]]) -> None:
 
 
 def tables(rounds: Sequence[Mapping[str, Any]]) -> str:
-    """The rounds by fault: how many, how many held, and how long recovery took."""
-    held = [one for one in rounds if not one["findings"]]
+    """The rounds by fault: how many, how many passed, and how long recovery took."""
+    passed = [one for one in rounds if not one["findings"]]
     lines = [
-        f"\n{len(rounds)} rounds, {len(held)} of them held. Seeds: {', '.join(_seeds(rounds))}.\n",
-        "| where | fault | rounds | held | recovery, median | longest |",
+        f"\n{len(rounds)} rounds, {len(passed)} of them passed. Seeds: {', '.join(_seeds(rounds))}.\n",
+        "| where | fault | rounds | passed | recovery, median | longest |",
         "|---|---|---|---|---|---|",
     ]
     for fault in FAULTS.values():

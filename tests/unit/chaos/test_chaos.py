@@ -82,12 +82,12 @@ def test_differences_name_keys_and_columns_and_no_value() -> None:
     assert differences(expected, expected, of="silver.orders", against="its source") == []
 
 
-def test_the_report_counts_what_held() -> None:
+def test_the_report_counts_what_passed() -> None:
     def played(number: int, *findings: str, seconds: float = 3.0) -> dict[str, object]:
         return dict(Round(1, number, "killed", "single", (), ("0",), seconds, 40.0, findings).record())
 
     text = report.tables([played(0), played(1, seconds=9.0), played(2, "I1: wrong")])
-    assert "3 rounds, 2 of them held" in text
+    assert "3 rounds, 2 of them passed" in text
     (row,) = [line for line in text.splitlines() if "(`killed`)" in line]
     assert row.endswith("| 3 | 2 | 6 s | 9 s |")
 
