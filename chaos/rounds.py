@@ -22,7 +22,7 @@ RUNS = 3
 COMMANDS = 10
 # What a message says that a person is to run; the end of its sentence is not of it.
 _COMMAND = re.compile(
-    r"lakehouse (offsets set \w+(?: --[\w-]+(?: [\w.]*\w)?)+|gold --full-refresh|publish --republish"
+    r"lakehouse (offsets set \w+(?: --[\w-]+(?: [\w.-]*\w)?)+|gold --full-refresh|publish --republish"
     r"|silver --accept-missing \w+)"
 )
 CONTINUOUS_SECONDS = 240.0

@@ -170,7 +170,8 @@ def require_same_topics(
     source: str, steps: Iterable[OffsetMove], *, topic_ids: Mapping[str, str], named: Source
 ) -> None:
     """Raise TopicChangedError when the source has read a topic that is another one now, or is no longer its own."""
-    for topic, topic_id in sorted({(step.topic, step.topic_id) for step in steps}):
+    read = sorted({(step.topic, step.topic_id) for step in steps})
+    for topic, _topic_id in read:
         if topic not in topic_ids:
             where = "on the broker" if named.names(topic) else "in the contract"
             raise TopicChangedError(
@@ -178,12 +179,22 @@ def require_same_topics(
                 hint="Put it back; or give it up: "
                 f"lakehouse offsets forget {source} --topic {topic}. What was read of it stays.",
             )
-        if topic_ids[topic] != topic_id:
-            raise TopicChangedError(
-                f"bronze: topic {topic} was deleted and made again since source {source} read it "
-                f"(topic id {topic_id}, now {topic_ids[topic]}). Nothing was read.",
-                hint=f"To read the new one: lakehouse offsets set {source} --topic {topic} --to earliest.",
-            )
+    changed = [(topic, topic_id) for topic, topic_id in read if topic_ids[topic] != topic_id]
+    if len(changed) == 1:
+        ((topic, topic_id),) = changed
+        raise TopicChangedError(
+            f"bronze: topic {topic} was deleted and made again since source {source} read it "
+            f"(topic id {topic_id}, now {topic_ids[topic]}). Nothing was read.",
+            hint=f"To read the new one: lakehouse offsets set {source} --topic {topic} --to earliest.",
+        )
+    if changed:
+        # One command for all: while another one has changed, moving a single topic is refused as well.
+        raise TopicChangedError(
+            f"bronze: topics were deleted and made again since source {source} read them: "
+            f"{', '.join(topic for topic, _topic_id in changed)}. Nothing was read.",
+            hint=f"To read the new ones: lakehouse offsets set {source} --to earliest. It reads its other topics "
+            "again too, and stores of them only what bronze lacks.",
+        )
 
 
 def require_no_gap(source: str, following: Mapping[Partition, int], ends: Mapping[Partition, Ends]) -> None:

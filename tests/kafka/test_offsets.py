@@ -138,6 +138,27 @@ def test_a_topic_made_again_stops_the_source_until_a_person_says_so(shop: Shop) 
     assert shop.warehouse.read("bronze.shop_events").select("_topic_id").distinct().count() == 2
 
 
+def test_several_topics_made_again_are_one_command(shop: Shop) -> None:
+    """Else each command would be refused for the other topic."""
+    create(shop.kafka, OTHER, 1)
+    both = replace(shop, source=shop.source.model_copy(update={"ignored_topics": (OTHER,)}))
+    both.produce("a-0")
+    both.produce("c-0", topic=OTHER)
+    both.run()
+    delete(shop.kafka, TOPIC, OTHER)
+    create(shop.kafka, TOPIC)
+    create(shop.kafka, OTHER, 1)
+    both.produce("new-0")
+    both.produce("other-0", topic=OTHER)
+    with pytest.raises(TopicChangedError, match="topics were deleted and made again") as refused:
+        both.run()
+    assert f"{OTHER}, {TOPIC}" in refused.value.what
+    assert "lakehouse offsets set shop --to earliest." in refused.value.hint
+    both.move("earliest")
+    both.run()
+    assert both.values() == ["a-0", "c-0", "new-0", "other-0"]
+
+
 def test_a_topic_that_the_contract_drops_stops_the_source_until_it_is_given_up(shop: Shop) -> None:
     create(shop.kafka, OTHER, 1)
     both = replace(shop, source=shop.source.model_copy(update={"ignored_topics": (OTHER,)}))

@@ -88,8 +88,7 @@ class History:
             one.run_id
             for one in self.own
             if one.lowest is not None
-            and _log_event(one.lowest)
-            <= highest.get((one.topic if self.feed.is_sharded else None, one.run_id), ())
+            and _log_event(one.lowest) <= highest.get((one.topic if self.feed.is_sharded else None, one.run_id), ())
         }
 
     def read_ranges(self) -> dict[TopicPartition, tuple[int, int]]:

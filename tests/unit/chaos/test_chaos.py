@@ -115,6 +115,10 @@ def test_a_pass_that_grows_after_it_was_read_whole_is_torn() -> None:
             ["offsets", "set", "postgres", "--topic", "a.public.orders", "--to", "earliest", "--yes"],
         ),
         (
+            "lakehouse offsets set mysql --topic __debezium-heartbeat.mysql_prod --to earliest.",
+            ["offsets", "set", "mysql", "--topic", "__debezium-heartbeat.mysql_prod", "--to", "earliest", "--yes"],
+        ),
+        (
             "Nothing was skipped: lakehouse offsets set mysql --to earliest\n --only-gaps.",
             ["offsets", "set", "mysql", "--to", "earliest", "--only-gaps", "--yes"],
         ),
