@@ -576,6 +576,8 @@ def test_a_snapshot_over_several_partitions_ends_with_its_last_row() -> None:
     for opening in ([first, COMPLETE], [COMPLETE, first]):
         assert cutoffs(FIRST, *opening) == [], "rows may follow in the other partition"
         assert cutoffs(FIRST, *opening, behind) == [expected]
+    timeless = replace(first, read_from_ms=None, read_to_ms=None)
+    assert cutoffs(FIRST, timeless, COMPLETE, behind) == [replace(expected, read_ms=70)]
     # With two ends the last that is known.
     ends = replace(first, has_end=True)
     (cutoff,) = cutoffs(FIRST, COMPLETE, ends, replace(behind, partition=0))

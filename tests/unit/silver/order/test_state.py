@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -209,3 +210,75 @@ def test_what_was_read_is_what_was_stated_last() -> None:
 def test_a_batch_is_called_by_its_writer_and_its_number() -> None:
     assert batch_name(STREAM, 7) == f"{STREAM} 7"
     assert batch_name(f"{STREAM}/request", None) == f"{STREAM}/request "
+
+
+def test_the_segments_of_a_feed_are_its_own() -> None:
+    rows = segment_rows(State(), [counted(0, 4), counted(5, 9, feed="customers", run="")])
+    state = written(State(), *rows, batch=0)
+    assert [row["feed"] for row in state.of_feed("orders")] == ["orders"]
+    assert (state.names_no_run("orders"), state.names_no_run("customers")) == (False, True)
+
+
+def test_records_without_coordinates_say_nothing_of_those_that_have_them() -> None:
+    bare = {"lowest": None, "highest": None}
+    rows = segment_rows(State(), [counted(0, 4, run="first", **bare), counted(5, 9, run="")])
+    assert written(State(), *rows, batch=0).names_no_run("orders")
+
+
+def test_ranges_that_touch_are_one_and_those_with_an_offset_between_them_are_two() -> None:
+    def pending(*ranges: tuple[int, int]) -> list[tuple[int, int]]:
+        state = written(State(), *(waits(first, TOO_MANY, last=last) for first, last in ranges), batch=1)
+        return [(first, last) for _place, first, last in state.pending_offsets("orders")]
+
+    assert pending((51, 52), (40, 50)) == [(40, 52)]
+    assert pending((52, 53), (40, 50)) == [(40, 50), (52, 53)]
+    assert pending((40, 50), (45, 47), (50, 60)) == [(40, 60)]
+
+
+def test_parts_of_a_segment_in_one_batch_are_one() -> None:
+    (row,) = segment_rows(State(), [counted(0, 4), counted(5, 9)])
+    assert (row["segment"]["first_offset"], row["segment"]["last_offset"], row["segment"]["judged"]) == (0, 9, 2)
+
+
+def test_what_a_batch_does_not_say_of_a_feed_is_null() -> None:
+    names = ("epochs", "cutoffs", "first_sent", "unreadable", "resumed")
+    assert feed_row("orders") == {"feed": "orders", **dict.fromkeys(names)}
+    assert feed_row("orders", first_sent={("t", "note"): (0, 9)}, resumed=True) == {
+        **{"feed": "orders", **dict.fromkeys(names), "resumed": True},
+        "first_sent": [{"topic": "t", "column": "note", "position": [0, 9]}],
+    }
+
+
+def test_a_table_that_stays_suspended_has_a_cause_and_no_range() -> None:
+    assert cause_row("orders", TOO_MANY) == {
+        "feed": "orders",
+        "suspended": {
+            **dict.fromkeys(("first_offset", "last_offset", "records")),
+            **{"rule": "max_reject_ratio", "why": "too many", "contract": "1.0 abc"},
+        },
+    }
+    assert waits(7, last=8) == {
+        **{"feed": "orders", "topic": "orders", "topic_id": "id", "partition": 0},
+        "suspended": {"first_offset": 7, "last_offset": 8, "records": 10, "rule": None, "why": None, "contract": None},
+    }
+
+
+def test_each_snapshot_of_a_run_is_a_segment() -> None:
+    bare = {"lowest": None, "highest": None}
+    parts = [counted(0, 4, snapshot_at=[9], **bare), counted(5, 6, snapshot_at=[12], **bare), counted(7, 9)]
+    state = written(State(), *segment_rows(State(), parts), batch=0)
+    assert [row["snapshot_at"] for row in state.of_feed("orders")] == [[9], [12], None]
+    (again,) = segment_rows(state, [counted(20, 24, snapshot_at=[9], **bare)])
+    assert (again["segment"]["first_offset"], again["segment"]["last_offset"]) == (0, 24)
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, False), (False, True), (True, True), (False, False)])
+def test_a_snapshot_has_ended_where_one_of_its_parts_has(first: bool, second: bool) -> None:
+    names = {"source_names": ["b"]}, {"source_names": ["a"], "lowest": None, "first_ms": None, "read_to_ms": None}
+    (row,) = segment_rows(
+        State(), [counted(3, 4, has_end=first, **names[0]), counted(5, 9, has_end=second, **names[1])]
+    )
+    segment = row["segment"]
+    assert (segment["has_end"], segment["source_names"]) == (first or second, ["a", "b"])
+    assert (segment["lowest"], segment["first_ms"], segment["read_to_ms"]) == ([3], 3, 4)
+    assert (segment["highest"], segment["last_key"], segment["last_is_delete"]) == ([9], 9, False)
