@@ -282,3 +282,9 @@ def test_a_snapshot_has_ended_where_one_of_its_parts_has(first: bool, second: bo
     assert (segment["has_end"], segment["source_names"]) == (first or second, ["a", "b"])
     assert (segment["lowest"], segment["first_ms"], segment["read_to_ms"]) == ([3], 3, 4)
     assert (segment["highest"], segment["last_key"], segment["last_is_delete"]) == ([9], 9, False)
+
+
+def test_a_segment_without_names_of_sources_adds_none() -> None:
+    for names in ((None, ["a"]), (["a"], None), (["a"], [])):
+        (row,) = segment_rows(State(), [counted(3, 4, source_names=names[0]), counted(5, 9, source_names=names[1])])
+        assert row["segment"]["source_names"] == ["a"]
