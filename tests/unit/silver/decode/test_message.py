@@ -123,6 +123,9 @@ def test_nesting_ends_somewhere() -> None:
         assert strict_json(compact(parsed(deep, name="It"))) == strict_json(deep)
         with pytest.raises(MalformedError, match="It is nested more than 500 levels deep"):
             parsed(f"[{deep}]", name="It")
+        # As deep, with more brackets beside.
+        beside = f"[[],{opening * (MAX_LEVELS - 1)}{inner}{closing * (MAX_LEVELS - 1)}]"
+        assert strict_json(compact(parsed(beside, name="It"))) == strict_json(beside)
         many = json.dumps({"text": "[{" * MAX_LEVELS, "flat": [[]] * MAX_LEVELS * 2})
         assert parsed(many, name="It") == json.loads(many)
 
