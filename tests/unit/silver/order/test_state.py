@@ -220,7 +220,7 @@ def test_the_segments_of_a_feed_are_its_own() -> None:
 
 
 def test_records_without_coordinates_say_nothing_of_those_that_have_them() -> None:
-    bare = {"lowest": None, "highest": None}
+    bare: dict[str, Any] = {"lowest": None, "highest": None}
     rows = segment_rows(State(), [counted(0, 4, run="first", **bare), counted(5, 9, run="")])
     assert written(State(), *rows, batch=0).names_no_run("orders")
 
@@ -264,7 +264,7 @@ def test_a_table_that_stays_suspended_has_a_cause_and_no_range() -> None:
 
 
 def test_each_snapshot_of_a_run_is_a_segment() -> None:
-    bare = {"lowest": None, "highest": None}
+    bare: dict[str, Any] = {"lowest": None, "highest": None}
     parts = [counted(0, 4, snapshot_at=[9], **bare), counted(5, 6, snapshot_at=[12], **bare), counted(7, 9)]
     state = written(State(), *segment_rows(State(), parts), batch=0)
     assert [row["snapshot_at"] for row in state.of_feed("orders")] == [[9], [12], None]
@@ -274,10 +274,9 @@ def test_each_snapshot_of_a_run_is_a_segment() -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(True, False), (False, True), (True, True), (False, False)])
 def test_a_snapshot_has_ended_where_one_of_its_parts_has(first: bool, second: bool) -> None:
-    names = {"source_names": ["b"]}, {"source_names": ["a"], "lowest": None, "first_ms": None, "read_to_ms": None}
-    (row,) = segment_rows(
-        State(), [counted(3, 4, has_end=first, **names[0]), counted(5, 9, has_end=second, **names[1])]
-    )
+    named: dict[str, Any] = {"source_names": ["b"]}
+    other: dict[str, Any] = {"source_names": ["a"], "lowest": None, "first_ms": None, "read_to_ms": None}
+    (row,) = segment_rows(State(), [counted(3, 4, has_end=first, **named), counted(5, 9, has_end=second, **other)])
     segment = row["segment"]
     assert (segment["has_end"], segment["source_names"]) == (first or second, ["a", "b"])
     assert (segment["lowest"], segment["first_ms"], segment["read_to_ms"]) == ([3], 3, 4)
@@ -285,6 +284,7 @@ def test_a_snapshot_has_ended_where_one_of_its_parts_has(first: bool, second: bo
 
 
 def test_a_segment_without_names_of_sources_adds_none() -> None:
-    for names in ((None, ["a"]), (["a"], None), (["a"], [])):
+    both: Sequence[tuple[list[str] | None, list[str] | None]] = ((None, ["a"]), (["a"], None), (["a"], []))
+    for names in both:
         (row,) = segment_rows(State(), [counted(3, 4, source_names=names[0]), counted(5, 9, source_names=names[1])])
         assert row["segment"]["source_names"] == ["a"]
