@@ -228,8 +228,13 @@ def _counts(verdicts: Mapping[str, int]) -> str:
 
 
 def main(prefixes: Sequence[str]) -> int:
-    """Try the mutants, and compare those that survive with the list; 1 where they are others."""
-    reviewed = Reviewed.read()
+    """Try the mutants, and compare those that survive with the list; 1 where they are others, 2 without any mutant."""
+    reviewed, every = Reviewed.read(), [module for package in PACKAGES for module in modules_of(package)]
+    if prefixes and not any(module.startswith(tuple(prefixes)) for module in every):
+        print(
+            f"No module's name begins with {' or '.join(prefixes)}. Modules are: {', '.join(every)}.", file=sys.stderr
+        )
+        return 2
     killed_by: dict[Mutant, str | None] = {}
     for package, tests in PACKAGES.items():
         names = [one for one in modules_of(package) if prefixes or one in reviewed.modules]
@@ -242,6 +247,8 @@ def main(prefixes: Sequence[str]) -> int:
     print(f"{len(killed_by)} mutants: {_counts(Counter(map(_verdict, killed_by.values())))}.")
     print(*(f"NOT ON THE LIST     {one}" for one in new), sep="\n", end="\n" if new else "")
     print(*(f"ON IT, BUT NOTICED  {one}" for one in gone), sep="\n", end="\n" if gone else "")
+    if left := [module for module in every if module not in reviewed.modules]:
+        print(f"Not reviewed yet: {', '.join(left)}.")
     return 1 if new or gone else 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tools.mutants import PACKAGES, TIMED_OUT, Reviewed, in_child, modules_of, mutations_of, set_limit
+from tools.mutants import PACKAGES, TIMED_OUT, Reviewed, in_child, main, modules_of, mutations_of, set_limit
 from tools.mutations import Mutations, replace_code
 
 SOURCE = '''
@@ -132,3 +132,9 @@ def test_every_entry_of_the_list_is_a_mutant_of_the_code(module: str) -> None:
 def test_every_entry_is_of_a_reviewed_module() -> None:
     reviewed = Reviewed.read()
     assert {one[0] for one in reviewed.survivors} <= {*reviewed.modules}
+
+
+def test_a_part_that_no_module_is_of_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["silver.orders"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("No module's name begins with silver.orders. Modules are: silver.order.facts, ")
