@@ -637,3 +637,11 @@ def test_the_order_of_runs_decides_and_not_that_of_their_names() -> None:
     assert [one.run_id for one in cutoffs(first, replace(first, partition=1), COMPLETE, behind)] == ["b"]
     # The first run has nothing before it, though others follow.
     assert cutoffs(COMPLETE, run_segment("c", 20, 29, 600, 700)) == []
+
+
+def test_a_snapshot_opens_its_run_in_each_partition_that_has_rows_of_it() -> None:
+    other = replace(COMPLETE, partition=1, has_end=False)
+    streamed = replace(run_segment("b", 13, 19, 600, 700, partition=1), read_from_ms=None)
+    assert cutoffs(FIRST, COMPLETE, other, streamed)
+    for rows in ([COMPLETE, other], [other, COMPLETE]):
+        assert not cutoffs(FIRST, *rows, replace(streamed, first_offset=9))
