@@ -118,7 +118,8 @@ def stored_records(events: DataFrame, planned: Sequence[Planned], *, some_were_t
     """
     records = F.count_distinct("offset") if some_were_there else F.count("offset")
     return (
-        _placed(events.where(reduce(lambda so_far, also: so_far | also, map(_is_in, planned))))
+        _placed(events)
+        .where(reduce(lambda so_far, also: so_far | also, map(is_planned, planned)))
         .groupBy(*TOPIC_PARTITION)
         .agg(
             records.alias("records"),
@@ -240,10 +241,11 @@ def _placed(events: DataFrame) -> DataFrame:
     return events.withColumn("topic_id", F.coalesce("_topic_id", F.lit("")))
 
 
-def _is_in(planned: Planned) -> Column:
+def is_planned(planned: Planned) -> Column:
+    """Whether a record (TOPIC_PARTITION, offset) is of the planned offsets."""
     return (
         (F.col("topic") == planned.topic)
-        & (F.coalesce("_topic_id", F.lit("")) == planned.topic_id)
+        & (F.col("topic_id") == planned.topic_id)
         & (F.col("partition") == planned.partition)
         & (F.col("offset") >= planned.from_offset)
         & (F.col("offset") < planned.until_offset)

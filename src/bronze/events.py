@@ -49,6 +49,20 @@ def events(records: DataFrame, *, batch_id: int, topic_ids: Mapping[str, str]) -
     )
 
 
+def without_erased(rows: DataFrame, erased: DataFrame) -> DataFrame:
+    """The rows, of which those that were erased have no key and no value, and the headers that stand in their place.
+
+    `erased`: `lakehouse.erasure.table.erased_records`.
+    """
+    at = ["topic", "topic_id", "partition", "offset"]
+    known = erased.select(*at, F.col("headers").alias("erased"))
+    found = rows.withColumn("topic_id", F.coalesce("_topic_id", F.lit(""))).join(F.broadcast(known), on=at, how="left")
+    is_erased = F.col("erased").isNotNull()
+    values = {name: F.when(~is_erased, F.col(name)) for name in ("key", "value")}
+    headers = F.when(is_erased, F.col("erased")).otherwise(F.col("headers"))
+    return found.withColumns({**values, "headers": headers}).select(*rows.columns)
+
+
 def not_yet_stored(
     rows: DataFrame, stored: DataFrame, *, read_again: Mapping[tuple[str, int], tuple[int, int]]
 ) -> DataFrame:

@@ -7,20 +7,24 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
 
 from bronze.batches import (
     RECORDS,
     confirm,
     ingested_records,
+    is_planned,
     observed_records,
     overlapping,
     planned_ranges,
     stored_metrics,
     write_down_batch,
 )
-from bronze.events import events, events_table, not_yet_stored
+from bronze.events import events, events_table, not_yet_stored, without_erased
 from bronze.offsets import SourceOffsets, offsets_of_source, require_no_gap
 from bronze.source_state import LastBatch, SourceState, read_states, write_down
 from lakehouse.batches import BATCHES
@@ -28,6 +32,7 @@ from lakehouse.config import Settings
 from lakehouse.contracts.topics import Topics
 from lakehouse.delta.address import Address
 from lakehouse.delta.tables import Warehouse
+from lakehouse.erasure.table import erased_records
 from lakehouse.errors import KafkaError, LakehouseError, RetentionGapError
 from lakehouse.failures import storage_error, storage_errors, stream_stopped
 from lakehouse.kafka.broker import TopicPartitions
@@ -146,6 +151,10 @@ def append_batch(
     again = overlapping(read_again, planned)
     if again:
         rows = not_yet_stored(rows, warehouse.read(name), read_again=again)
+    if (erased := erased_records(warehouse, source)) is not None:
+        erased = erased.where(reduce(or_, [is_planned(one) for one in planned], F.lit(False)))
+        # Hardly ever: a batch that reads again what was erased.
+        rows = rows if erased.isEmpty() else without_erased(rows, erased)
     counted = observe(rows, stored_metrics(planned))
     with tuned_for(warehouse.spark, sum(one.until_offset - one.from_offset for one in planned)):
         warehouse.append_once(name, counted.rows, writer=f"{job}/{checkpoint}", number=batch_id)

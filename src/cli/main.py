@@ -17,6 +17,7 @@ import typer
 
 from cli import contracts, unlock
 from cli.connect import commands as connect
+from cli.erasure import commands as forget
 from cli.monitoring import commands as monitoring
 from cli.monitoring.metrics import Metrics
 from cli.options import (
@@ -52,6 +53,7 @@ app = typer.Typer(
 )
 contracts.add_to(app)
 purge.add_to(app)
+forget.add_to(app)
 optimize.add_to(app)
 app.add_typer(offsets.app)
 app.add_typer(quarantine.app)

@@ -19,6 +19,7 @@ from lakehouse.batches import BATCHES, forget_replaced, has_many_files, join_fil
 from lakehouse.config import Settings
 from lakehouse.contracts.models import Contracts, Feed
 from lakehouse.delta.tables import Warehouse
+from lakehouse.erasure.table import key_rows
 from lakehouse.errors import LakehouseError, TableError
 from lakehouse.failures import package_missing, storage_errors, unexpected
 from lakehouse.kafka.retry import RetryPolicy
@@ -31,6 +32,7 @@ from silver.accounts.audit import OUTBOX_EVENTS, StateCache, begin_generations, 
 from silver.accounts.ingested import unread_ranges
 from silver.batch.merge import silver_table
 from silver.by_rule.tables import DiscoveredTables, discovered_tables
+from silver.fold.erased import ErasedKeys, erased_keys
 from silver.gate import require_rules
 from silver.job import SilverJob
 from silver.order.ranges import batches_of
@@ -85,6 +87,7 @@ def run(
     discovered = DiscoveredTables({one.name: one for one in known_tables}, run_id)
     contracts = contracts.declared
     storage_paths = (warehouse.location, warehouse.checkpoints)
+    of_feeds = _erased(warehouse, own_memories)
     jobs = {
         source: SilverJob(
             source,
@@ -96,6 +99,7 @@ def run(
             own_schemas[source],
             discovered,
             source in accepted_missing,
+            erased=of_feeds,
         )
         for source in contracts.topics.sources
     }
@@ -235,6 +239,15 @@ def _own_schemas(
             memory.schemas = kept.copied()
         own[source] = memory.schemas
     return own
+
+
+def _erased(warehouse: Warehouse, state_caches: Mapping[str, StateCache]) -> Mapping[str, ErasedKeys]:
+    """By table the keys whose rows were erased, as the sources remember them, else as the warehouse has them."""
+    if any(memory.erased is None for memory in state_caches.values()):
+        found = erased_keys(key_rows(warehouse))
+        for memory in state_caches.values():
+            memory.erased = found
+    return {feed: keys for memory in state_caches.values() for feed, keys in (memory.erased or {}).items()}
 
 
 def ensure_tables(warehouse: Warehouse, contracts: Contracts) -> None:

@@ -14,6 +14,7 @@ from lakehouse.delta.address import Address
 from lakehouse.delta.tables import Warehouse
 from silver.accounts.audit import StateCache
 from silver.by_rule.tables import DiscoveredTables, TableInference
+from silver.fold.erased import ErasedKeys
 from silver.order.ranges import RecordRange
 from silver.order.state import Stored, SuspensionCause
 from silver.rejects.quarantine import contract_version
@@ -35,7 +36,7 @@ class SilverJob:
     `accepted`: the tables whose rejects go to quarantine, however many they are. `memory`: of the source's state.
     `schemas`: of the registry, as far as they are known. `discovered`: the tables that rules have made, of all sources.
     `accepts_missing`: whether it goes on without records that bronze has lost. `counted`: the audit rows that its
-    batches have written so far.
+    batches have written so far. `erased`: by table the keys whose rows were erased.
     """
 
     source: str
@@ -48,6 +49,7 @@ class SilverJob:
     discovered: DiscoveredTables = field(default_factory=DiscoveredTables)
     accepts_missing: bool = False
     counted: list[Stored] = field(default_factory=list)
+    erased: Mapping[str, ErasedKeys] = field(default_factory=dict)
     _feeds_by_change: dict[int, SourceFeeds] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

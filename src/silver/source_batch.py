@@ -318,6 +318,7 @@ def _apply(
             value_bytes=arrived.value_bytes(job.feeds[name]),
             table_size=sizes[f"silver.{name}"],
             history_size=sizes.get(job.feeds[name].history_table),
+            erased=job.erased.get(name),
         )
         for name in judged.records
     ]

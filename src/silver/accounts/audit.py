@@ -24,6 +24,7 @@ from silver.order.state import State, Stored, read_row, writer_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from silver.fold.erased import ErasedKeys
     from silver.rejects.quarantine import QuarantineState
     from silver.schema.schemas import Schemas
 
@@ -98,13 +99,14 @@ class StateCache:
     """What a process knows of a source while it has the lock, and nobody else writes.
 
     `quarantine_state`: what the quarantine has of it. `schemas`: of the registry, its own. `ensured`: the tables by
-    rule that were seen to be there, and in which version.
+    rule that were seen to be there, and in which version. `erased`: by table the keys whose rows were erased.
     """
 
     state: State | None = None
     quarantine_state: QuarantineState | None = None
     schemas: Schemas | None = None
     ensured: dict[str, int] = field(default_factory=dict)
+    erased: Mapping[str, ErasedKeys] | None = None
 
     def now(self, warehouse: Warehouse, source: str) -> State:
         """What silver knows now."""
@@ -115,6 +117,7 @@ class StateCache:
     def forget(self) -> None:
         """What is known is read again when it is asked for."""
         self.state, self.quarantine_state, self.schemas, self.ensured = None, None, None, {}
+        self.erased = None
 
 
 def append(

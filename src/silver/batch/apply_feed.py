@@ -72,6 +72,7 @@ def apply_feed(batch: FeedBatch, records: ValidatedRecords) -> BatchOutcome:
         _known_damage(batch),
         _deleted_last(batch, past),
         past.every_cutoff() if feed.has_history else (),
+        batch.erased,
     )
     with rewrite_small_table(batch.warehouse.spark, batch.largest_size), ExitStack() as stack:
         if feed.sequence_by == "kafka_offset":
@@ -275,7 +276,8 @@ def _known_events(batch: FeedBatch, positioned: DataFrame, *, records: int) -> D
     """The events of earlier batches that these records may be; `records`: how many these are at most."""
     is_own = (F.col("source") == batch.feed.source) & (F.col("feed") == batch.feed.name)
     if between := batch.first_key_range:
-        is_own &= F.col("first_key").between(*between)
+        # Of events of an erased row it is not known any more.
+        is_own &= F.col("first_key").between(*between) | F.col("first_key").isNull()
     ids = broadcast(positioned.select("event_id").distinct(), records)
     known = batch.warehouse.read(OUTBOX_EVENTS.name).where(is_own).join(ids, on="event_id", how="left_semi")
     return known.select("event_id", *OF_RECORD).distinct()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def decoded(records: DataFrame, feeds: Sequence[Feed]) -> DataFrame:
     """The bronze rows of the topics of these feeds as what each states."""
-    return _of_bronze(records).mapInArrow(partial(narrow_batches, feeds=tuple(feeds)), ddl(feeds))
+    return bronze_records(records).mapInArrow(partial(narrow_batches, feeds=tuple(feeds)), ddl(feeds))
 
 
 def of_feed(change_events: DataFrame, feed: Feed) -> DataFrame:
@@ -46,7 +46,7 @@ def events(records: DataFrame, feed: Feed) -> DataFrame:
 
 def fields_of_events(records: DataFrame, feed: Feed) -> DataFrame:
     """`field`: the names of all fields that the rows in these records have."""
-    return _of_bronze(records).mapInArrow(partial(name_batches, feed=feed), "field STRING").distinct()
+    return bronze_records(records).mapInArrow(partial(name_batches, feed=feed), "field STRING").distinct()
 
 
 def problem_counts(judged: DataFrame) -> DataFrame:
@@ -65,7 +65,7 @@ def problem_counts(judged: DataFrame) -> DataFrame:
 
 def table_counts(records: DataFrame, feed: Feed) -> DataFrame:
     """`name` and `records`: how many of these bronze rows say that they are of which table, the most first."""
-    tables = _of_bronze(records).mapInArrow(partial(table_batches, feed=feed), "name STRING")
+    tables = bronze_records(records).mapInArrow(partial(table_batches, feed=feed), "name STRING")
     return tables.groupBy("name").agg(F.count(F.lit(1)).alias("records")).orderBy(F.desc("records"), "name")
 
 
@@ -74,7 +74,8 @@ def is_confluent(column: str) -> str:
     return f"coalesce(octet_length({column}) > {HEAD} AND substring({column}, 1, 1) = X'00', false)"
 
 
-def _of_bronze(records: DataFrame) -> DataFrame:
+def bronze_records(records: DataFrame) -> DataFrame:
+    """Bronze rows in the columns that are decoded (silver.decode.arrow.RECORD)."""
     # Spark writes a list that is NULL to Arrow in a time that grows with the rows before it.
     expressions = {
         "topic_id": F.coalesce("_topic_id", F.lit("")).alias("topic_id"),

@@ -20,6 +20,7 @@ from silver.batch.events import decoded, of_feed
 from silver.batch.missing_columns import MissingColumns, with_missing_columns
 from silver.batch.position import has_position
 from silver.decode.arrow import row_of
+from silver.fold.erased import ErasedKeys
 from silver.lookback.earlier_records import in_parts
 from silver.order.facts import Facts
 from silver.order.history import History
@@ -72,7 +73,8 @@ class FeedBatch:
     `quarantine_state`: what the quarantine has of it. `missing`: which of its records miss a column. `request`: which
     one retries its records, where one does: they were read before, and are not the last of their topic-partitions.
     `value_bytes`: of the values of its records; None where they were not counted. `table_size`: the bytes of the silver
-    table before the batch, `history_size` of its history; None where it was not looked at.
+    table before the batch, `history_size` of its history; None where it was not looked at. `erased`: the keys of the
+    table whose rows were erased.
     """
 
     warehouse: Warehouse
@@ -88,6 +90,7 @@ class FeedBatch:
     value_bytes: int | None = None
     table_size: int | None = None
     history_size: int | None = None
+    erased: ErasedKeys | None = None
 
     @property
     def is_empty(self) -> bool:

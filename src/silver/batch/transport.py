@@ -28,6 +28,7 @@ from lakehouse.spark.sizing import MAX_BROADCAST, shuffle_partitions
 from silver.batch.merge import row_type, silver_columns
 from silver.batch.records import ValidatedRecords
 from silver.fold.rows import JUDGED, MAY_BE_ABSENT, Plan, fold_batch, position_columns
+from silver.order.facts import IGNORED
 from silver.order.runs import TopicPartition
 from silver.row_history.table import version_columns, version_type
 from silver.row_history.versions import versions_of_batch
@@ -76,7 +77,9 @@ def folded(batch: FeedBatch, records: ValidatedRecords, plan: Plan, stack: ExitS
     """The judged records of the batch folded with the rows of the table; kept until `stack` closes."""
     if records.table is not None:
         return _on_the_driver(batch, records.table, plan)
-    return _in_partitions(batch, event_rows(records.frame.where("kind <> 'ignored'"), batch.feed), plan, stack)
+    return _in_partitions(
+        batch, event_rows(records.frame.where(~F.col("kind").isin(*IGNORED)), batch.feed), plan, stack
+    )
 
 
 def event_rows(records: DataFrame, feed: Feed, *more: str) -> DataFrame:
@@ -89,7 +92,7 @@ def event_rows(records: DataFrame, feed: Feed, *more: str) -> DataFrame:
 
 def _on_the_driver(batch: FeedBatch, records: pa.Table, plan: Plan) -> FoldedBatch:
     spark, feed = batch.warehouse.spark, batch.feed
-    table = records.filter(pc.not_equal(records.column("kind"), "ignored"))
+    table = records.filter(pc.invert(pc.is_in(records.column("kind"), value_set=pa.array(IGNORED))))
     stored = partial(_rows_of_keys, batch, table)
     result = fold_batch(table, None if batch.is_empty else stored(batch.read_table()), plan)
     versions, is_undecided = None, result.is_undecided

@@ -214,8 +214,10 @@ def _outcomes(changes: pl.DataFrame, rows: pl.DataFrame, feed: Feed) -> pl.DataF
 
 
 def _other_outcomes(sound: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
-    """`number` and `outcome` of what is no change: tombstones, truncates, records that were found damaged before."""
-    others = sound.filter(pl.col("kind").is_in(["tombstone", "truncate", "damaged"]))
+    """`number` and `outcome` of what is no change: tombstones, truncates, records that were found damaged before, and
+    late ones of erased keys.
+    """
+    others = sound.filter(pl.col("kind").is_in(["tombstone", "truncate", "damaged", "late"]))
     joined = others.join(limits.select("shard", "cutoff"), on="shard", how="left", maintain_order="left")
     is_below = (pl.col("position") < pl.col("cutoff")).fill_null(False)
     of_truncate = pl.when("is_replay").then(pl.lit("duplicate")).when(is_below).then(pl.lit("superseded"))
@@ -224,6 +226,8 @@ def _other_outcomes(sound: pl.DataFrame, limits: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("tombstone"))
         .when(pl.col("kind") == "damaged")
         .then(pl.lit("quarantined"))
+        .when(pl.col("kind") == "late")
+        .then(pl.lit("superseded"))
         .otherwise(of_truncate.otherwise(pl.lit("applied")))
     )
     return joined.select("number", outcome=outcome)

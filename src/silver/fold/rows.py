@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from lakehouse.contracts.models import Feed
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 from silver.fold.column_versions import versioned_columns
+from silver.fold.erased import ErasedKeys, with_late_events
 from silver.fold.fold import Folded, fold
 from silver.fold.index import EVENT, position_types
 from silver.fold.operands import table_row_types
@@ -49,7 +50,7 @@ class Plan:
     change of the feed has ever left a large value unchanged. `damaged`: topic, topic id, partition and offset of
     records that were found damaged before. `deleted_last`: by topic-partition the hash (`silver.order.facts.key_hash`)
     of the key that the last record before the batch deletes. `every_cutoff`: each with its shard, where the table keeps
-    the history of its rows.
+    the history of its rows. `erased`: the keys whose rows were erased.
     """
 
     feed: Feed
@@ -60,6 +61,7 @@ class Plan:
     damaged: Collection[tuple[str, str, int, int]] = ()
     deleted_last: Mapping[TopicPartition, int] = field(default_factory=dict)
     every_cutoff: Sequence[tuple[str, Cutoff]] = ()
+    erased: ErasedKeys | None = None
 
 
 # The columns of a judged record that are folded, beside its `row` and `position_columns`. `image` (a hash of it),
@@ -162,7 +164,8 @@ def event_index(events: pa.Table, plan: Plan) -> pl.DataFrame:
         has_unchanged=pl.col("unchanged_toast").list.len().fill_null(0) > 0,
         repeats_event=pl.col("repeats_event").fill_null(False),
     )
-    return _with_damage(_with_last_deletes(frame, plan), plan).drop("unchanged_toast", "absent").cast(pl.Schema(EVENT))
+    frame = with_late_events(_with_damage(_with_last_deletes(frame, plan), plan), plan.erased, feed)
+    return frame.drop("unchanged_toast", "absent").cast(pl.Schema(EVENT))
 
 
 def _placed(events: pa.Table, plan: Plan) -> pl.DataFrame:

@@ -16,6 +16,7 @@ from lakehouse.kafka.ranges import TOPIC_PARTITION
 from lakehouse.spark.materialized import materialized
 from silver.batch.events import events
 from silver.batch.position import IS_FULL_SNAPSHOT, STREAMED, coordinates, log_place
+from silver.order.facts import IN_THE_LOG
 from silver.order.runs import OffsetRange, Regression, TopicPartition, offset_bounds
 
 if TYPE_CHECKING:
@@ -109,6 +110,11 @@ def unseen_changes(change_events: DataFrame, fallen: DataFrame, feed: Feed, *, i
     if is_whole:
         known = fallen.join(_sound_highs(change_events, fallen, feed), on="number", how="left")
     new = change_events.join(F.broadcast(known), on=[*TOPIC_PARTITION, "run_id"], how="inner").where(is_behind)
+    # What was erased repeats every record of its place in the log: its key and its row are not known any more.
+    place = F.expr(log_place(feed))
+    erased = change_events.where("kind = 'erased'").select(*TOPIC_PARTITION, place.alias("place")).distinct()
+    new = new.withColumn("place", place)
+    new = new.join(F.broadcast(erased), on=[*TOPIC_PARTITION, "place"], how="left_anti")
     # Of each run by itself: a batch may have two regressions, and the later one's past is the earlier one.
     first = change_events.groupBy(identity).agg(F.min("offset").alias("first_seen"))
     is_first = F.col("first_seen") >= F.col("from_offset")
@@ -184,9 +190,7 @@ def nameless_regressions(judged: DataFrame, known: DataFrame, feed: Feed) -> Dat
     """
     before = Window.partitionBy(*TOPIC_PARTITION).orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     is_new = F.col("offset") > F.col("read_to")
-    of_log = judged.where(
-        (F.col("run_id") == "") & F.col("kind").isin("change", "truncate", "quarantined")
-    ).withColumns(
+    of_log = judged.where((F.col("run_id") == "") & F.col("kind").isin(*IN_THE_LOG)).withColumns(
         {"at": F.expr(f"CAST({coordinates(feed)} AS {COORDINATES})"), "is_streamed": F.expr(f"{STREAMED} = 1")}
     )
     of_log = of_log.where(F.col("at").isNotNull() & (F.col("is_streamed") | F.expr(IS_FULL_SNAPSHOT)))

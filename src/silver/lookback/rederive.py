@@ -171,7 +171,7 @@ def _folded(batch: FeedBatch, records: DataFrame, past: History) -> DataFrame:
     feed = batch.feed
     every_cutoff = past.every_cutoff() if feed.has_history else ()
     own = feed.model_copy(update={"schemas": None})
-    plan = Plan(own, past.position_contexts(), past.cutoff_by_shard(), every_cutoff=every_cutoff)
+    plan = Plan(own, past.position_contexts(), past.cutoff_by_shard(), every_cutoff=every_cutoff, erased=batch.erased)
     ddl = f"{_OF_RECORD}, outcome STRING, is_damaged BOOLEAN, {latest_columns(feed)}"
     # Keys that were changed into one another are of one group.
     groups = event_rows(records.withColumn("image", _image(feed)), feed, "shard", "group").repartition("shard", "group")

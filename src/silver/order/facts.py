@@ -30,6 +30,9 @@ _MAPS = ("failed_rules", "absent_columns")
 _SETS = ("source_names", "drift")
 _LAST = ("last_key", "last_is_delete")
 Facts = Mapping[str, Any]
+# The kinds of records whose coordinates say how far a run has come; and of those that are ignored by policy.
+IN_THE_LOG = ("change", "truncate", "quarantined", "erased")
+IGNORED = ("ignored", "erased")
 # The columns of a judged record that facts are made of, beside those of the log (`log_columns`) and the keys of its row
 # (`key:<name>`).
 FACT_COLUMNS = (
@@ -50,7 +53,7 @@ def facts(records: pl.DataFrame, feed: Feed, rules: Sequence[str]) -> list[dict[
     """
     by_source = feed.sequence_by == "source_position"
     kind, has_coordinates = pl.col("kind"), pl.col(COORDINATES[0]).is_not_null() & pl.lit(by_source)
-    is_streamed = (pl.col("streamed") == 1) & kind.is_in(["change", "truncate", "quarantined"]) & has_coordinates
+    is_streamed = (pl.col("streamed") == 1) & kind.is_in(IN_THE_LOG) & has_coordinates
     of_snapshot = pl.col("is_snapshot") & has_coordinates
     problem = pl.col("problems").list.get(0, null_on_oob=True)
     has_unread_key = (kind == "quarantined") & problem.str.starts_with(OF_KEY)
@@ -79,7 +82,7 @@ def facts(records: pl.DataFrame, feed: Feed, rules: Sequence[str]) -> list[dict[
         deletes=((kind == "change") & pl.col("is_delete")).sum(),
         truncates=(kind == "truncate").sum(),
         tombstones=(kind == "tombstone").sum(),
-        ignored=(kind == "ignored").sum(),
+        ignored=kind.is_in(IGNORED).sum(),
         quarantined=(kind == "quarantined").sum(),
         with_unchanged_toast=(pl.col("unchanged_toast").list.len() > 0).sum(),
         judged=pl.col("is_judged").sum(),

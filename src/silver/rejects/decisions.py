@@ -31,6 +31,7 @@ from silver.batch.outcome import (
 )
 from silver.batch.records import ValidatedRecords, count
 from silver.job import SilverJob
+from silver.order.facts import IGNORED
 from silver.order.missing_columns import lacking_columns
 from silver.order.runs import TopicPartition
 from silver.order.state import OUTCOMES, batch_name, correction_row, segment_rows, writer_of
@@ -172,6 +173,7 @@ def _read_again(
         state=known,
         quarantine_state=quarantine.quarantine_state(warehouse, job.source),
         request=asked.request,
+        erased=job.erased.get(feed.name),
     )
     return _judged(batch, rows, decisions, stack)
 
@@ -233,7 +235,7 @@ def retried_rows(
 
 def _passing(records: DataFrame) -> dict[TopicPartition, dict[str, int]]:
     passes = records.where(F.col("kind") != "quarantined")
-    is_ignored = F.count_if(F.col("kind") == "ignored").alias("ignored")
+    is_ignored = F.count_if(F.col("kind").isin(*IGNORED)).alias("ignored")
     rows = passes.groupBy(*TOPIC_PARTITION).agg(F.count(F.lit(1)).alias("records"), is_ignored).collect()
     return {
         (row["topic"], row["topic_id"], row["partition"]): {"records": row["records"], "ignored": row["ignored"]}

@@ -50,6 +50,7 @@ def test_no_two_sources_share_what_they_know(
     monkeypatch.setattr(apply, "_resume_tables", lambda *_given, **_more: [])
     monkeypatch.setattr(apply, "schemas", kept)
     monkeypatch.setattr(apply, "discovered_tables", lambda *_given: [])
+    monkeypatch.setattr(apply, "key_rows", lambda *_given: [])
     monkeypatch.setattr(apply, "_apply_news", news)
     state_caches: dict[str, StateCache] = {}
     chosen = settings(warehouse=str(tmp_path))

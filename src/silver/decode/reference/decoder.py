@@ -1,11 +1,12 @@
 """The definition: what a record of a feed states, in whichever shape it came, and why where it states nothing.
 
-Every record is one of five kinds:
+Every record is one of six kinds:
 
     change      an insert, update or delete of one key
     truncate    all rows of the table are gone
     tombstone   no value: Kafka's marker for compaction, after a delete or in its place
     ignored     a heartbeat, transaction metadata, a schema change, a logical message, the removal of an outbox row
+    erased      what stands in the place of a record that was erased
     unreadable  anything else; `problems` says why
 
 Of a field that does not fit its column, `problems` says what came and what was expected, never the value itself.
@@ -27,6 +28,7 @@ from lakehouse.contracts.parts.column_types import WHOLE_NUMBERS, ArrayType, Dec
 from lakehouse.contracts.tables import Column, Metadata
 from silver.decode.avro import Schemas
 from silver.decode.drift import NO_DRIFT, KnownColumns
+from silver.decode.reference.erased import erased_statement
 from silver.decode.reference.message import FieldSchema, Json, MessageSchema, Number, Record, Source, Statement, text_of
 from silver.decode.reference.numbers import NUMBER, digits_of, from_base64, is_decimal
 from silver.decode.reference.outbox import outbox_statement
@@ -209,13 +211,17 @@ class ReferenceDecoder:
 
     def event(self, record: Record) -> Event:
         """What the record states."""
-        return self.typed(self._read(record, self._fields, self._unwrapped), record)
+        return self.typed(self.statement(record), record)
+
+    def statement(self, record: Record) -> Statement:
+        """The same, before its values are read."""
+        return erased_statement(record) or self._read(record, self._fields, self._unwrapped)
 
     def own_event(self, record: Record) -> Event | None:
         """The same; None where the record is of another feed that shares the topic."""
         if not self.feed.siblings:
             return self.event(record)
-        statement = self._read(record, self._fields, self._unwrapped)
+        statement = self.statement(record)
         return self.typed(statement, record) if is_own(statement, record.topic, self._fields) else None
 
     def typed(self, statement: Statement, record: Record) -> Event:

@@ -205,7 +205,7 @@ def _is_whole(value: Json) -> bool:
 
 
 def _of_event(fields: Fields, key: Key, op: str, *, text: str, body: Object, schema: MessageSchema | None) -> Statement:
-    after, before, source = body.get("after"), body.get("before"), _source(body.get("source"))
+    after, before, source = body.get("after"), body.get("before"), source_of(body.get("source"))
     before = before if isinstance(before, dict) and op in ("u", "d") else None
     row = after
     if op == "d" and after is None and (fields.feed.append_only or not _has_whole_key(fields, key)):
@@ -407,7 +407,7 @@ def is_schema_change(fields: Object) -> bool:
     return {"ddl", "databaseName", "source"} <= fields.keys()
 
 
-def _source(block: Object | None) -> Source | None:
+def source_of(block: Object | None) -> Source | None:
     """The source block of an event, as far as it is asked for."""
     if block is None:
         return None

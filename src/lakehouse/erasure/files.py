@@ -1,0 +1,123 @@
+"""The files of a Delta table that may still have an erased row: those of earlier versions, and rows marked as deleted.
+
+Delta keeps them for time travel and for its change data feed, until VACUUM removes them; a deletion vector hides a row
+in a file that is still part of the table, until REORG writes it without. The log has the lowest and highest values of
+files that are gone, until it is cleaned up.
+https://docs.delta.io/latest/delta-utility.html#vacuum, https://docs.delta.io/latest/delta-deletion-vectors.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from lakehouse.delta.delta_log import last_snapshot
+from lakehouse.delta.tables import Warehouse
+from lakehouse.spark.java import has_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+_LOG_VERSION = re.compile(r"/_delta_log/(\d{20})\.")
+
+
+@dataclass(frozen=True)
+class StoredFiles:
+    """The data files in a table's folder: those of its `current` version, and all `others`, with the change data.
+
+    `first_logged`: the lowest version of which the log has a file.
+    """
+
+    current: Sequence[str]
+    others: Sequence[str]
+    first_logged: int
+
+
+def stored_files(warehouse: Warehouse, name: str) -> StoredFiles | None:
+    """What is in the folder of the table now; None where folders cannot be listed: in a catalog, over Spark Connect."""
+    if warehouse.in_catalog or not has_java(warehouse.spark):
+        return None
+    paths = list(_listed(warehouse.spark, warehouse.path(name)))
+    logged = [int(found[1]) for path in paths if (found := _LOG_VERSION.search(path))]
+    data = [path for path in paths if path.endswith(".parquet") and "/_delta_log/" not in path]
+    # Names of data files are unique; the paths are written in several ways.
+    current = {_file_name(path) for path in warehouse.read(name).inputFiles()}
+    return StoredFiles(
+        [path for path in data if _file_name(path) in current],
+        [path for path in data if _file_name(path) not in current],
+        min(logged, default=0),
+    )
+
+
+def rows_in_files(warehouse: Warehouse, files: Sequence[str], columns: str) -> DataFrame:
+    """All rows that are in these files, whether or not they are marked as deleted, with these columns."""
+    return warehouse.spark.read.schema(columns).parquet(*files)
+
+
+def rewrite_marked(warehouse: Warehouse, name: str) -> int:
+    """Write the files with rows that are marked as deleted again, without those; the version of the table then."""
+    warehouse.spark.sql(f"REORG TABLE {warehouse.sql_name(name)} APPLY (PURGE)").collect()
+    return warehouse.version(name)
+
+
+def remove_old_files(warehouse: Warehouse, name: str) -> None:
+    """Remove every file that the table as it is now does not need, and, where it can be, the log of earlier versions.
+
+    No earlier version can be read afterwards, and no change data of it. Only for a job that has the lock.
+    """
+    with _without_retention_check(warehouse.spark):
+        warehouse.spark.sql(f"VACUUM {warehouse.sql_name(name)} RETAIN 0 HOURS").collect()
+    _forget_log(warehouse, name)
+
+
+def _forget_log(warehouse: Warehouse, name: str) -> None:
+    """Write a checkpoint of the table as it is now, and remove the log before it, as Delta does with an old one."""
+    snapshot = last_snapshot(warehouse, name)
+    if snapshot is None:
+        return
+    jvm: Any = warehouse.spark._jvm
+    snapshot.deltaLog().checkpoint(snapshot, jvm.scala.Option.empty())
+    version = int(snapshot.version())
+    system, folder = _located(warehouse.spark, f"{warehouse.path(name)}/_delta_log")
+    names = [str(status.getPath()) for status in system.listStatus(folder)]
+    if not any(re.search(rf"/{version:020d}\.checkpoint.*\.parquet$", path) for path in names):
+        return  # nothing may go before its checkpoint is there
+    for path in names:
+        found = _LOG_VERSION.search(path)
+        if found is not None and int(found[1]) < version:
+            system.delete(jvm.org.apache.hadoop.fs.Path(path), False)
+
+
+@contextmanager
+def _without_retention_check(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get(_RETENTION_CHECK, None)
+    spark.conf.set(_RETENTION_CHECK, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_RETENTION_CHECK)
+        else:
+            spark.conf.set(_RETENTION_CHECK, before)
+
+
+def _listed(spark: SparkSession, folder: str) -> Iterator[str]:
+    system, path = _located(spark, folder)
+    files = system.listFiles(path, True)
+    while files.hasNext():
+        yield str(files.next().getPath())
+
+
+def _located(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    jvm: Any = spark._jvm
+    location = jvm.org.apache.hadoop.fs.Path(path)
+    return location.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), location
+
+
+def _file_name(path: str) -> str:
+    return unquote(path).rsplit("/", 1)[-1]
