@@ -25,7 +25,7 @@ from lakehouse.spark.materialized import (
     materialized,
     without_byte_limit,
 )
-from silver.batch.events import _of_bronze
+from silver.batch.events import bronze_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -182,4 +182,4 @@ def test_a_record_without_headers_has_an_empty_list_on_its_way_to_python(spark: 
         SELECT 't' AS topic, CAST(NULL AS STRING) AS _topic_id, 0 AS partition, 1L AS offset, now() AS timestamp,
           X'00' AS key, X'01' AS value, CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
     """)
-    assert _of_bronze(bronze).collect()[0]["headers"] == []
+    assert bronze_records(bronze).collect()[0]["headers"] == []

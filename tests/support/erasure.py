@@ -85,7 +85,9 @@ def postgres(offset: int, key: int, op: str, at: int, *, run: str = RUN, **colum
     return record(POSTGRES, offset, key={"order_id": key}, value=change(op, source, image), headers=headers)
 
 
-def mysql(offset: int, key: int, op: str, at: int, *, snapshot: str = "false", run: str = RUN, **columns: Any) -> Record:
+def mysql(
+    offset: int, key: int, op: str, at: int, *, snapshot: str = "false", run: str = RUN, **columns: Any
+) -> Record:
     """A change of an order of MySQL, by its place in the log."""
     source = mysql_source(at, snapshot=snapshot)
     image = None if op == "d" else mysql_image(order(key, **columns))

@@ -15,6 +15,7 @@ from lakehouse.contracts.models import Feed
 from silver.decode.reference.decoder import Event, ReferenceDecoder
 from silver.decode.reference.message import Record as Message
 from silver.fold.column_versions import versioned_columns
+from silver.order.facts import IN_THE_LOG
 from silver.order.history import History, epoch_rows, history, with_new_epochs
 from silver.order.position import END_OF_SNAPSHOT, FULL_SNAPSHOT
 from silver.order.runs import Coordinates, Cutoff, Regression, TopicPartition
@@ -217,7 +218,7 @@ class PureSilver:
         highest = {topic_partition: row["highest"] for topic_partition, row in known.items()}
         for one in sorted(batch, key=lambda one: one.offset):
             at, topic_partition = coordinates(one.event.source, self.feed.kind), one.topic_partition
-            is_of_log = one.event.kind in ("change", "truncate", "quarantined") and at is not None
+            is_of_log = one.event.kind in IN_THE_LOG and at is not None
             is_full = one.event.source is not None and one.event.source.snapshot in FULL_SNAPSHOT
             if one.event.run_id or not is_of_log or not (is_full or is_streamed(one.event.source)):
                 continue
@@ -286,9 +287,8 @@ def facts_of(batch: Sequence[Read], feed: Feed) -> Iterable[Mapping[str, Any]]:
         is_full = source is not None and source.snapshot in FULL_SNAPSHOT and at is not None
         by[(*one.topic_partition, one.event.run_id, at if is_full else None)].append((one, at))
     for (topic, topic_id, partition, run_id, snapshot_at), parts in by.items():
-        told = ("change", "truncate", "quarantined")
         streamed = [
-            at for one, at in parts if at is not None and one.event.kind in told and is_streamed(one.event.source)
+            at for one, at in parts if at is not None and one.event.kind in IN_THE_LOG and is_streamed(one.event.source)
         ]
         read_ms = [one.event.read_ms for one, at in parts if at is not None and one.event.read_ms is not None]
         times = [one.record["timestamp"] for one, _at in parts]

@@ -84,15 +84,17 @@ def _matches(
     records = [Record(row["topic"], row["key"], row["value"], _headers(row["headers"])) for row in rows]
     events = [decoder.own_event(record) for record in records]
     keys = _keys(events, wanted.feed)
-    texts = wanted.texts
+    texts, kafka_keys = wanted.texts, wanted.kafka_keys()
     for row, record, event, key in zip(rows, records, events, keys, strict=True):
         if event is None or event.kind == "erased":
             continue
         statement = decoder.statement(record)
-        is_own = key in wanted.keys or _is_of_outbox_row(statement, event, wanted)
+        may_be_own = event.kind != "ignored" and None in key and record.key is not None
+        is_own = key in wanted.keys or (may_be_own and record.key in kafka_keys)
+        if event.kind == "ignored" and wanted.feed.envelope == "outbox":
+            is_own |= not texts.isdisjoint([(one,) for one in _aggregates(record, statement)])
         links = [one for one in map(_values_of, (event.old_key, event.new_key)) if one]
         is_linked = any((link in texts) != is_own for link in links)
-        may_be_own = event.kind != "ignored" and None in key and record.key is not None
         if is_own or is_linked or may_be_own:
             coordinates = {name: row[name] for name in _COORDINATES}
             headers = _replaced(record, statement)
@@ -114,10 +116,20 @@ def _keys(events: Sequence[Event | None], feed: Feed) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _is_of_outbox_row(statement: Statement, event: Event, wanted: WantedKeys) -> bool:
-    """Whether it is what became of an outbox row of the key later (an update, a removal): that is ignored by policy."""
-    is_of_row = wanted.feed.envelope == "outbox" and event.kind == "ignored" and statement.key.value is not None
-    return is_of_row and (statement.key.value,) in wanted.texts
+def _aggregates(record: Record, statement: Statement) -> list[str]:
+    """Whose event an outbox row was of which a record states an update or its removal: that is ignored by policy.
+
+    Of a removal in JSON alone: another form states no row before it that could be read here.
+    """
+    found = [] if statement.key.value is None else [statement.key.value]
+    try:
+        body: Json = parsed((record.value or b"").decode(), name="The value")
+    except (MalformedError, UnicodeDecodeError):
+        return found
+    body = body["payload"] if isinstance(body, dict) and body.keys() == {"schema", "payload"} else body
+    before = body.get("before") if isinstance(body, dict) else None
+    of_before = text_of(before.get("aggregateid")) if isinstance(before, dict) else None
+    return found if of_before is None else [*found, of_before]
 
 
 def _values_of(link: str | None) -> tuple[str, ...]:
