@@ -38,7 +38,7 @@ NAVIGATION = {
         "from-flink",
         "commands",
     ],
-    "Trust it": ["quality", "quarantine", "verify", "reliability", "monitoring", "troubleshooting"],
+    "Trust it": ["quality", "quarantine", "verify", "reliability", "erasure", "monitoring", "troubleshooting"],
     "Deploy it": ["deploy", "connect", "kafka", "clusters", "dbx"],
     "Reference": ["glossary", "benchmarks", "decisions/README"],
 }

@@ -96,8 +96,7 @@ def _remove_old_files(chosen: CommandContext, request: ErasureRequest, steps: St
         for name in tables:
             lock.check()
             note.now(name)
-            version = warehouse.version(name)
-            remove_old_files(warehouse, name)
+            version = remove_old_files(warehouse, name)
             row = {"kind": "table", "source": request.source, "request": chosen.run_id}
             write_rows(warehouse, [{**row, "table": name, "version": version}])
         forget_materialized(warehouse.spark, warehouse.checkpoints)

@@ -65,31 +65,45 @@ def rewrite_marked(warehouse: Warehouse, name: str) -> int:
     return warehouse.version(name)
 
 
-def remove_old_files(warehouse: Warehouse, name: str) -> None:
-    """Remove every file that the table as it is now does not need, and, where it can be, the log of earlier versions.
+def remove_old_files(warehouse: Warehouse, name: str) -> int:
+    """Remove every file that the table as it is now does not need, and, where it can be, the log before this version.
 
-    No earlier version can be read afterwards, and no change data of it. Only for a job that has the lock.
+    Returns the version. It can still be read, with what changes after it; no earlier one can, and no change data of
+    it. Only for a job that has the lock.
     """
+    version = _write_checkpoint(warehouse, name)
     with _without_retention_check(warehouse.spark):
+        # It has commits of its own, which change no file of the table.
         warehouse.spark.sql(f"VACUUM {warehouse.sql_name(name)} RETAIN 0 HOURS").collect()
-    _forget_log(warehouse, name)
+    if version is None:
+        return warehouse.version(name)
+    _forget_log(warehouse, name, before=version)
+    return version
 
 
-def _forget_log(warehouse: Warehouse, name: str) -> None:
-    """Write a checkpoint of the table as it is now, and remove the log before it, as Delta does with an old one."""
+def _write_checkpoint(warehouse: Warehouse, name: str) -> int | None:
+    """Write a checkpoint of the table's last version, and which that is; None where Delta's Java is not at hand."""
     snapshot = last_snapshot(warehouse, name)
     if snapshot is None:
-        return
+        return None
     jvm: Any = warehouse.spark._jvm
     snapshot.deltaLog().checkpoint(snapshot, jvm.scala.Option.empty())
-    version = int(snapshot.version())
+    return int(snapshot.version())
+
+
+def _forget_log(warehouse: Warehouse, name: str, *, before: int) -> None:
+    """Remove the log before a version with a checkpoint, and its commit: it names the files that went with it."""
+    jvm: Any = warehouse.spark._jvm
     system, folder = _located(warehouse.spark, f"{warehouse.path(name)}/_delta_log")
-    names = [str(status.getPath()) for status in system.listStatus(folder)]
-    if not any(re.search(rf"/{version:020d}\.checkpoint.*\.parquet$", path) for path in names):
+    paths = [str(status.getPath()) for status in system.listStatus(folder)]
+    checkpoint, commit = (re.compile(rf"/{before:020d}\.{kind}$") for kind in (r"checkpoint.*\.parquet", r"(json|crc)"))
+    if not any(map(checkpoint.search, paths)):
         return  # nothing may go before its checkpoint is there
-    for path in names:
+    has_later = any(path.endswith(f"{before + 1:020d}.json") for path in paths)
+    for path in paths:
         found = _LOG_VERSION.search(path)
-        if found is not None and int(found[1]) < version:
+        is_earlier = found is not None and int(found[1]) < before
+        if is_earlier or (has_later and commit.search(path)):
             system.delete(jvm.org.apache.hadoop.fs.Path(path), False)
 
 

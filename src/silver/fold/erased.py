@@ -45,7 +45,8 @@ def key_digest(salt: str, key: Sequence[object]) -> str:
 def with_late_events(frame: pl.DataFrame, erased: ErasedKeys | None, feed: Feed) -> pl.DataFrame:
     """The changes of erased keys, up to the erased position, as of the kind `late`: they are superseded.
 
-    `frame`: events as `silver.fold.fold` takes them.
+    Where the log has a position, one that is sent again has it again, at a higher Kafka offset. `frame`: events as
+    `silver.fold.fold` takes them.
     """
     if erased is None:
         return frame
@@ -54,9 +55,12 @@ def with_late_events(frame: pl.DataFrame, erased: ErasedKeys | None, feed: Feed)
     limits = {key: erased.positions[one] for key, one in digests.items() if one in erased.positions}
     if not limits:
         return frame
+    end = -1 if feed.sequence_by == "source_position" else None  # the last field is the offset
     events = frame.select("kind", "position", *names).iter_rows()
     kinds = [
-        "late" if kind == "change" and position and tuple(position.values()) <= limits.get(tuple(key), ()) else kind
+        "late"
+        if kind == "change" and position and tuple(position.values())[:end] <= limits.get(tuple(key), ())[:end]
+        else kind
         for kind, position, *key in events
     ]
     return frame.with_columns(pl.Series("kind", kinds, dtype=pl.String))

@@ -151,6 +151,7 @@ SPARK_COMMANDS = (
     "verify",
     "unlock",
     "purge",
+    "forget postgres_orders 1",
     "offsets show postgres",
     "quality report",
     "quality audit",

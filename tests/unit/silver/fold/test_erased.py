@@ -28,13 +28,20 @@ def marked(*events: Any, limit: tuple[int, ...]) -> pl.DataFrame:
 
 
 def test_an_event_that_comes_late_is_superseded_and_makes_no_row() -> None:
+    # The delete itself too, which is sent again at a higher offset.
     events = [positioned(8, 10, "c"), positioned(9, 20, "d"), positioned(10, 20, "c", key=2)]
     folded = fold(marked(*events, limit=position(20, 3)), THINGS, {})
-    # The delete itself, sent again at a higher offset, is behind the erased position: it ends as a deleted row.
-    assert folded.outcomes.to_list() == ["superseded", "applied", "applied"]
-    folded = fold(marked(*events, limit=position(20, 9)), THINGS, {})
     assert folded.outcomes.to_list() == ["superseded", "superseded", "applied"]
     assert folded.rows.get_column("last").to_list() == [2]
+
+
+def test_without_positions_in_a_log_the_offset_decides() -> None:
+    columns = {"id": "BIGINT", "note": "STRING"}
+    events = feed(envelope="outbox", sequence_by="kafka_offset", payload="full", columns=columns)
+    places = [(7, "shop.things", 0, 3), (7, "shop.things", 0, 4)]
+    sent = [positioned(at[-1], 1, "c")._replace(position=at) for at in places]
+    erased = ErasedKeys(SALT, {key_digest(SALT, [1]): places[0]})
+    assert with_late_events(frame_of(sent, events), erased, events).get_column("kind").to_list() == ["late", "change"]
 
 
 def test_a_row_that_is_inserted_later_is_a_new_one() -> None:
