@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +18,7 @@ import pytest
 from cli.main import main
 from lakehouse.contracts.files import load_contracts
 from tests.support.command_line import run as run_command
+from tests.support.dying_erasure import MOMENTS
 from tests.support.erasure import MYSQL, POSTGRES, Jobs, files_with, mysql, outbox, postgres, tombstone
 
 if TYPE_CHECKING:
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parents[2]
 # What the person has written: of no other row, and the lowest and the highest text of its column.
 FIRST, LAST, SENT = "!!canary-of-the-person", "~~canary-of-the-person", "canary-of-the-outbox"
 KEY, OTHER = 987654321, 1002
@@ -236,3 +242,30 @@ def test_the_other_source(jobs: Jobs, forget: Callable[..., tuple[int, Any]]) ->
     assert files_with(jobs.warehouse.location, "of MySQL") == []
     assert jobs.rows("silver.mysql_orders", "order_id") == [(OTHER,)]
     assert files_with(jobs.warehouse.location, FIRST)
+
+
+@pytest.mark.slow
+def test_a_command_that_was_killed_anywhere_is_run_again(
+    jobs: Jobs, forget: Callable[..., tuple[int, Any]], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On one warehouse one process after the other dies, each a step later."""
+    words = ("postgres_orders", str(KEY), "--yes", "--vacuum", "--warehouse", jobs.warehouse.location)
+    words = (*words, "--contracts", str(folder))
+    for moment in MOMENTS:
+        died = subprocess.run(
+            [sys.executable, "-m", "tests.support.dying_erasure", moment, *words],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert died.returncode == -signal.SIGKILL, (moment, died.stderr)
+    assert jobs.warehouse.properties("bronze.postgres_events")["delta.appendOnly"] == "true"
+    code, said = forget("postgres_orders", str(KEY), "--yes", "--vacuum")
+    assert (code, said["found"]) == (0, [])
+    assert files_with(jobs.warehouse.location, FIRST, LAST, SENT) == []
+    assert unaccounted(jobs, folder, capsys) == []
+    erased = jobs.rows("ops.erased", "kind", "topic", "offset", "key_digest")
+    records = [row for row in erased if row[0] == "record"]
+    assert (len(records), len(records)) == (6, len(set(records)))

@@ -152,7 +152,10 @@ def _topics(chosen: CommandContext, request: ErasureRequest) -> Iterator[Finding
         if topic.table in tables and why_not_yet(contracts, name) is None:
             compared.append(compare_upsert(warehouse, chosen.settings, contracts, name))
     yield from (Finding(one.topic, "topic", one.differing) for one in compared if one.differing)
-    yield from (Finding(one.topic, "unsearched") for one in compared if one.unpublished or one.unreadable)
+    for one in compared:
+        # By source of the unified orders, by table of an upsert topic.
+        if not {request.source, one.table}.isdisjoint({**one.unpublished, **one.unreadable}):
+            yield Finding(one.topic, "unsearched")
 
 
 def _key_columns(feed: Feed) -> str:
