@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from bronze.erase import APPEND_ONLY, erase
 from bronze.events import events_table
-from lakehouse.erasure.names import ERASED_HEADER
-from lakehouse.erasure.table import ERASED, HEADERS, write
+from lakehouse.erasure.names import ERASED_HEADER, HEADERS
+from lakehouse.erasure.table import ERASED, write
 from tests.support.shop import TOPIC, Shop
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -68,7 +68,6 @@ def stored(spark: SparkSession, folder: Path, tmp_path_factory: pytest.TempPathF
         postgres(2, KEY, "u", 120, note=LAST),
         postgres(3, KEY, "u", 130, note=LAST, total_amount="-1.00"),
     )
-    jobs.run()
     jobs.store("postgres", postgres(4, KEY, "d", 140), tombstone(POSTGRES, 5, KEY), postgres(6, OTHER, "u", 150))
     jobs.run()
     return jobs
@@ -249,8 +248,8 @@ def test_a_command_that_was_killed_anywhere_is_run_again(
     jobs: Jobs, forget: Callable[..., tuple[int, Any]], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On one warehouse one process after the other dies, each a step later."""
-    words = ("postgres_orders", str(KEY), "--yes", "--vacuum", "--warehouse", jobs.warehouse.location)
-    words = (*words, "--contracts", str(folder))
+    where = ("--warehouse", jobs.warehouse.location, "--contracts", str(folder))
+    words = ("postgres_orders", str(KEY), "--yes", "--vacuum", *where)
     for moment in MOMENTS:
         died = subprocess.run(
             [sys.executable, "-m", "tests.support.dying_erasure", moment, *words],

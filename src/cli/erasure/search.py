@@ -154,7 +154,7 @@ def _topics(chosen: CommandContext, request: ErasureRequest) -> Iterator[Finding
     yield from (Finding(one.topic, "topic", one.differing) for one in compared if one.differing)
     for one in compared:
         # By source of the unified orders, by table of an upsert topic.
-        if not {request.source, one.table}.isdisjoint({**one.unpublished, **one.unreadable}):
+        if not {request.source, one.table}.isdisjoint([*one.unpublished, *one.unreadable]):
             yield Finding(one.topic, "unsearched")
 
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakehouse.delta.tables import TableSpec, Warehouse, inline_rows
+from lakehouse.erasure.names import HEADERS
 from lakehouse.kafka.ranges import TOPIC_PARTITION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 # `salt`: one for a warehouse, so that digests of two warehouses do not compare. `position`: as JSON; NULL where the
 # table had no row. Statistics of kinds and coordinates alone.
 ERASED = TableSpec(

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from lakehouse.contracts.models import Feed
 from lakehouse.contracts.parts.column_types import STRING
-from lakehouse.erasure.names import ERASED_HEADER
-from lakehouse.erasure.table import HEADERS
+from lakehouse.erasure.names import ERASED_HEADER, HEADERS
 from silver.decode.arrays import array_of
 from silver.decode.reference.decoder import RUN_ID, Event, ReferenceDecoder
 from silver.decode.reference.erased import erased_header
