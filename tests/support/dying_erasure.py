@@ -28,7 +28,7 @@ def instead_of(module: Any, name: str) -> Callable[[], None]:
 
 
 def between_tables() -> None:
-    """The row of silver is gone, and its history is not."""
+    """The entry of the quarantine, or a row of one table, is gone, and nothing else is."""
     delete, done = silver.erasure.erase._delete, list[str]()
 
     def delete_and_die(warehouse: Any, table: str, *more: Any) -> None:

@@ -45,7 +45,7 @@ def carry_out(
         note(f"{erase_records(warehouse, request.source):,} records without key and value")
     lock.check()
     with steps.step("forget", "removing the rows of silver, quarantine entries, samples of keys"):
-        for feed in request.feeds:
+        for feed in reversed(request.feeds):  # last the one that decides whether a row is deleted
             erase_rows(warehouse, feed, request.keys)
         erase_samples(warehouse, sample_texts(request.feeds, request.keys, request.contracts))
     if vacuum:

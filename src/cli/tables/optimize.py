@@ -71,6 +71,7 @@ def tables_of(contracts: Contracts) -> list[str]:
     """Every table that the jobs write, by layer."""
     from bronze.events import events_table
     from lakehouse.batches import BATCHES
+    from lakehouse.erasure.table import ERASED
     from lakehouse.quality.results import RESULTS
     from silver.accounts.audit import OUTBOX_EVENTS
     from silver.rejects.quarantine import QUARANTINE
@@ -80,7 +81,7 @@ def tables_of(contracts: Contracts) -> list[str]:
         *(table for feed in contracts.feeds.values() for table in feed.silver_tables),
         *contracts.gold.unified_tables,
         *(f"gold.{join}" for join in contracts.gold.joins),
-        *(spec.name for spec in (QUARANTINE, RESULTS, BATCHES, OUTBOX_EVENTS)),
+        *(spec.name for spec in (QUARANTINE, RESULTS, BATCHES, OUTBOX_EVENTS, ERASED)),
     ]
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -22,6 +23,8 @@ from lakehouse.spark.java import has_java
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# A table's property: when rows of it were erased last, and its files rewritten.
+ERASED_AT = "orders-lakehouse-erased-at"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _LOG_VERSION = re.compile(r"/_delta_log/(\d{20})\.")
 
@@ -59,10 +62,15 @@ def rows_in_files(warehouse: Warehouse, files: Sequence[str], columns: str) -> D
     return warehouse.spark.read.schema(columns).parquet(*files)
 
 
-def rewrite_marked(warehouse: Warehouse, name: str) -> int:
-    """Write the files with rows that are marked as deleted again, without those; the version of the table then."""
+def rewrite_marked(warehouse: Warehouse, name: str) -> None:
+    """Write the files with rows that are marked as deleted again, without those, and then a commit of no files.
+
+    The log can be removed before that commit, and the commit itself describes no file with such a row: gold and publish
+    take this version, or a later one.
+    """
     warehouse.spark.sql(f"REORG TABLE {warehouse.sql_name(name)} APPLY (PURGE)").collect()
-    return warehouse.version(name)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    warehouse.spark.sql(f"ALTER TABLE {warehouse.sql_name(name)} SET TBLPROPERTIES ('{ERASED_AT}' = '{now}')")
 
 
 def remove_old_files(warehouse: Warehouse, name: str) -> int:
@@ -92,18 +100,15 @@ def _write_checkpoint(warehouse: Warehouse, name: str) -> int | None:
 
 
 def _forget_log(warehouse: Warehouse, name: str, *, before: int) -> None:
-    """Remove the log before a version with a checkpoint, and its commit: it names the files that went with it."""
+    """Remove the log before a version that has a checkpoint, as Delta does with an old one."""
     jvm: Any = warehouse.spark._jvm
     system, folder = _located(warehouse.spark, f"{warehouse.path(name)}/_delta_log")
     paths = [str(status.getPath()) for status in system.listStatus(folder)]
-    checkpoint, commit = (re.compile(rf"/{before:020d}\.{kind}$") for kind in (r"checkpoint.*\.parquet", r"(json|crc)"))
-    if not any(map(checkpoint.search, paths)):
+    if not any(re.search(rf"/{before:020d}\.checkpoint.*\.parquet$", path) for path in paths):
         return  # nothing may go before its checkpoint is there
-    has_later = any(path.endswith(f"{before + 1:020d}.json") for path in paths)
     for path in paths:
         found = _LOG_VERSION.search(path)
-        is_earlier = found is not None and int(found[1]) < before
-        if is_earlier or (has_later and commit.search(path)):
+        if found is not None and int(found[1]) < before:
             system.delete(jvm.org.apache.hadoop.fs.Path(path), False)
 
 

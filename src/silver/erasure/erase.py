@@ -238,13 +238,14 @@ def erase(warehouse: Warehouse, feed: Feed, keys: TypedKeys) -> None:
     records = erased_records(warehouse, feed.source)
     assert records is not None  # noqa: S101 - they are written down first
     own = keys.rows.drop(NUMBER)
-    for table in feed.silver_tables:
-        _delete(warehouse, table, own, feed.keys)
     entries = entries_of(warehouse.read(QUARANTINE.name), feed, keys, records)
     of_feed = entries.withColumns({"source": F.lit(feed.source), "feed": F.lit(feed.name)})
     _delete(warehouse, QUARANTINE.name, of_feed, [*OF_RECORD, "source", "feed"])
     if feed.envelope == "outbox":
         _forget_first_keys(warehouse, feed, records)
+    # The deleted row goes last: without it the same command would not know that the row is deleted.
+    for table in reversed(feed.silver_tables):
+        _delete(warehouse, table, own, feed.keys)
 
 
 def _delete(warehouse: Warehouse, table: str, keys: DataFrame, names: Sequence[str]) -> None:
