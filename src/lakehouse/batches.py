@@ -47,8 +47,8 @@ Layer = Literal["bronze", "silver", "gold", "run"]
 # 5: and under which contract a table was suspended, and from which position on its records have had the field of a
 # column; entries of the quarantine say who has found them, events of an outbox in which topic they were seen;
 # 6: and the last key of a topic-partition by another hash; 7: and what silver has read, as ranges of bronze's offsets;
-# 8: and gold's state is one row.
-FORMAT = 8
+# 8: and gold's state is one row; 9: and records of bronze may be erased.
+FORMAT = 9
 FORMAT_PROPERTY = f"{OWN_PROPERTY}format"
 
 COORDINATES = "ARRAY<BIGINT>"
