@@ -14,6 +14,8 @@ from chaos.rounds import Round
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "chaos" / "rounds.jsonl"
 PAGE = ROOT / "docs" / "reliability.md"
+# Of a round; what was done in it names files of a machine.
+KEPT = ("seed", "number", "fault", "mode", "recovery_seconds", "findings")
 BEGIN, END = "<!-- rounds -->", "<!-- end of rounds -->"
 
 
@@ -21,7 +23,8 @@ def add(played: Iterable[Round]) -> None:
     """Add rounds to the results, and write the page's tables again."""
     with RESULTS.open("a", encoding="utf-8") as file:
         for one in played:
-            file.write(json.dumps(one.record()) + "\n")
+            record = one.record()
+            file.write(json.dumps({name: record[name] for name in KEPT}) + "\n")
     write(results())
 
 
