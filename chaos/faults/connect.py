@@ -25,7 +25,7 @@ def connect_killed(world: World) -> None:
     world.wait_for_connectors()
 
 
-@fault(AREA, "Kafka Connect stands still while it writes")
+@fault(AREA, "Kafka Connect hangs (SIGSTOP) while it writes")
 def connect_paused(world: World) -> None:
     """Its databases may close its connections."""
     with world.writing():
@@ -97,7 +97,7 @@ def twin_connector(world: World) -> None:
     world.say(f"a twin of {names.tables_connector} came and went")
 
 
-@fault(AREA, "the schema registry stands still")
+@fault(AREA, "the schema registry hangs (SIGSTOP)")
 def registry_paused(world: World) -> None:
     """Silver knows the schemas that it has seen, and asks for others later."""
     with world.writing():

@@ -30,7 +30,7 @@ def broker_killed(world: World) -> None:
     world.wait_for_connectors()
 
 
-@fault(AREA, "the broker stands still in the middle of a pass")
+@fault(AREA, "the broker hangs (SIGSTOP) in the middle of a pass")
 def broker_paused(world: World) -> None:
     """As above."""
     with world.writing():
