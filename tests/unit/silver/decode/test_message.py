@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silver.decode.reference.message import MAX_LEVELS, Key, MalformedError, Number, compact, has_twice, parsed
+from silver.decode.reference.message import (
+    MAX_LEVELS,
+    Key,
+    MalformedError,
+    Number,
+    compact,
+    has_twice,
+    parsed,
+    whole_number,
+)
 from silver.decode.reference.message import text_of as text_of_field
 from silver.decode.reference.wrapper import Unwrapping, read_key
 
@@ -204,3 +213,19 @@ def test_a_name_with_escapes_is_the_same_name() -> None:
 def test_a_number_of_any_length_is_passed_over(number: str) -> None:
     assert has_twice(f'{{"op":1,"op":{number}}}', "op")
     assert not has_twice(f'{{"op":1,"after":{{"op":{number}}}}}', "op")
+
+
+def test_a_name_that_is_there_once_is_not_there_twice() -> None:
+    assert has_twice('{"op":1}', "op") is has_twice('{"a":"op","op":1}', "op") is False
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**63 - 1, -(2**63)])
+def test_a_whole_number_has_64_bits(number: int) -> None:
+    assert whole_number(Number(number)) == number
+
+
+@pytest.mark.parametrize(
+    "value", [*(Number(one) for one in (2**63, -(2**63) - 1, 10**30, "1.0", "1e3")), "1", None, True, [], {}]
+)
+def test_anything_else_is_no_whole_number(value: Any) -> None:
+    assert whole_number(value) is None
