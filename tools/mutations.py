@@ -120,14 +120,17 @@ class Mutations:
 def replace_code(functions: Sequence[FunctionType], old: CodeType, new: CodeType) -> None:
     """Let functions whose code is somewhere in `old` have what is in its place in `new`.
 
-    Raises ValueError where none of them changes.
+    A function that another one has returned stays as it is where the mutant has it close over other names. Raises
+    ValueError where no function has the code that the mutant changes.
     """
     changed = {one: other for one, other in _pairs(old, new) if one != other}
     found = [one for one in functions if one.__code__ in changed]
     if not found:
         raise ValueError(f"No function of {old.co_filename} has the code that the mutant changes.")
     for function in found:
-        function.__code__ = changed[function.__code__]
+        code = changed[function.__code__]
+        if len(code.co_freevars) == len(function.__code__.co_freevars):
+            function.__code__ = code
 
 
 def _pairs(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:

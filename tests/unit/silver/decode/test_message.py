@@ -132,6 +132,8 @@ def test_nesting_ends_somewhere() -> None:
         assert strict_json(compact(parsed(deep, name="It"))) == strict_json(deep)
         with pytest.raises(MalformedError, match="It is nested more than 500 levels deep"):
             parsed(f"[{deep}]", name="It")
+        with pytest.raises(MalformedError, match="It is nested more than 500 levels deep"):
+            parsed(f"[{'[],' * 10}{deep}]", name="It")
         # As deep, with more brackets beside.
         beside = f"[[],{opening * (MAX_LEVELS - 1)}{inner}{closing * (MAX_LEVELS - 1)}]"
         assert strict_json(compact(parsed(beside, name="It"))) == strict_json(beside)
