@@ -70,3 +70,9 @@ def test_of_a_key_that_was_erased_twice_the_later_position_counts() -> None:
 @pytest.mark.parametrize("other", [["salt", [2]], ["other", [1]], ["salt", ["1", "1"]], ["salt", ["1,1"]]])
 def test_digests_differ_by_salt_and_by_every_value(other: Any) -> None:
     assert key_digest("salt", [1]) == key_digest("salt", ["1"]) != key_digest(*other)
+
+
+def test_events_of_other_keys_stay_as_they_are() -> None:
+    frame = frame_of([positioned(8, 10, "c", key=2)], THINGS)
+    erased = ErasedKeys(SALT, {key_digest(SALT, [1]): position(20, 3)})
+    assert with_late_events(frame, erased, THINGS) is frame
