@@ -118,6 +118,7 @@ class MutantRun:
         lines, seconds, failed = in_child(lambda: self._reached(session))
         if failed:
             pytest.exit(f"These tests fail without a mutant: {', '.join(failed)}", returncode=1)
+        gc.unfreeze()  # what the part before has frozen is no object to the collector
         functions = [one for one in gc.get_objects() if isinstance(one, FunctionType)]
         caches = [one for one in gc.get_objects() if isinstance(one, functools._lru_cache_wrapper)]
         gc.freeze()
