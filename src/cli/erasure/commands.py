@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.erasure.request import ErasureRequest
 from cli.opening import acquire_lock, opened, with_discovered_tables
 from cli.options import CommandContext, DryRun, require_table, with_job_options
 from cli.output import Yes, answer, ask
@@ -18,6 +17,7 @@ from lakehouse.process.steps import Steps, wide_console
 from lakehouse.process.terminal import new_table
 
 if TYPE_CHECKING:
+    from cli.erasure.request import ErasureRequest
     from cli.erasure.search import Finding
     from silver.erasure.erase import FeedCounts
 
@@ -83,6 +83,7 @@ def forget(
     is_read_only = dry_run or prove
     with nullcontext() if is_read_only else acquire_lock(chosen, warehouse, steps) as lock:
         chosen = with_discovered_tables(chosen, warehouse)
+        from cli.erasure.request import ErasureRequest
         from silver.erasure.erase import feeds_of_row, typed_keys
 
         if table not in chosen.contracts.feeds:

@@ -7,12 +7,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakehouse.contracts.models import Contracts, Feed
-from lakehouse.delta.tables import Warehouse
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakehouse.contracts.models import Contracts, Feed
+    from lakehouse.delta.tables import Warehouse
     from silver.erasure.erase import TypedKeys
 
 

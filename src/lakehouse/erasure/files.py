@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from lakehouse.delta.delta_log import last_snapshot
 from lakehouse.delta.tables import Warehouse
+from lakehouse.errors import TableError
 from lakehouse.spark.java import has_java
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def remove_old_files(warehouse: Warehouse, name: str) -> int:
     """Remove every file that the table as it is now does not need, and, where it can be, the log before this version.
 
     Returns the version. It can still be read, with what changes after it; no earlier one can, and no change data of
-    it. Only for a job that has the lock.
+    it. Only for a job that has the lock. Raises TableError where the compute lets no session do that.
     """
     version = _write_checkpoint(warehouse, name)
     with _without_retention_check(warehouse.spark):
@@ -114,8 +115,17 @@ def _forget_log(warehouse: Warehouse, name: str, *, before: int) -> None:
 
 @contextmanager
 def _without_retention_check(spark: SparkSession) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
     before = spark.conf.get(_RETENTION_CHECK, None)
-    spark.conf.set(_RETENTION_CHECK, "false")
+    try:
+        spark.conf.set(_RETENTION_CHECK, "false")
+    except PySparkException:
+        raise TableError(
+            "The rows are erased, and files of earlier versions stay: this compute (serverless) lets no session VACUUM "
+            "without retention.",
+            hint="Run the same command again on a cluster of your own.",
+        ) from None
     try:
         yield
     finally:

@@ -23,6 +23,7 @@ GUARDED = {
     "lakehouse/delta/delta_log.py": ["_jsparkSession", "_jvm", "_jvm", "_jvm"],
     "lakehouse/delta/files.py": ["_jsparkSession", "_jvm", "_jvm"],
     "lakehouse/delta/locks.py": ["_jsc", "sparkContext", "sparkContext"],
+    "lakehouse/erasure/files.py": ["_jsparkSession", "_jvm", "_jvm", "_jvm", "conf", "conf", "conf", "conf"],
     "lakehouse/spark/materialized.py": ["_jdf", "conf", "localCheckpoint", "rdd", "unpersist"],
     "lakehouse/spark/session.py": [
         *("_gateway", "_jsparkSession", "_jsparkSession", "_jvm", "_jvm"),
