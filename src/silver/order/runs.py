@@ -416,6 +416,10 @@ def epochs_of_runs(known: Sequence[RunSegment], epoch_starts: Collection[EpochSt
 def snapshot_cutoffs(known: Sequence[RunSegment], epoch_starts: Collection[EpochStart]) -> list[SnapshotCutoff]:
     """The cutoffs of completed full snapshots: of those that open a run that is not the first, of one source, whose
     last row was read, and of which no row can be pending in a partition.
+
+    None can be once the run has begun to stream, in whatever partition: one in which nothing changes would else block
+    it for ever. Nor once a later run streams from where it ended, without a snapshot of its own: a connector does that
+    when Kafka has all rows of the earlier one. Else every partition needs the last row, or records of a later run.
     """
     order = run_order(known)
     has_nameless = any(not one.run_id for one in known)
@@ -429,14 +433,15 @@ def snapshot_cutoffs(known: Sequence[RunSegment], epoch_starts: Collection[Epoch
     first_run = None if has_nameless else min(order, key=lambda run: order[run])
     found = []
     later: set[TopicPartition] = set()  # the topic-partitions of the runs after this one
+    resumed = False  # whether the runs after this one, up to the next with a snapshot, have begun to stream
     for run_id in sorted(order, key=lambda run: order[run], reverse=True):
         parts = parts_of[run_id]
         cutoff = None if run_id == first_run else _cutoff(parts, epochs_by_run[run_id])
-        if cutoff is not None and all(
-            _is_through(topic_partition, parts, later, cutoff) for topic_partition in topic_partitions
-        ):
+        streams = resumed or any(part.lowest is not None for part in parts)
+        if cutoff is not None and (streams or topic_partitions - {cutoff.topic_partition} <= later):
             found.append(cutoff)
         later |= {part.topic_partition for part in parts}
+        resumed = streams and all(part.snapshot_at is None for part in parts)
     return found[::-1]
 
 
@@ -469,16 +474,3 @@ def _least_of(values: Iterable[int | None]) -> int | None:
 
 def _most_of(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _is_through(
-    topic_partition: TopicPartition,
-    parts: Sequence[RunSegment],
-    later: Collection[TopicPartition],
-    cutoff: SnapshotCutoff,
-) -> bool:
-    """Whether no row of the snapshot can be pending in this partition: its end is here, or records of a later run, or
-    the run has begun to stream, in whatever partition: one in which nothing changes would else block it for ever.
-    """
-    streamed = any(one.lowest is not None for one in parts)
-    return topic_partition == cutoff.topic_partition or streamed or topic_partition in later

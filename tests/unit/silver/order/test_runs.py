@@ -621,12 +621,27 @@ def test_the_runs_after_a_snapshot_say_that_a_partition_is_through() -> None:
     other = replace(FIRST, partition=1)
     earlier = run_segment("0", 0, 9, 1, 2, partition=2, ms=1)
     assert not cutoffs(FIRST, other, COMPLETE)
-    assert cutoffs(FIRST, other, COMPLETE, run_segment("c", 13, 19, 1, 2, partition=1, ms=99))
-    assert not cutoffs(FIRST, other, earlier, COMPLETE, run_segment("c", 13, 19, 1, 2, partition=1, ms=99))
+    without_changes = replace(run_segment("c", 13, 19, 1, 2, partition=1, ms=99), lowest=None, highest=None)
+    assert cutoffs(FIRST, other, COMPLETE, without_changes)
+    assert not cutoffs(FIRST, other, earlier, COMPLETE, without_changes)
     # A row of the same snapshot that has come there is not its end.
     assert not cutoffs(FIRST, COMPLETE, replace(COMPLETE, partition=1, has_end=False, run_id="b"))
     bare = replace(run_segment("b", 13, 19, 1, 2), lowest=None, highest=None)
     assert not cutoffs(FIRST, other, COMPLETE, bare)
+
+
+def test_a_later_run_that_streams_from_where_the_snapshot_ended_says_that_all_of_it_is_there() -> None:
+    """The connector was restarted before it streamed; and the topic is another one than that of the first run."""
+    quiet, lost = replace(FIRST, partition=1), replace(FIRST, topic_id="of a topic that is gone")
+    resumed = run_segment("c", 13, 19, 600, 700, ms=99)
+    assert [one.run_id for one in cutoffs(lost, quiet, COMPLETE, resumed)] == ["b"]
+    restarted = replace(resumed, run_id="d", first_ms=120)
+    silent = replace(resumed, lowest=None, highest=None)
+    assert [one.run_id for one in cutoffs(lost, quiet, COMPLETE, silent, restarted)] == ["b"]
+    # A snapshot of its own says nothing of the earlier one, which may have broken off behind its last row.
+    own = replace(COMPLETE, run_id="c", first_offset=13, last_offset=15, snapshot_at=(600,), has_end=False, first_ms=99)
+    assert cutoffs(lost, quiet, COMPLETE, own) == []
+    assert cutoffs(lost, quiet, COMPLETE, own, replace(restarted, first_offset=20, last_offset=29)) == []
 
 
 def test_the_order_of_runs_decides_and_not_that_of_their_names() -> None:
