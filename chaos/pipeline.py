@@ -123,7 +123,6 @@ class Pipeline:
         self._continuous: subprocess.Popen[bytes] | None = None
         # How many commits the last whole pass took: by it a later one is killed anywhere.
         self.commits_of_a_pass = 12
-        self.killed_after: list[str] = []
 
     # -- commands
 
@@ -184,7 +183,6 @@ class Pipeline:
         time.sleep(pause)
         self.kill()
         place = seen[-1] if seen else "the start"
-        self.killed_after.append(place)
         return f"after commit {len(seen)} of a pass, of {place}, and {pause * 1000:.0f} ms"
 
     def has_ended(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -217,14 +217,6 @@ class World:
                     worker.restart(name, only_failed=True)
                 time.sleep(1)
 
-    def failed(self, name: str, seconds: float = 60.0) -> bool:
-        """Whether a connector fails within so many seconds."""
-
-        def has_failed(state: State) -> bool:
-            return state.has_failed
-
-        return settled(self.stack.connect.worker, name, seconds=seconds, is_there=has_failed).has_failed
-
     def stop_connector(self, name: str) -> None:
         """Stop a connector, and wait until it is."""
         worker = self.stack.connect.worker
@@ -346,6 +338,36 @@ class World:
                 payload = row["payload"] if isinstance(row["payload"], dict) else json.loads(row["payload"])
                 number = int(str(payload["note"]).rsplit(" ", maxsplit=1)[1])
                 of_source.setdefault(int(payload["order_id"]), {})[number] = payload
+
+
+class Server(Protocol):
+    """What can be let hang."""
+
+    def pause(self) -> None:
+        """Let it hang."""
+
+    def resume(self) -> None:
+        """Let it go on."""
+
+
+@contextmanager
+def hanging(server: Server) -> Iterator[None]:
+    """Inside the block the server hangs."""
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+
+
+def drop_slot(database: Database, slot: str) -> bool:
+    """Drop a replication slot, unless a connector still uses it; whether it is gone."""
+    (row,) = database.rows(f"SELECT count(*) AS active FROM pg_replication_slots WHERE slot_name = '{slot}' AND active")
+    if row["active"]:
+        return False
+    drop = "SELECT pg_drop_replication_slot(slot_name)::text FROM pg_replication_slots"
+    database.rows(f"{drop} WHERE slot_name = '{slot}'")
+    return True
 
 
 def _marker(number: int, mark: str) -> list[str]:

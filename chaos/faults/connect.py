@@ -8,7 +8,7 @@ import time
 import requests
 
 from chaos.faults.fault import fault
-from chaos.world import SOURCES, World
+from chaos.world import SOURCES, World, drop_slot, hanging
 
 AREA = "connect"
 
@@ -30,12 +30,9 @@ def connect_paused(world: World) -> None:
     """Its databases may close its connections."""
     with world.writing():
         time.sleep(world.random.uniform(0, 0.5))
-        world.stack.connect.pause()
-        try:
+        with hanging(world.stack.connect):
             world.pipeline.begin_pass()
             time.sleep(world.random.uniform(2, 8))
-        finally:
-            world.stack.connect.resume()
     world.wait_for_connectors()
 
 
@@ -93,20 +90,16 @@ def twin_connector(world: World) -> None:
     world.wait_until(lambda: twin not in worker.names(), "the twin is gone")
     if names.name == "postgres":
         slot = config["slot.name"]
-        world.wait_until(lambda: _drop_slot(world, slot), "the twin's slot is dropped")
+        world.wait_until(lambda: drop_slot(world.databases["postgres"], slot), "the twin's slot is dropped")
     world.say(f"a twin of {names.tables_connector} came and went")
 
 
 @fault(AREA, "the schema registry hangs (SIGSTOP)")
 def registry_paused(world: World) -> None:
     """Silver knows the schemas that it has seen, and asks for others later."""
-    with world.writing():
-        world.stack.registry.pause()
-        try:
-            world.pipeline.begin_pass()
-            time.sleep(world.random.uniform(2, 6))
-        finally:
-            world.stack.registry.resume()
+    with world.writing(), hanging(world.stack.registry):
+        world.pipeline.begin_pass()
+        time.sleep(world.random.uniform(2, 6))
     world.wait_for_connectors()
 
 
@@ -138,13 +131,3 @@ def _register(url: str, name: str) -> int:
     answer = requests.post(f"{url}/subjects/{name}/versions", json={"schema": schema}, timeout=30)
     answer.raise_for_status()
     return int(answer.json()["id"])
-
-
-def _drop_slot(world: World, slot: str) -> bool:
-    database = world.databases["postgres"]
-    (row,) = database.rows(f"SELECT count(*) AS active FROM pg_replication_slots WHERE slot_name = '{slot}' AND active")
-    if row["active"]:
-        return False
-    drop = "SELECT pg_drop_replication_slot(slot_name)::text FROM pg_replication_slots"
-    database.rows(f"{drop} WHERE slot_name = '{slot}'")
-    return True

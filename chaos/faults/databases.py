@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 from secrets import token_hex
 
-from chaos.faults.connect import _drop_slot
 from chaos.faults.fault import fault
-from chaos.world import SOURCES, ChaosError, World
+from chaos.world import SOURCES, ChaosError, World, drop_slot
 
 AREA = "databases"
 POSTGRES, MYSQL = SOURCES
@@ -36,7 +35,7 @@ def database_killed(world: World) -> None:
 def slot_dropped(world: World) -> None:
     """The connector fails; a full snapshot brings changes, and takes away what was deleted."""
     world.stop_connector(POSTGRES.tables_connector)
-    world.wait_until(lambda: _drop_slot(world, "debezium_tables_slot_pg"), "the slot is dropped")
+    world.wait_until(lambda: drop_slot(world.databases["postgres"], "debezium_tables_slot_pg"), "the slot is dropped")
     with world.writing():
         world.pipeline.begin_pass()
     world.stack.connect.worker.resume(POSTGRES.tables_connector)

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from chaos.faults.fault import fault
-from chaos.world import SOURCES, UNIFIED_TOPIC, ChaosError, SourceNames, World, last_words
+from chaos.world import SOURCES, UNIFIED_TOPIC, ChaosError, SourceNames, World, hanging, last_words
 from lakehouse.kafka.broker import GROUP_PREFIX, client_config
 
 AREA = "kafka"
@@ -36,11 +36,8 @@ def broker_paused(world: World) -> None:
     with world.writing():
         world.pipeline.begin_pass()
         time.sleep(world.random.uniform(0.2, 3))
-        world.stack.broker.pause()
-        try:
+        with hanging(world.stack.broker):
             time.sleep(world.random.uniform(3, 10))
-        finally:
-            world.stack.broker.resume()
     world.wait_for_connectors()
 
 

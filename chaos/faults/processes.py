@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from chaos.faults.fault import fault
-from chaos.world import ChaosError, World, last_words
+from chaos.world import ChaosError, World, hanging, last_words
 
 BUSY = 7
 AREA = "processes"
@@ -33,12 +33,9 @@ def paused(world: World) -> None:
     """The run that stands still keeps the lock: the other is refused, and it ends well itself."""
     with world.writing():
         _begin_and_wait_for_a_commit(world)
-        world.pipeline.pause()
-        try:
+        with hanging(world.pipeline):
             _must_be_refused(world)
             time.sleep(world.random.uniform(1, 5))
-        finally:
-            world.pipeline.resume()
 
 
 @fault(AREA, "SIGSTOP in the middle of a pass, its lock's file removed, a whole run by another process, then SIGCONT")
@@ -49,14 +46,11 @@ def zombie(world: World) -> None:
     world.drain()
     world.pipeline.be(continuous=False)
     _begin_and_wait_for_a_commit(world)
-    world.pipeline.pause()
-    try:
+    with hanging(world.pipeline):
         (world.warehouse / "_lock").unlink()
         other = world.pipeline.own_process("run", seconds=240)
         if other.code:
             raise ChaosError(f"the run beside the zombie ended with {last_words(other)}")
-    finally:
-        world.pipeline.resume()
     woken = world.pipeline.end_pass()
     world.say(f"the zombie ended with {last_words(woken)}")
     if woken.code == 0:

@@ -33,7 +33,6 @@ def disk_full(world: World) -> None:
     world.say(f"disk full in {layer}: {last_words(done)}")
     if done.code is None:
         raise ChaosError(f"the process of {layer} died of a full disk")
-    # Java keeps no broken file open: the next run is a process of its own or the same one.
 
 
 @fault(AREA, "a data file of a table is gone", single_only=True)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def carry_out(
     chosen: CommandContext,
     request: ErasureRequest,
-    own: Mapping[str, DataFrame],
+    records: Mapping[str, DataFrame],
     steps: Steps,
     lock: Lock,
     *,
     vacuum: bool,
 ) -> None:
-    """Erase the rows from every layer. `own`: by feed the records of bronze. `vacuum`: and the files of before.
+    """Erase the rows from every layer. `records`: by feed those of bronze. `vacuum`: and the files of before.
 
     Gold takes what has changed in silver, and, where a broker is given, publish what has changed in gold: so nothing
     reads the versions of before any more when their files go. Raises TableError when gate 2 blocks the source: gold
@@ -39,7 +39,7 @@ def carry_out(
     warehouse = request.warehouse
     with steps.step("forget", "writing down what is erased"):
         for feed in request.feeds:
-            write_down(warehouse, feed, request.keys, own[feed.name], request=chosen.run_id)
+            write_down(warehouse, feed, request.keys, records[feed.name], request=chosen.run_id)
     lock.check()
     with steps.step("forget", f"rewriting files of bronze.{request.source}_events") as note:
         note(f"{erase_records(warehouse, request.source):,} records without key and value")

@@ -131,16 +131,16 @@ def _erase(
 
     with steps.step("forget", "looking whether the rows are deleted in the source"):
         require_erasable(request.warehouse, request.feeds, request.keys)
-    with request.own_records() as own:
+    with request.matching_records() as records:
         with steps.step("forget", f"reading the records of bronze.{request.source}_events") as note:
-            plan = [counts_of(request.warehouse, feed, request.keys, own[feed.name]) for feed in request.feeds]
+            plan = [counts_of(request.warehouse, feed, request.keys, records[feed.name]) for feed in request.feeds]
             note(f"{sum(one.records for one in plan):,} are of these rows")
         if dry_run:
             return plan
         wide_console(stderr=True).print(_plan(plan))
         if not yes:
             ask()
-        carry_out(chosen, request, own, steps, lock, vacuum=vacuum)
+        carry_out(chosen, request, records, steps, lock, vacuum=vacuum)
     return plan
 
 

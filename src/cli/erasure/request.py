@@ -62,18 +62,18 @@ class ErasureRequest:
         return next(one.prefix for one in self.contracts.gold.sources.values() if self.feeds[0].name in one.feeds)
 
     @contextmanager
-    def own_records(self) -> Iterator[dict[str, DataFrame]]:
+    def matching_records(self) -> Iterator[dict[str, DataFrame]]:
         """By feed the records of bronze that are of these keys, kept inside the block.
 
         Raises TableError where a key was changed from or to one that is not named.
         """
         from lakehouse.spark.materialized import materialized
-        from silver.erasure.erase import matching_records, own_records, require_no_links
+        from silver.erasure.erase import matching_records, records_of_rows, require_no_links
 
         with ExitStack() as stack:
             found: dict[str, DataFrame] = {}
             for feed in self.feeds:
                 matches = stack.enter_context(materialized(matching_records(self.warehouse, feed, self.keys)))
                 require_no_links(feed, matches)
-                found[feed.name] = stack.enter_context(materialized(own_records(matches)))
+                found[feed.name] = stack.enter_context(materialized(records_of_rows(matches)))
             yield found

@@ -60,10 +60,10 @@ def search(chosen: CommandContext, request: ErasureRequest) -> list[Finding]:
     clean = clean_since(warehouse, digests)
     for table in _searched(request):
         findings += _find(request, table, clean)
-    with request.own_records() as own:
-        records = sum(rows.count() for rows in own.values())
-    if records:
-        findings.append(Finding(f"bronze.{request.source}_events", "rows", records))
+    with request.matching_records() as records:
+        number = sum(rows.count() for rows in records.values())
+    if number:
+        findings.append(Finding(f"bronze.{request.source}_events", "rows", number))
     if has_broker(chosen):
         findings += _topics(chosen, request)
     return findings
@@ -96,7 +96,7 @@ def _searched(request: ErasureRequest) -> Iterator[SearchedTable]:
         for feed in request.feeds:
             if feed.name == join.table:
                 names = dict(zip(join.keys(feed.keys), feed.keys, strict=True))
-                columns = ", ".join(f"`{own}` {feed.columns[key].type.ddl}" for own, key in names.items())
+                columns = ", ".join(f"`{column}` {feed.columns[key].type.ddl}" for column, key in names.items())
                 add(f"gold.{name}", columns, partial(_renamed, feed=feed, request=request, names=names))
     if request.is_of_unified:
         add(UNIFIED, "composite_key STRING", partial(_orders, request=request))

@@ -148,12 +148,12 @@ def matching_records(warehouse: Warehouse, feed: Feed, keys: TypedKeys) -> DataF
     return records.mapInArrow(partial(match_batches, wanted=wanted), MATCHES)
 
 
-def own_records(matches: DataFrame) -> DataFrame:
+def records_of_rows(matches: DataFrame) -> DataFrame:
     """Of matches (kept: they are read twice) those of the rows: they state the key, or have the Kafka key of such."""
-    own = matches.where("is_own")
-    kafka_keys = own.where("key IS NOT NULL").select("topic", "key").distinct()
+    with_key = matches.where("is_own")
+    kafka_keys = with_key.where("key IS NOT NULL").select("topic", "key").distinct()
     others = matches.where("NOT is_own AND NOT is_linked")
-    return own.unionByName(others.join(F.broadcast(kafka_keys), on=["topic", "key"], how="left_semi"))
+    return with_key.unionByName(others.join(F.broadcast(kafka_keys), on=["topic", "key"], how="left_semi"))
 
 
 def require_no_links(feed: Feed, matches: DataFrame) -> None:
@@ -167,15 +167,15 @@ def require_no_links(feed: Feed, matches: DataFrame) -> None:
         )
 
 
-def counts_of(warehouse: Warehouse, feed: Feed, keys: TypedKeys, own: DataFrame) -> FeedCounts:
-    """How much there is of the keys. `own`: the records of bronze."""
-    rows = own.groupBy("topic").agg(F.count(F.lit(1)).alias("records"), F.max("offset").alias("last")).collect()
+def counts_of(warehouse: Warehouse, feed: Feed, keys: TypedKeys, records: DataFrame) -> FeedCounts:
+    """How much there is of the keys. `records`: those of bronze."""
+    rows = records.groupBy("topic").agg(F.count(F.lit(1)).alias("records"), F.max("offset").alias("last")).collect()
     return FeedCounts(
         feed.name,
         sum(row["records"] for row in rows),
         rows_of(warehouse.read(f"silver.{feed.name}"), feed, keys).count(),
         rows_of(warehouse.read(feed.history_table), feed, keys).count() if feed.has_history else 0,
-        entries_of(warehouse.read(QUARANTINE.name), feed, keys, own).count(),
+        entries_of(warehouse.read(QUARANTINE.name), feed, keys, records).count(),
         {row["topic"]: row["last"] for row in rows},
     )
 
@@ -191,14 +191,14 @@ def entries_of(quarantine: DataFrame, feed: Feed, keys: TypedKeys, records: Data
     The columns of OF_RECORD, and `_path` where the rows have it.
     """
     texts = keys.rows.select(F.to_json(F.struct(*feed.keys)).alias("row_key"))
-    own = quarantine.where(F.col("feed") == feed.name)
-    of_keys = own.join(F.broadcast(texts), on="row_key", how="left_semi")
-    of_records = own.join(F.broadcast(records.select(*OF_RECORD)), on=OF_RECORD, how="left_semi")
+    entries = quarantine.where(F.col("feed") == feed.name)
+    by_key = entries.join(F.broadcast(texts), on="row_key", how="left_semi")
+    by_record = entries.join(F.broadcast(records.select(*OF_RECORD)), on=OF_RECORD, how="left_semi")
     columns = [*OF_RECORD, *(["_path"] if "_path" in quarantine.columns else [])]
-    return of_keys.select(*columns).unionByName(of_records.select(*columns)).distinct()
+    return by_key.select(*columns).unionByName(by_record.select(*columns)).distinct()
 
 
-def write_down(warehouse: Warehouse, feed: Feed, keys: TypedKeys, own: DataFrame, *, request: str) -> None:
+def write_down(warehouse: Warehouse, feed: Feed, keys: TypedKeys, records: DataFrame, *, request: str) -> None:
     """Append to `ops.erased` the records of bronze, and the digests of the keys with the positions of their rows.
 
     Before anything is erased: whatever ends in between, the same command finds what is left. It may be repeated.
@@ -206,7 +206,7 @@ def write_down(warehouse: Warehouse, feed: Feed, keys: TypedKeys, own: DataFrame
     warehouse.ensure(ERASED)
     named = {"source": feed.source, "feed": feed.name, "request": request}
     known = erased_records(warehouse, feed.source)
-    new = own.select(*OF_RECORD, "headers")
+    new = records.select(*OF_RECORD, "headers")
     if known is not None:
         new = new.join(F.broadcast(known.select(*OF_RECORD)), on=OF_RECORD, how="left_anti")
     of_request = {name: F.lit(value) for name, value in named.items()}
@@ -237,7 +237,7 @@ def erase(warehouse: Warehouse, feed: Feed, keys: TypedKeys) -> None:
     """
     records = erased_records(warehouse, feed.source)
     assert records is not None  # noqa: S101 - they are written down first
-    own = keys.rows.drop(NUMBER)
+    erased_rows = keys.rows.drop(NUMBER)
     entries = entries_of(warehouse.read(QUARANTINE.name), feed, keys, records)
     of_feed = entries.withColumns({"source": F.lit(feed.source), "feed": F.lit(feed.name)})
     _delete(warehouse, QUARANTINE.name, of_feed, [*OF_RECORD, "source", "feed"])
@@ -245,7 +245,7 @@ def erase(warehouse: Warehouse, feed: Feed, keys: TypedKeys) -> None:
         _forget_first_keys(warehouse, feed, records)
     # The deleted row goes last: without it the same command would not know that the row is deleted.
     for table in reversed(feed.silver_tables):
-        _delete(warehouse, table, own, feed.keys)
+        _delete(warehouse, table, erased_rows, feed.keys)
 
 
 def _delete(warehouse: Warehouse, table: str, keys: DataFrame, names: Sequence[str]) -> None:
